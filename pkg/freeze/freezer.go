@@ -50,9 +50,9 @@ type Freezer struct {
 	c     Config
 	tasks sync.WaitGroup
 
-	mu    sync.Mutex           // guards the fields below
-	life  context.Context      // the context of Run; nil outside of Run
-	owned map[string]*freezing // by device, including freezes that an earlier daemon left
+	mu     sync.Mutex           // guards the fields below
+	runCtx context.Context      // the context of Run; nil outside of Run
+	owned  map[string]*freezing // by device, including freezes that an earlier daemon left
 }
 
 // New returns a Freezer.
@@ -67,16 +67,16 @@ func (f *Freezer) Run(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	f.life = ctx
+	f.runCtx = ctx
 	for _, rec := range left {
 		z := newFreezing(f, rec)
 		f.owned[rec.Dev] = z
-		f.tasks.Go(func() { z.end(ctx, true) })
+		f.tasks.Go(func() { z.thawUntilDone(ctx, true) })
 	}
 	f.mu.Unlock()
 	<-ctx.Done()
 	f.mu.Lock()
-	f.life = nil
+	f.runCtx = nil
 	f.mu.Unlock()
 	f.tasks.Wait()
 	return nil
@@ -99,7 +99,7 @@ func (f *Freezer) Freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 	if err != nil {
 		return nil, fmt.Errorf("freeze volume %s: %w", id, err)
 	}
-	return z.thawed, nil
+	return z.thawAndWait, nil
 }
 
 func (f *Freezer) place(id state.VolumeID) (place, error) {
@@ -124,12 +124,12 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 		Version: version, Volume: id, Path: place.Path, Dev: device(entry.Dev), FSType: entry.FSType, Boot: f.c.Boot,
 	})
 	z.pin = pin
-	life, err := f.await(ctx, z)
+	runCtx, err := f.claimWhenFree(ctx, z)
 	if err != nil {
 		return nil, errors.Join(err, pin.Close())
 	}
 	if err := f.write(ctx, z.rec); err != nil {
-		f.forget(z)
+		f.unclaim(z)
 		f.tasks.Done()
 		return nil, errors.Join(err, pin.Close())
 	}
@@ -137,9 +137,9 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 	go func() {
 		defer f.tasks.Done()
 		defer deadline.Stop()
-		z.hold(life, deadline.C)
+		z.hold(runCtx, deadline.C)
 	}()
-	if err := z.begun(ctx); err != nil {
+	if err := z.awaitFrozen(ctx); err != nil {
 		return nil, err
 	}
 	f.c.Logger.Info("file system is frozen", "volume", string(id), "path", place.Path, "limit", limit)
@@ -177,16 +177,16 @@ func (f *Freezer) look(ctx context.Context, at place) (mount.Entry, error) {
 	return judge(table, at, f.c.Never)
 }
 
-// await claims the file system for z once its earlier freeze is over. It returns the
-// context of Run, which then waits for z.
-func (f *Freezer) await(ctx context.Context, z *freezing) (context.Context, error) {
+// claimWhenFree registers z as the file system's freeze once the earlier one is over. It
+// returns the context of Run, which then waits for z.
+func (f *Freezer) claimWhenFree(ctx context.Context, z *freezing) (context.Context, error) {
 	for {
-		life, earlier := f.own(z)
+		runCtx, earlier := f.claim(z)
 		switch {
-		case life == nil:
+		case runCtx == nil:
 			return nil, errors.New("csi-volmgr is starting or stopping")
 		case earlier == nil:
-			return life, nil
+			return runCtx, nil
 		}
 		select {
 		case <-earlier.done:
@@ -197,19 +197,19 @@ func (f *Freezer) await(ctx context.Context, z *freezing) (context.Context, erro
 	}
 }
 
-// own claims the file system for z, or returns the freeze that has it; life is nil
-// outside of Run.
-func (f *Freezer) own(z *freezing) (life context.Context, earlier *freezing) {
+// claim registers z as the file system's freeze, or returns the earlier one; runCtx is
+// nil outside of Run.
+func (f *Freezer) claim(z *freezing) (runCtx context.Context, earlier *freezing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if earlier = f.owned[z.rec.Dev]; earlier == nil && f.life != nil {
+	if earlier = f.owned[z.rec.Dev]; earlier == nil && f.runCtx != nil {
 		f.owned[z.rec.Dev] = z
 		f.tasks.Add(1)
 	}
-	return f.life, earlier
+	return f.runCtx, earlier
 }
 
-func (f *Freezer) forget(z *freezing) {
+func (f *Freezer) unclaim(z *freezing) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.owned, z.rec.Dev)

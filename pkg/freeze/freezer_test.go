@@ -130,7 +130,7 @@ func (r *rig) freeze(limit time.Duration) func(context.Context) bool {
 func started(f *Freezer) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.life != nil
+	return f.runCtx != nil
 }
 
 // thawed thaws a file system, and reports whether it was frozen.

@@ -21,30 +21,30 @@ const (
 	lastTry   = 5 * time.Second
 )
 
-// freezing is one freeze of a file system. The goroutine of hold or end owns it; the
+// freezing is one freeze of a file system. The goroutine of hold or thawUntilDone owns it; the
 // channels report its progress.
 type freezing struct {
 	f   *Freezer
 	rec record   // its Dev is "" for a volume that is not mounted
 	pin *os.File // keeps the file system mounted; nil if an earlier daemon froze it
 
-	stop    func()        // closes over, once
-	over    chan struct{} // closed when its caller no longer needs it
-	frozen  chan struct{} // closed when the kernel has frozen it
-	done    chan struct{} // closed at the end; the fields below no longer change
-	expired bool          // it ended before its caller asked
-	err     error         // why it was not frozen
+	stop       func()        // closes callerDone, once
+	callerDone chan struct{} // closed when its caller no longer needs it
+	frozen     chan struct{} // closed when the kernel has frozen it
+	done       chan struct{} // closed at the end; the fields below no longer change
+	expired    bool          // it ended before its caller asked
+	err        error         // why it was not frozen
 }
 
 func newFreezing(f *Freezer, rec record) *freezing {
-	z := &freezing{f: f, rec: rec, over: make(chan struct{}), frozen: make(chan struct{}), done: make(chan struct{})}
-	z.stop = sync.OnceFunc(func() { close(z.over) })
+	z := &freezing{f: f, rec: rec, callerDone: make(chan struct{}), frozen: make(chan struct{}), done: make(chan struct{})}
+	z.stop = sync.OnceFunc(func() { close(z.callerDone) })
 	return z
 }
 
-// begun waits until the kernel has frozen the file system; the limit may have thawed it
+// awaitFrozen waits until the kernel has frozen the file system; the limit may have thawed it
 // already.
-func (z *freezing) begun(ctx context.Context) error {
+func (z *freezing) awaitFrozen(ctx context.Context) error {
 	select {
 	case <-z.frozen:
 		return nil
@@ -56,8 +56,8 @@ func (z *freezing) begun(ctx context.Context) error {
 	}
 }
 
-// thawed is the thaw function that [Freezer.Freeze] returns.
-func (z *freezing) thawed(ctx context.Context) (expired bool) {
+// thawAndWait is the thaw function that [Freezer.Freeze] returns.
+func (z *freezing) thawAndWait(ctx context.Context) (expired bool) {
 	if z.rec.Dev == "" {
 		place, err := z.f.place(z.rec.Volume)
 		return err != nil || place.Path != ""
@@ -73,79 +73,79 @@ func (z *freezing) thawed(ctx context.Context) (expired bool) {
 
 // hold freezes, waits until the caller, the limit or the daemon ends the freeze, and
 // thaws. A FIFREEZE under way cannot be cancelled: the thaw waits for its result.
-func (z *freezing) hold(life context.Context, limit <-chan time.Time) {
-	err := z.freeze(life)
+func (z *freezing) hold(runCtx context.Context, limit <-chan time.Time) {
+	err := z.freeze(runCtx)
 	switch {
 	case err == nil:
 		close(z.frozen)
 		select {
-		case <-z.over:
+		case <-z.callerDone:
 		default:
 			select {
-			case <-z.over:
+			case <-z.callerDone:
 			case <-limit:
 				z.expired = true
-			case <-life.Done():
+			case <-runCtx.Done():
 				z.expired = true
 			}
 		}
-		z.end(life, true)
-	case errors.Is(err, isolate.ErrLost) || life.Err() != nil: // it may be frozen nevertheless
+		z.thawUntilDone(runCtx, true)
+	case errors.Is(err, isolate.ErrLost) || runCtx.Err() != nil: // it may be frozen nevertheless
 		z.err = err
-		z.end(life, errors.Is(err, isolate.ErrLost))
+		z.thawUntilDone(runCtx, errors.Is(err, isolate.ErrLost))
 	default: // it is not; if it is frozen, another program did that
 		z.err = err
-		z.finish(life)
+		z.finish(runCtx)
 	}
 }
 
-// end thaws until that succeeds or the daemon ends. answered means that FIFREEZE has
+// thawUntilDone thaws until that succeeds or the daemon ends. answered means that FIFREEZE has
 // returned, so that no freeze can follow the first successful thaw.
-func (z *freezing) end(life context.Context, answered bool) {
+func (z *freezing) thawUntilDone(runCtx context.Context, answered bool) {
 	thawed := false
-	for wait := thawEvery; life.Err() == nil && !thawed; wait = min(2*wait, thawMost) {
-		if thawed = z.thaw(life); thawed {
+	for wait := thawEvery; runCtx.Err() == nil && !thawed; wait = min(2*wait, thawMost) {
+		if thawed = z.thaw(runCtx); thawed {
 			break
 		}
 		select {
 		case <-time.After(wait):
-		case <-life.Done():
+		case <-runCtx.Done():
 		}
 	}
 	if !thawed {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(life), lastTry)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(runCtx), lastTry)
 		defer cancel()
 		thawed = z.thaw(ctx)
 	}
 	if !thawed || !answered {
-		z.leave()
+		z.close()
 		return
 	}
 	z.f.c.Logger.Info("file system is thawed", "volume", string(z.rec.Volume), "path", z.rec.Path, "early", z.expired)
-	z.finish(life)
+	z.finish(runCtx)
 }
 
 // finish removes the record of a freeze that is over.
-func (z *freezing) finish(life context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), lastTry)
+func (z *freezing) finish(runCtx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(runCtx), lastTry)
 	defer cancel()
 	if err := z.f.drop(ctx, z.rec); err != nil {
 		z.f.c.Logger.Error("cannot remove the record of a freeze that is over", "volume", string(z.rec.Volume), "err", err)
 	}
-	z.leave()
+	z.close()
 }
 
-// leave releases z. If its record remains, the next daemon thaws the file system.
-func (z *freezing) leave() {
+// close ends z. If its record remains, the next daemon thaws the file system.
+func (z *freezing) close() {
 	if z.pin != nil {
 		z.pin.Close()
 	}
-	z.f.forget(z)
+	z.f.unclaim(z)
 	close(z.done)
 }
 
 func (z *freezing) freeze(ctx context.Context) error {
-	text, err := json.Marshal(request{Path: z.pinned()})
+	text, err := json.Marshal(request{Path: z.pinnedPath()})
 	if err != nil {
 		return err
 	}
@@ -153,9 +153,9 @@ func (z *freezing) freeze(ctx context.Context) error {
 	return err
 }
 
-// pinned returns a path to the file system that does not depend on mounts at its mount
+// pinnedPath returns a path to the file system that does not depend on mounts at its mount
 // point.
-func (z *freezing) pinned() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
+func (z *freezing) pinnedPath() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
 
 // thaw reports whether the file system is not frozen any longer, and logs why not.
 func (z *freezing) thaw(ctx context.Context) bool {
@@ -173,10 +173,10 @@ func (z *freezing) tryThaw(ctx context.Context) error {
 	}
 	r := request{Device: z.rec.Dev}
 	if z.pin != nil {
-		r = request{Path: z.pinned()}
+		r = request{Path: z.pinnedPath()}
 	} else {
 		var err error
-		if r.Path, err = z.mounted(ctx); err != nil {
+		if r.Path, err = z.mountPoint(ctx); err != nil {
 			return err
 		}
 		if r.Path == "" {
@@ -195,9 +195,9 @@ func (z *freezing) tryThaw(ctx context.Context) error {
 	return err
 }
 
-// mounted returns where the file system of a record is mounted now, which may be
+// mountPoint returns where the file system of a record is mounted now, which may be
 // elsewhere than before. "" means that its device is gone, and the freeze with it.
-func (z *freezing) mounted(ctx context.Context) (string, error) {
+func (z *freezing) mountPoint(ctx context.Context) (string, error) {
 	table, err := z.f.c.Mounts(ctx)
 	if err != nil {
 		return "", err

@@ -177,10 +177,10 @@ func TestALimitThatIsOverAtOnce(t *testing.T) {
 				close(z.frozen)
 			}
 			close(z.done)
-			if err := z.begun(t.Context()); !errors.Is(err, why) {
+			if err := z.awaitFrozen(t.Context()); !errors.Is(err, why) {
 				t.Fatalf("%v, want %v", err, why)
 			}
-			if why == nil && !z.thawed(t.Context()) {
+			if why == nil && !z.thawAndWait(t.Context()) {
 				t.Fatal("it is not said to have ended early")
 			}
 		}

@@ -33,10 +33,10 @@ func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 	p := place{Own: []string{pods}}
 	for _, v := range all {
 		if v.ID != id {
-			p.Others = append(p.Others, mountsOf(v.Volume)...)
+			p.Others = append(p.Others, mountDirs(v.Volume)...)
 			continue
 		}
-		p.Own = append(p.Own, mountsOf(v.Volume)...)
+		p.Own = append(p.Own, mountDirs(v.Volume)...)
 		switch {
 		case v.Unknown != "":
 			return p, fmt.Errorf("its mounts are not known: %s", v.Unknown)
@@ -44,7 +44,7 @@ func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 		case v.Spec.Mode == state.Block:
 			return p, fmt.Errorf("%w: volumeMode %s has none", ErrUnable, state.Block)
 		default:
-			if p.Path = wholeOf(v.Volume); p.Path == "" {
+			if p.Path = wholeMount(v.Volume); p.Path == "" {
 				return p, errors.New("it is being mounted or unmounted")
 			}
 		}
@@ -52,8 +52,8 @@ func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 	return p, nil
 }
 
-// wholeOf returns where the volume's whole file system is mounted, or "".
-func wholeOf(v state.Volume) string {
+// wholeMount returns where the volume's whole file system is mounted, or "".
+func wholeMount(v state.Volume) string {
 	if v.Stage.Phase == state.Present && v.Staged.Mounted {
 		return v.Spec.StagePath
 	}
@@ -69,8 +69,8 @@ func wholeOf(v state.Volume) string {
 	return slices.Min(targets)
 }
 
-// mountsOf returns the directories at which something of the volume may be mounted.
-func mountsOf(v state.Volume) []string {
+// mountDirs returns the directories at which something of the volume may be mounted.
+func mountDirs(v state.Volume) []string {
 	var all []string
 	if v.Spec != nil && v.Spec.StagePath != "" {
 		all = append(all, v.Spec.StagePath)
