@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // A thaw that failed is retried after thawEvery, then after twice that, up to thawMost. When
@@ -104,12 +105,11 @@ func (z *freezing) hold(runCtx context.Context, limit <-chan time.Time) {
 func (z *freezing) thawUntilDone(runCtx context.Context, answered bool) {
 	thawed := false
 	for wait := thawEvery; runCtx.Err() == nil && !thawed; wait = min(2*wait, thawMost) {
-		if thawed = z.thaw(runCtx); thawed {
-			break
-		}
-		select {
-		case <-time.After(wait):
-		case <-runCtx.Done():
+		if thawed = z.thaw(runCtx); !thawed {
+			select {
+			case <-time.After(wait):
+			case <-runCtx.Done():
+			}
 		}
 	}
 	if !thawed {
@@ -204,7 +204,7 @@ func (z *freezing) mountPoint(ctx context.Context) (string, error) {
 	}
 	found := ""
 	for _, e := range table {
-		if shown, _ := mountOf(table, e.Path); device(e.Dev) == z.rec.Dev && shown.Dev == e.Dev &&
+		if shown, _ := mountOf(table, e.Path); mount.DeviceText(e.Dev) == z.rec.Dev && shown.Dev == e.Dev &&
 			(found == "" || e.Path == z.rec.Path) {
 			found = e.Path
 		}

@@ -295,15 +295,15 @@ func TestWhatAnEarlierDaemonLeft(t *testing.T) {
 		j.values[dev] = fmt.Appendf(nil, `{"version":1,"volume":"v","path":"/gone","dev":%q,"fsType":"ext4","boot":%q}`, dev, boot)
 		return j
 	}
-	made(t, left(device(loop), "boot"), func(t *testing.T, m *mock) { m.want(t, "thaw", 0) })
-	made(t, left(device(loop), "earlier"), func(t *testing.T, m *mock) { m.want(t, "", 0) })
+	made(t, left(mount.DeviceText(loop), "boot"), func(t *testing.T, m *mock) { m.want(t, "thaw", 0) })
+	made(t, left(mount.DeviceText(loop), "earlier"), func(t *testing.T, m *mock) { m.want(t, "", 0) })
 	made(t, left("4095:77", "boot"), func(t *testing.T, m *mock) { m.want(t, "", 0) })
 	made(t, left("0:77", "boot"), func(t *testing.T, m *mock) { m.want(t, "", 1) })
-	j := left(device(loop), "boot")
-	j.values[device(other)] = []byte(`{"version":2}`)
+	j := left(mount.DeviceText(loop), "boot")
+	j.values[mount.DeviceText(other)] = []byte(`{"version":2}`)
 	made(t, j, func(t *testing.T, m *mock) {
 		m.want(t, "thaw", 1)
-		if got := slices.Collect(maps.Keys(j.values)); !slices.Equal(got, []string{device(other)}) {
+		if got := slices.Collect(maps.Keys(j.values)); !slices.Equal(got, []string{mount.DeviceText(other)}) {
 			t.Error("a record that cannot be read is gone")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
 // The ioctls (linux/fs.h).
@@ -96,7 +97,7 @@ func open(text []byte) (*os.File, error) {
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
 		return nil, errors.Join(&os.PathError{Op: "fstat", Path: r.Path, Err: err}, dir.Close())
 	}
-	if dev := fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)); r.Device != "" && dev != r.Device {
+	if dev := mount.DeviceText(mount.DeviceOf(st.Dev)); r.Device != "" && dev != r.Device {
 		return nil, errors.Join(fmt.Errorf("at %s is device %s: expected %s", r.Path, dev, r.Device), dir.Close())
 	}
 	return dir, nil

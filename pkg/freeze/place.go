@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -84,47 +85,42 @@ func mountDirs(v state.Volume) []string {
 // judge returns the mount to freeze. It fails if the file system is mounted outside the
 // volume's directories.
 func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
-	it, ok := mountOf(table, p.Path)
-	if !ok || it.Path != p.Path {
+	found, ok := mountOf(table, p.Path)
+	if !ok || found.Path != p.Path {
 		return mount.Entry{}, fmt.Errorf("nothing is mounted at %s", p.Path)
 	}
 	switch {
-	case it.Root != "/":
-		return mount.Entry{}, fmt.Errorf("%w: only its directory %s is mounted at %s", ErrNever, it.Root, p.Path)
-	case it.Dev>>32 == 0 && it.FSType != "btrfs", strings.HasPrefix(it.FSType, "fuse"):
-		return mount.Entry{}, fmt.Errorf("%w: %s", ErrUnable, it.FSType)
+	case found.Root != "/":
+		return mount.Entry{}, fmt.Errorf("%w: only its directory %s is mounted at %s", ErrNever, found.Root, p.Path)
+	case found.Dev>>32 == 0 && found.FSType != "btrfs", strings.HasPrefix(found.FSType, "fuse"):
+		return mount.Entry{}, fmt.Errorf("%w: %s", ErrUnable, found.FSType)
 	}
 	for _, dir := range never {
-		if e, ok := mountOf(table, dir); ok && e.Dev == it.Dev {
+		if e, ok := mountOf(table, dir); ok && e.Dev == found.Dev {
 			return mount.Entry{}, fmt.Errorf("%w: %s is on it", ErrNever, dir)
 		}
 	}
 	for _, e := range table {
-		if e.Dev == it.Dev && (!beneath(e.Path, p.Own) || beneath(e.Path, p.Others)) {
+		if e.Dev == found.Dev && (!beneath(e.Path, p.Own) || beneath(e.Path, p.Others)) {
 			return mount.Entry{}, fmt.Errorf("%w: it is also mounted at %s", ErrNever, e.Path)
 		}
 	}
-	return it, nil
+	return found, nil
 }
 
 // mountOf returns the mount that holds path: the deepest above it, and the last of
 // several at one path.
 func mountOf(table []mount.Entry, path string) (mount.Entry, bool) {
-	var it mount.Entry
+	var found mount.Entry
 	for _, e := range table {
-		if beneath(path, []string{e.Path}) && len(e.Path) >= len(it.Path) {
-			it = e
+		if pathname.Within(path, e.Path) && len(e.Path) >= len(found.Path) {
+			found = e
 		}
 	}
-	return it, it.Path != ""
+	return found, found.Path != ""
 }
 
 // beneath reports whether path is one of dirs or below one.
 func beneath(path string, dirs []string) bool {
-	for _, dir := range dirs {
-		if path == dir || dir == "/" || strings.HasPrefix(path, dir+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(dirs, func(dir string) bool { return pathname.Within(path, dir) })
 }

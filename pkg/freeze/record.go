@@ -27,9 +27,6 @@ type record struct {
 	Boot   string `json:"boot"`
 }
 
-// device formats a device of the mount table (major<<32|minor).
-func device(dev uint64) string { return fmt.Sprintf("%d:%d", dev>>32, uint32(dev)) }
-
 // load returns the freezes that may be in effect. It logs unreadable records, because a
 // person can end those freezes.
 func (f *Freezer) load(ctx context.Context) ([]record, error) {
