@@ -121,7 +121,8 @@ func (f *Freezer) freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 		return nil, err
 	}
 	z := newFreezing(f, record{
-		Version: version, Volume: id, Path: place.Path, Dev: mount.DeviceText(entry.Dev), FSType: entry.FSType, Boot: f.c.Boot,
+		Version: version, Volume: id, Path: place.Path, Dev: mount.DeviceText(entry.Dev), FSType: entry.FSType,
+		Boot: f.c.Boot,
 	})
 	z.pin = pin
 	runCtx, err := f.claimWhenFree(ctx, z)

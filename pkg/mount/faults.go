@@ -116,6 +116,7 @@ func mayHaveFault(line []byte) bool {
 
 // faultOf reports whether a file system with these options rejects writes, and why.
 func faultOf(superOptions []string) (f Fault, faulty bool) {
-	f = Fault{ShutDown: slices.Contains(superOptions, optionShutDown), AfterError: slices.Contains(superOptions, optionAfterError)}
-	return f, f != Fault{} || slices.Contains(superOptions, optionReadOnly)
+	has := func(option string) bool { return slices.Contains(superOptions, option) }
+	f = Fault{ShutDown: has(optionShutDown), AfterError: has(optionAfterError)}
+	return f, f != Fault{} || has(optionReadOnly)
 }

@@ -37,7 +37,7 @@ func (k *Kernel) FUSEServed(ctx context.Context, path string) (bool, error) {
 		return false, err
 	}
 	if !info.Mounted || info.Dev>>32 != 0 {
-		return false, fmt.Errorf("%s is not the mount of a FUSE file system without a device: %w", path, errors.ErrUnsupported)
+		return false, fmt.Errorf("%s: not a FUSE file system without a device: %w", path, errors.ErrUnsupported)
 	}
 	k.fuse.mu.Lock()
 	defer k.fuse.mu.Unlock()
