@@ -157,7 +157,8 @@ func (z *freezing) freeze(ctx context.Context) error {
 // point.
 func (z *freezing) pinnedPath() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), z.pin.Fd()) }
 
-// thaw reports whether the file system is not frozen any longer, and logs why not.
+// thaw tries to thaw the file system once. If that fails, it logs the error and returns
+// false.
 func (z *freezing) thaw(ctx context.Context) bool {
 	err := z.tryThaw(ctx)
 	if err != nil {

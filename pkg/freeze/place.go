@@ -29,7 +29,7 @@ type place struct {
 }
 
 // placeOf returns the place of the volume. Its file system may also be mounted in the
-// directories of pods, to which subpaths are bound.
+// directories of pods, where subpaths are bound.
 func placeOf(id state.VolumeID, all []Volume, pods string) (place, error) {
 	p := place{Own: []string{pods}}
 	for _, v := range all {

@@ -98,7 +98,7 @@ type Namespace struct {
 	PID       int       `json:"pid"`
 	Name      string    `json:"name"`
 	Container Container `json:"container,omitzero"`
-	// Mounts are its mount points for the same, sorted.
+	// Mounts are the mount points of its copies, sorted.
 	Mounts []string `json:"mounts"`
 }
 

@@ -11,11 +11,11 @@ import (
 type Propagation uint8
 
 const (
-	// Private means neither.
+	// Private means neither direction.
 	Private Propagation = iota
-	// Slave means that those of the peers happen here, but not the other way round.
+	// Slave means that events at the peers propagate here, but not the other way round.
 	Slave
-	// Shared means both.
+	// Shared means both directions.
 	Shared
 )
 

@@ -31,7 +31,7 @@ type Code struct {
 // CodeOf returns the meaning of the code named name ("Unavailable") in an answer to call
 // ("NodeStageVolume"). An unknown code says nothing, so the work may be in any state.
 func CodeOf(call, name string) Code {
-	if c, ok := ofExpand[name]; ok && call == "NodeExpandVolume" {
+	if c, ok := expandCodes[name]; ok && call == "NodeExpandVolume" {
 		return c
 	}
 	c, ok := codes[name]
@@ -97,7 +97,7 @@ var codes = map[string]Code{
 		Outcome: Failed, Conflict: true,
 		Advice: "see whether the volume is still in use on another node or by another volume manager",
 	},
-	// "Error Scheme": another call for the volume is pending; the same again with back-off.
+	// "Error Scheme": another call for the volume is pending; retry with back-off.
 	"Aborted": {
 		Outcome: Uncertain, Earlier: true, Conflict: true,
 		Advice: "wait: the driver is busy with an earlier call for this volume",
@@ -129,19 +129,19 @@ var codes = map[string]Code{
 	},
 }
 
-// ofExpand overrides codes for NodeExpandVolume: "Volume in use" must not be retried, and
+// expandCodes overrides codes for NodeExpandVolume: "Volume in use" must not be retried, and
 // an infeasible expansion waits for another size.
-var ofExpand = map[string]Code{
+var expandCodes = map[string]Code{
 	"FailedPrecondition": {
 		Outcome: Final, Conflict: true,
 		Advice: "stop the pods that use the volume, if the driver grows only unused volumes; it grows when it is staged next",
 	},
-	"InvalidArgument": with(codes["InvalidArgument"], Final),
-	"OutOfRange":      with(codes["OutOfRange"], Final),
-	"NotFound":        with(codes["NotFound"], Final),
+	"InvalidArgument": withOutcome(codes["InvalidArgument"], Final),
+	"OutOfRange":      withOutcome(codes["OutOfRange"], Final),
+	"NotFound":        withOutcome(codes["NotFound"], Final),
 }
 
-func with(c Code, o Outcome) Code {
+func withOutcome(c Code, o Outcome) Code {
 	c.Outcome = o
 	return c
 }

@@ -89,8 +89,8 @@ func (b *Bolt) Suspect(ctx context.Context, why string) error {
 	return b.setRecovery(ctx, Recovery{Why: why})
 }
 
-// AcceptRecovery durably notes that an operator has checked what is mounted and misses no
-// record.
+// AcceptRecovery durably notes that an operator has checked the mounts and that no record
+// is missing.
 func (b *Bolt) AcceptRecovery(ctx context.Context) error { return b.setRecovery(ctx, Recovery{}) }
 
 func (b *Bolt) setRecovery(ctx context.Context, r Recovery) error {
