@@ -205,7 +205,7 @@ func (z *freezing) mountPoint(ctx context.Context) (string, error) {
 	}
 	found := ""
 	for _, e := range table {
-		if shown, _ := mountOf(table, e.Path); mount.DeviceText(e.Dev) == z.rec.Dev && shown.Dev == e.Dev &&
+		if shown, _ := mount.MountOf(table, e.Path); mount.DeviceText(e.Dev) == z.rec.Dev && shown.Dev == e.Dev &&
 			(found == "" || e.Path == z.rec.Path) {
 			found = e.Path
 		}

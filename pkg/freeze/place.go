@@ -85,7 +85,7 @@ func mountDirs(v state.Volume) []string {
 // judge returns the mount to freeze. It fails if the file system is mounted outside the
 // volume's directories.
 func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
-	found, ok := mountOf(table, p.Path)
+	found, ok := mount.MountOf(table, p.Path)
 	if !ok || found.Path != p.Path {
 		return mount.Entry{}, fmt.Errorf("nothing is mounted at %s", p.Path)
 	}
@@ -96,7 +96,7 @@ func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 		return mount.Entry{}, fmt.Errorf("%w: %s", ErrUnable, found.FSType)
 	}
 	for _, dir := range never {
-		if e, ok := mountOf(table, dir); ok && e.Dev == found.Dev {
+		if e, ok := mount.MountOf(table, dir); ok && e.Dev == found.Dev {
 			return mount.Entry{}, fmt.Errorf("%w: %s is on it", ErrNever, dir)
 		}
 	}
@@ -106,18 +106,6 @@ func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 		}
 	}
 	return found, nil
-}
-
-// mountOf returns the mount that holds path: the deepest above it, and the last of
-// several at one path.
-func mountOf(table []mount.Entry, path string) (mount.Entry, bool) {
-	var found mount.Entry
-	for _, e := range table {
-		if pathname.Within(path, e.Path) && len(e.Path) >= len(found.Path) {
-			found = e
-		}
-	}
-	return found, found.Path != ""
 }
 
 // beneath reports whether path is one of dirs or below one.

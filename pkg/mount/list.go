@@ -110,6 +110,17 @@ func (k *Kernel) table() ([]Entry, error) {
 	return entries, nil
 }
 
+// MountOf returns the mount in a table that holds path: the deepest above it, and the last
+// of several at one path.
+func MountOf(table []Entry, path string) (on Entry, found bool) {
+	for _, e := range table {
+		if pathname.Within(path, e.Path) && len(e.Path) >= len(on.Path) {
+			on, found = e, true
+		}
+	}
+	return on, found
+}
+
 // sortByDepth puts each mount after the one that it is mounted on. Sorting by id would
 // not: a mount can be moved, and propagation puts new mounts below old ones.
 func sortByDepth[T any](mounts []T, ids func(T) (id, parent uint64)) {

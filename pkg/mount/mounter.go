@@ -10,8 +10,6 @@ import (
 	"sync"
 
 	mountutils "k8s.io/mount-utils"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
 // Mounter adapts a [Kernel] to the interface that Kubernetes' storage code expects. It
@@ -155,12 +153,7 @@ func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mounts of %s: %w", path, err)
 	}
-	var on Entry // the mount that holds path
-	for _, e := range entries {
-		if pathname.Within(canonical, e.Path) && len(e.Path) >= len(on.Path) {
-			on = e
-		}
-	}
+	on, _ := MountOf(entries, canonical)
 	root := filepath.Join(on.Root, strings.TrimPrefix(canonical, on.Path))
 	var refs []string
 	for _, e := range entries {

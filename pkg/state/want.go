@@ -44,7 +44,7 @@ type VolumeWant struct {
 	// Unattached says why no call may be made for it if csi-volmgr does not attach the
 	// driver's volumes; "" if the volume is attached or need not be.
 	Unattached string `json:"unattached,omitempty"`
-	// SizeBytes is the size that the volume should have; 0 means unknown.
+	// SizeBytes is the size that the volume should have; 0 means unspecified.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// HaveBytes is the last size that a node gave it, from which a new record starts; 0
 	// means SizeBytes.
