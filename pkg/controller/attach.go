@@ -9,14 +9,14 @@ import (
 )
 
 // nodeCall is a caller that waits for a volume to be attached or detached.
-type nodeCall struct {
+type attachCall struct {
 	ctx    context.Context // the caller's, who waits; the call ends with it
 	verb   verb
 	volume state.Volume
-	reply  chan nodeAnswer // capacity 1: Run does not wait for a caller that gave up
+	reply  chan attachAnswer // capacity 1: Run does not wait for a caller that gave up
 }
 
-type nodeAnswer struct {
+type attachAnswer struct {
 	publish map[string]string
 	err     error
 }
@@ -26,7 +26,7 @@ type nodeAnswer struct {
 // waits for another call that is in flight for the volume. An error is a
 // [state.CallError].
 func (c *Controller) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
-	return c.nodeCall(ctx, attach, v)
+	return c.attachOrDetach(ctx, attachVolume, v)
 }
 
 // Detach undoes Attach (CSI 1.13 ControllerUnpublishVolume). The caller has
@@ -34,15 +34,15 @@ func (c *Controller) Attach(ctx context.Context, v state.Volume) (map[string]str
 // "MUST be called after all NodeUnstageVolume"). A volume that the driver does
 // not know is detached.
 func (c *Controller) Detach(ctx context.Context, v state.Volume) error {
-	_, err := c.nodeCall(ctx, detach, v)
+	_, err := c.attachOrDetach(ctx, detachVolume, v)
 	return err
 }
 
-func (c *Controller) nodeCall(ctx context.Context, verb verb, v state.Volume) (map[string]string, error) {
-	n := &nodeCall{ctx: ctx, verb: verb, volume: v, reply: make(chan nodeAnswer, 1)}
-	c.post(func(run context.Context) { c.takeNode(run, n) })
+func (c *Controller) attachOrDetach(ctx context.Context, verb verb, v state.Volume) (map[string]string, error) {
+	n := &attachCall{ctx: ctx, verb: verb, volume: v, reply: make(chan attachAnswer, 1)}
+	c.post(func(run context.Context) { c.takeAttach(run, n) })
 	stop := context.AfterFunc(ctx, func() {
-		c.post(func(context.Context) { c.dropNode(n) })
+		c.post(func(context.Context) { c.dropAttach(n) })
 	})
 	defer stop()
 	select {
@@ -56,86 +56,86 @@ func (c *Controller) nodeCall(ctx context.Context, verb verb, v state.Volume) (m
 }
 
 // takeNode has the call made; runs in Run's goroutine.
-func (c *Controller) takeNode(ctx context.Context, n *nodeCall) {
+func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 	key, ok := c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]
 	e := c.entries[key]
 	switch {
 	case !ok:
-		c.direct(ctx, n)
-	case e.node != nil:
-		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("volume %s: another caller waits to attach or detach it",
+		c.attachForeign(ctx, n)
+	case e.attaching != nil:
+		n.reply <- attachAnswer{err: failure(n.verb, fmt.Errorf("volume %s: another caller waits to attach or detach it",
 			e.rec.Name))}
 	default:
-		e.node = n
+		e.attaching = n
 		c.touch(key)
 	}
 }
 
 // dropNode forgets a caller that gave up before its call began.
-func (c *Controller) dropNode(n *nodeCall) {
+func (c *Controller) dropAttach(n *attachCall) {
 	e := c.entries[c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]]
-	if e == nil || e.node != n || e.doing.verb == n.verb {
+	if e == nil || e.attaching != n || e.doing.verb == n.verb {
 		return
 	}
-	e.answerNode(nil, &state.CallError{Outcome: state.Failed, Call: n.verb.String(), Err: context.Cause(n.ctx)})
+	e.answerAttach(nil, &state.CallError{Outcome: state.Failed, Call: n.verb.String(), Err: context.Cause(n.ctx)})
 }
 
 // direct makes the call for a volume that no claim of ours has: the caller
 // keeps its record. It waits while a snapshot is being made of the volume.
-func (c *Controller) direct(ctx context.Context, n *nodeCall) {
+func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 	id := state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)
-	if _, ok := c.snapshots.cutting[id]; ok {
+	if _, ok := c.snapshots.inFlight[id]; ok {
 		c.snapshots.waiting[id] = append(c.snapshots.waiting[id], n)
 		return
 	}
 	d := c.drivers[n.volume.Spec.Driver]
 	if d == nil {
-		n.reply <- nodeAnswer{err: failure(n.verb, fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
+		n.reply <- attachAnswer{err: failure(n.verb, fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
 		return
 	}
 	if d.asking() {
-		c.need(d)
-		d.nodes = append(d.nodes, n)
+		c.ensureAsked(d)
+		d.attaching = append(d.attaching, n)
 		return
 	}
 	k := call{driver: d.Driver, caps: d.caps, op: op{verb: n.verb}, volume: n.volume}
 	k.rec.NodeID = d.NodeID
-	c.snapshots.direct[id]++
+	c.snapshots.foreign[id]++
 	c.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
 		defer cancel()
 		defer context.AfterFunc(n.ctx, cancel)()
 		a := c.perform(ctx, k)
-		c.post(func(context.Context) { c.directEnded(id) })
+		c.post(func(context.Context) { c.foreignEnded(id) })
 		n.answer(a.publish, a.err)
 	})
 }
 
 // refuseNode answers a caller whose call will not be made.
-func (e *entry) refuseNode(f facts) {
-	if e.node == nil {
+func (e *entry) refuseAttach(f facts) {
+	if e.attaching == nil {
 		return
 	}
-	switch refused, why := refuse(e.rec, e.node.verb, f); {
+	switch refused, why := attachRefused(e.rec, e.attaching.verb, f); {
 	case !refused:
 	case why == "":
-		e.answerNode(nil, nil)
+		e.answerAttach(nil, nil)
 	default:
-		e.answerNode(nil, failure(e.node.verb, errors.New(why)))
+		e.answerAttach(nil, failure(e.attaching.verb, errors.New(why)))
 	}
 }
 
 // answerNode answers the caller that waits.
-func (e *entry) answerNode(publish map[string]string, err *state.CallError) {
-	n := e.node
-	e.node = nil
+func (e *entry) answerAttach(publish map[string]string, err *state.CallError) {
+	n := e.attaching
+	e.attaching = nil
 	n.answer(publish, err)
 }
 
-func (n *nodeCall) answer(publish map[string]string, err *state.CallError) {
-	a := nodeAnswer{publish: publish}
+func (n *attachCall) answer(publish map[string]string, err *state.CallError) {
+	a := attachAnswer{publish: publish}
 	if err != nil {
-		a = nodeAnswer{err: err}
+		a = attachAnswer{err: err}
 	}
 	n.reply <- a
 }

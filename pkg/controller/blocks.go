@@ -16,9 +16,9 @@ import (
 // Bounds of going on after a stream broke.
 const (
 	// maxBroken is how many times one answer is gone on with.
-	maxBroken = 6
+	maxRetries = 6
 	// brokenPause is the first pause; each is twice the one before, a minute in all.
-	brokenPause = time.Second
+	firstPause = time.Second
 )
 
 // Errors of [Controller.Blocks], beside ErrUnreadable.
@@ -57,7 +57,7 @@ type Range struct{ Offset, Size int64 }
 // delete a snapshot that is being read; one that is to be deleted is not gone on with.
 func (c *Controller) Blocks(ctx context.Context, q BlockQuery, each func([]Range) error) (int64, error) {
 	r := &blockReader{c: c, query: q, each: each}
-	defer r.end()
+	defer r.release()
 	if err := r.read(ctx); err != nil {
 		return 0, fmt.Errorf("blocks of snapshot %s: %w", q.Snapshot, err)
 	}
@@ -89,7 +89,7 @@ func (r *blockReader) hold() {
 }
 
 // end lets the snapshots go, and has those looked at that are to be deleted.
-func (r *blockReader) end() {
+func (r *blockReader) release() {
 	r.c.post(func(context.Context) {
 		if !r.holds {
 			return
@@ -111,14 +111,14 @@ func (r *blockReader) end() {
 }
 
 func (r *blockReader) read(ctx context.Context) error {
-	pause := brokenPause
+	pause := firstPause
 	for broken := 0; ; broken++ {
 		err := r.once(ctx)
 		if errors.Is(err, errBroken) && r.capacity > 0 && r.next == r.capacity {
 			return nil // no range can follow the last byte of the volume
 		}
 		goesOn := errors.Is(err, errBroken) || r.asked && errors.Is(err, errAway)
-		if err == nil || !goesOn || broken == maxBroken {
+		if err == nil || !goesOn || broken == maxRetries {
 			return err
 		}
 		r.c.log.Warn("blocks of a snapshot are asked for anew", "snapshot", r.query.Snapshot.String(),

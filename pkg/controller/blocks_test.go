@@ -257,7 +257,7 @@ func TestABrokenStreamIsGoneOnWith(t *testing.T) {
 		calls  int
 		want   string
 	}{
-		"for ever":        {[]any{lost}, 1 + maxBroken, "the driver died"},
+		"for ever":        {[]any{lost}, 1 + maxRetries, "the driver died"},
 		"for good":        {[]any{status.Error(codes.NotFound, "no such snapshot here")}, 1, "no such snapshot here"},
 		"ends before":     {[]any{message(Range{0, 8}), message(Range{8, 8}), lost}, 2, "byte_offset 0 with size_bytes 8 ends before starting_offset 16"},
 		"not in the call": {[]any{status.Error(codes.FailedPrecondition, "not tracked")}, 1, "not tracked"},

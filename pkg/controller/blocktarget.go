@@ -59,7 +59,7 @@ func (c *Controller) blockTarget(q BlockQuery) (blockTarget, error) {
 	if q.Base != (Key{}) {
 		base, err := c.readySnapshot(q.Base)
 		if err == nil {
-			err = uncomparable(base, later)
+			err = checkPair(base, later)
 		}
 		if err != nil {
 			return blockTarget{}, err
@@ -105,7 +105,7 @@ func (c *Controller) readySnapshot(key Key) (snapshotRecord, error) {
 
 // uncomparable says why two snapshots are not an older and a later one of the same volume. Of one
 // that a person named by its handle no record knows the volume: the driver judges that.
-func uncomparable(base, later snapshotRecord) error {
+func checkPair(base, later snapshotRecord) error {
 	known := base.Spec.Volume != "" && later.Spec.Volume != ""
 	switch {
 	case base.Snapshot == later.Snapshot:

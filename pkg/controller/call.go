@@ -31,8 +31,8 @@ type answer struct {
 func (c *Controller) start(ctx context.Context, e *entry) {
 	d := c.drivers[driverOf(e)]
 	k := call{driver: d.Driver, caps: d.caps, rec: e.rec, op: e.doing}
-	node := e.node
-	if k.op.verb == attach || k.op.verb == detach {
+	node := e.attaching
+	if k.op.verb == attachVolume || k.op.verb == detachVolume {
 		k.volume = node.volume
 	} else {
 		node = nil
@@ -55,7 +55,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 		"claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name), "op",
 		k.op.verb.String(), "took", took,
 	}
-	if k.op.verb == create && a.err == nil {
+	if k.op.verb == createVolume && a.err == nil {
 		id := state.SharedID(k.driver.Name, a.created.handle)
 		if owner, ok := c.handles[id]; ok && owner != e.key {
 			a.err = &state.CallError{
@@ -71,24 +71,24 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	}
 	e.doing, e.since = op{}, time.Now()
 	if k.op.verb.limited() {
-		c.release(k.driver.Name)
+		c.releaseSlot(k.driver.Name)
 	}
 	id := e.id() // a volume that is deleted has none any more
 	c.setRecord(e, complete(e.rec, k.op, a.result, time.Now()))
 	e.unsaved = true
-	if k.op.verb == attach || k.op.verb == detach {
-		e.answerNode(a.publish, a.err)
+	if k.op.verb == attachVolume || k.op.verb == detachVolume {
+		e.answerAttach(a.publish, a.err)
 	}
 	c.touch(e.key)
-	c.touchCutsOf(id)
+	c.touchSnapshotsOf(id)
 }
 
 // perform reads the secret, makes the call and checks its answer.
 func (c *Controller) perform(ctx context.Context, k call) answer {
 	refs := k.rec.Spec.Secrets
 	ref := map[verb]state.SecretRef{
-		create: refs.Provision, remove: refs.Provision, grow: refs.Expand, modify: refs.Provision,
-		attach: k.volume.Spec.Value().AttachRef, detach: k.volume.Spec.Value().AttachRef,
+		createVolume: refs.Provision, deleteVolume: refs.Provision, expandVolume: refs.Expand, modifyVolume: refs.Provision,
+		attachVolume: k.volume.Spec.Value().AttachRef, detachVolume: k.volume.Spec.Value().AttachRef,
 	}[k.op.verb]
 	var secret map[string]string
 	if ref != (state.SecretRef{}) {
@@ -115,27 +115,27 @@ func failure(v verb, err error) *state.CallError {
 func send(ctx context.Context, k call, secret map[string]string) (answer, error) {
 	client := csi.NewControllerClient(k.driver.Conn)
 	switch k.op.verb {
-	case create:
+	case createVolume:
 		return sendCreate(ctx, client, k, secret)
-	case remove:
+	case deleteVolume:
 		_, err := client.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: k.rec.Handle, Secrets: secret})
-		return answer{}, unlessGone(err)
-	case grow:
-		return sendGrow(ctx, client, k, secret)
-	case modify:
+		return answer{}, ignoreNotFound(err)
+	case expandVolume:
+		return sendExpand(ctx, client, k, secret)
+	case modifyVolume:
 		return sendModify(ctx, client, k, secret)
-	case attach:
+	case attachVolume:
 		req, err := attachRequest(k.volume, k.rec.NodeID, k.caps.MultiWriter, secret)
 		if err != nil {
 			return answer{result: result{unsent: true}}, err
 		}
 		resp, err := client.ControllerPublishVolume(ctx, req)
 		return answer{publish: resp.GetPublishContext()}, err
-	case detach:
+	case detachVolume:
 		_, err := client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
 			VolumeId: k.volume.Spec.Handle, NodeId: k.rec.NodeID, Secrets: secret,
 		})
-		return answer{}, unlessGone(err)
+		return answer{}, ignoreNotFound(err)
 	default:
 		panic(fmt.Sprintf("send: verb %d is no call", k.op.verb))
 	}
@@ -157,8 +157,8 @@ func sendCreate(ctx context.Context, client csi.ControllerClient, k call, secret
 	return answer{result: result{created: made}}, nil
 }
 
-func sendGrow(ctx context.Context, client csi.ControllerClient, k call, secret map[string]string) (answer, error) {
-	req, err := growRequest(k.rec, k.op, k.caps.MultiWriter, secret)
+func sendExpand(ctx context.Context, client csi.ControllerClient, k call, secret map[string]string) (answer, error) {
+	req, err := expandRequest(k.rec, k.op, k.caps.MultiWriter, secret)
 	if err != nil {
 		return answer{result: result{unsent: true}}, err
 	}
@@ -170,11 +170,11 @@ func sendGrow(ctx context.Context, client csi.ControllerClient, k call, secret m
 		return answer{}, fmt.Errorf("the driver answered OK with %d bytes where %d were asked for", resp.GetCapacityBytes(),
 			k.op.bytes)
 	}
-	return answer{result: result{bytes: resp.GetCapacityBytes(), node: resp.GetNodeExpansionRequired()}}, nil
+	return answer{result: result{bytes: resp.GetCapacityBytes(), nodeExpand: resp.GetNodeExpansionRequired()}}, nil
 }
 
 // unlessGone is err, but nil where it says that there is nothing to remove.
-func unlessGone(err error) error {
+func ignoreNotFound(err error) error {
 	if err != nil && callError("", err).Code == codes.NotFound.String() {
 		return nil
 	}

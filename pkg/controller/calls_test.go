@@ -232,7 +232,7 @@ func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 	var r state.Retry
 	var waits []time.Duration
 	for range 12 {
-		r = failed(r, e, now)
+		r = addFailure(r, e, now)
 		waits = append(waits, r.NotBefore.Sub(now))
 		now = now.Add(time.Hour)
 	}
@@ -242,10 +242,10 @@ func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 	if !r.Since.Equal(time.Unix(1e9, 0)) || r.Attempts != 12 {
 		t.Errorf("retry: %+v", r)
 	}
-	if w := wait(1, state.Refused); w != refusedWait {
+	if w := backoff(1, state.Refused); w != refusedWait {
 		t.Errorf("after a refusal: %v", w)
 	}
-	if w := wait(1<<40, state.Failed); w != longestWait {
+	if w := backoff(1<<40, state.Failed); w != longestWait {
 		t.Errorf("after very many: %v", w)
 	}
 }

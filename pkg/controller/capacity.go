@@ -15,7 +15,7 @@ import (
 // GetCapacity). The answer decides nothing, so one that does not come is left out.
 func askCapacity(ctx context.Context, k call, failed *state.CallError) {
 	short := failed.Code == codes.OutOfRange.String() || failed.Code == codes.ResourceExhausted.String()
-	if k.op.verb != create || !short || !k.caps.Capacity {
+	if k.op.verb != createVolume || !short || !k.caps.Capacity {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)

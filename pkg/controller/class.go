@@ -29,11 +29,11 @@ func newSpec(c Claim, f facts) (spec, string) {
 		return spec{}, problem
 	}
 	var problem string
-	if s.Parameters, s.FSType, problem = parameters(c.Class); problem != "" {
+	if s.Parameters, s.FSType, problem = splitParameters(c.Class); problem != "" {
 		return spec{}, problem
 	}
 	if c.Class.Metadata {
-		s.Parameters = with(s.Parameters, map[string]string{
+		s.Parameters = withMetadata(s.Parameters, map[string]string{
 			"pvc/name": c.Name, "pvc/namespace": c.Namespace, "pv/name": volumeName(c),
 		})
 	}
@@ -41,7 +41,7 @@ func newSpec(c Claim, f facts) (spec, string) {
 		return spec{}, problem
 	}
 	if c.Attributes.Class != "" {
-		if h := c.Attributes.unfit(s.Driver, f.Driver.caps); h.waits() {
+		if h := c.Attributes.check(s.Driver, f.Driver.caps); h.waits() {
 			return spec{}, h.reason
 		}
 		s.Attributes = c.Attributes.Attributes
@@ -49,7 +49,7 @@ func newSpec(c Claim, f facts) (spec, string) {
 	if s.Source, problem = contentSource(c, f); problem != "" {
 		return spec{}, problem
 	}
-	if problem := unallowed(c.Class, f.Driver); problem != "" {
+	if problem := checkTopology(c.Class, f.Driver); problem != "" {
 		return spec{}, problem
 	}
 	if f.Driver.caps.Topology && len(f.Driver.Topology) > 0 {
@@ -60,7 +60,7 @@ func newSpec(c Claim, f facts) (spec, string) {
 
 // unallowed says why this node is in none of the topologies that the class allows; ""
 // where it is in one, or the class allows any. A volume is made where this node is.
-func unallowed(c Class, d driverFacts) string {
+func checkTopology(c Class, d driverFacts) string {
 	var allowed []string
 	for _, place := range c.Topologies {
 		var wanted []string
@@ -118,7 +118,7 @@ func checkClaim(c Claim) string {
 func volumeName(c Claim) string { return "pvc-" + c.UID }
 
 // parameters splits a class's parameters into the driver's own and the file system type.
-func parameters(c Class) (params map[string]string, fsType, problem string) {
+func splitParameters(c Class) (params map[string]string, fsType, problem string) {
 	params = maps.Clone(c.Parameters)
 	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
 		name, ok := strings.CutPrefix(key, reserved)
@@ -138,7 +138,7 @@ func parameters(c Class) (params map[string]string, fsType, problem string) {
 }
 
 // with returns parameters with some of the reserved ones, by their names less the prefix.
-func with(params, metadata map[string]string) map[string]string {
+func withMetadata(params, metadata map[string]string) map[string]string {
 	params = maps.Clone(params)
 	if params == nil {
 		params = map[string]string{}
@@ -177,9 +177,9 @@ func classSecrets(c Claim) (s secrets, problem string) {
 		if !hasName {
 			continue
 		}
-		name, err := expand(name, c)
+		name, err := expandTemplate(name, c)
 		if err == nil {
-			namespace, err = expand(namespace, c)
+			namespace, err = expandTemplate(namespace, c)
 		}
 		if err != nil {
 			return secrets{}, fmt.Sprintf("parameter %s of its class %s: %v", reserved+param, c.Class.Name, err)
@@ -194,7 +194,7 @@ func classSecrets(c Claim) (s secrets, problem string) {
 }
 
 // expand replaces the templates in a secret's name or namespace.
-func expand(template string, c Claim) (string, error) {
+func expandTemplate(template string, c Claim) (string, error) {
 	out := strings.NewReplacer(
 		"${pvc.name}", c.Name, "${pvc.namespace}", c.Namespace, "${pv.name}", volumeName(c),
 	).Replace(template)

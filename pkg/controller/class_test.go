@@ -186,7 +186,7 @@ func TestNoTopologyIsAskedForOfADriverWithoutIt(t *testing.T) {
 // Items: N-50, N-103.
 func TestGrowAndAttachRequests(t *testing.T) {
 	s, _ := newSpec(testClaim("a", 5), allCaps())
-	grown, err := growRequest(record{Handle: "h", Spec: s}, op{bytes: 7, limit: 8}, false, map[string]string{"k": "v"})
+	grown, err := expandRequest(record{Handle: "h", Spec: s}, op{bytes: 7, limit: 8}, false, map[string]string{"k": "v"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,11 +284,11 @@ func TestAVolumeIsMadeInATopologyThatItsClassAllows(t *testing.T) {
 func TestAClaimWithARefusedFieldGetsNoVolume(t *testing.T) {
 	w := want{Claim: testClaim("a", mib), Listed: true}
 	w.Claim.Refused = "spec.selector: found a=b, want none"
-	if o, h := next(record{}, w, allCaps(), time.Time{}); o.verb != nothing || !h.refused || h.reason != w.Claim.Refused {
+	if o, h := next(record{}, w, allCaps(), time.Time{}); o.verb != noVerb || !h.refused || h.reason != w.Claim.Refused {
 		t.Errorf("new: got %v, %+v", o.verb, h)
 	}
 	made := record{Name: "v", CapacityBytes: mib, RequestedBytes: mib, Volume: state.Fact{Phase: state.Present}}
-	if o, h := next(made, w, allCaps(), time.Time{}); o.verb != nothing || h.reason == "" || !h.refused {
+	if o, h := next(made, w, allCaps(), time.Time{}); o.verb != noVerb || h.reason == "" || !h.refused {
 		t.Errorf("with a volume: got %v, %+v", o.verb, h)
 	}
 }

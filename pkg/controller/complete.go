@@ -28,8 +28,8 @@ type result struct {
 	created created
 	// bytes and node are the answer to grow: the new capacity, and whether the
 	// node has to expand the volume too.
-	bytes int64
-	node  bool
+	bytes      int64
+	nodeExpand bool
 }
 
 // created is what CreateVolume answered, checked.
@@ -45,29 +45,29 @@ type created struct {
 // begin is the record as it must be durable before o is done.
 func begin(r record, w want, o op, nodeID string) record {
 	switch o.verb {
-	case create:
+	case createVolume:
 		if r.Volume.Phase == state.Absent {
 			r.Claim, r.UID, r.Name = w.Claim.Key, w.Claim.UID, volumeName(w.Claim)
 		}
 		r.Spec, r.Volume.Phase, r.Unanswered = o.spec, state.Entering, true
-	case remove:
+	case deleteVolume:
 		r.Volume.Phase = state.Leaving
-	case grow:
+	case expandVolume:
 		r.Growing = o.bytes
-	case modify:
+	case modifyVolume:
 		r.Modifying = &o.attributes
-	case settle:
+	case acceptSize:
 		r.RequestedBytes, r.CapacityBytes, r.Growing, r.Expand = w.Claim.SizeBytes, o.bytes, 0, state.Retry{}
-	case attach:
+	case attachVolume:
 		r.Attach, r.NodeID = state.Entering, nodeID
-	case detach:
+	case detachVolume:
 		r.Attach = state.Leaving
 		if r.NodeID == "" { // an empty node_id would mean every node (CSI 1.13 ControllerUnpublishVolume)
 			r.NodeID = nodeID
 		}
-	case forget:
+	case dropClaim:
 		r = record{}
-	case nothing:
+	case noVerb:
 	default:
 		panic(fmt.Sprintf("begin: verb %d", o.verb))
 	}
@@ -78,19 +78,19 @@ func begin(r record, w want, o op, nodeID string) record {
 // nothing is left.
 func complete(r record, o op, res result, now time.Time) record {
 	switch o.verb {
-	case create:
+	case createVolume:
 		return completeCreate(r, o, res, now)
-	case remove:
-		return completeRemove(r, res, now)
-	case grow:
-		return completeGrow(r, o, res, now)
-	case modify:
+	case deleteVolume:
+		return completeDelete(r, res, now)
+	case expandVolume:
+		return completeExpand(r, o, res, now)
+	case modifyVolume:
 		return completeModify(r, o, res, now)
-	case attach:
+	case attachVolume:
 		if res.err == nil {
 			r.Attach = state.Present
 		}
-	case detach:
+	case detachVolume:
 		if res.err == nil {
 			r.Attach, r.NodeID = state.Absent, ""
 		}
@@ -113,7 +113,7 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 		default:
 			r.Unanswered = o.again || res.err.Outcome == state.Uncertain
 		}
-		r.Volume.Failed = failed(r.Volume.Retry(), res.err, now).Kept()
+		r.Volume.Failed = addFailure(r.Volume.Retry(), res.err, now).Kept()
 		return r
 	}
 	c := res.created
@@ -130,9 +130,9 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 	return r
 }
 
-func completeRemove(r record, res result, now time.Time) record {
+func completeDelete(r record, res result, now time.Time) record {
 	if res.err != nil {
-		r.Volume.Failed = failed(r.Volume.Retry(), res.err, now).Kept()
+		r.Volume.Failed = addFailure(r.Volume.Retry(), res.err, now).Kept()
 		return r
 	}
 	if r.Delete || r.Reject == "" {
@@ -140,17 +140,17 @@ func completeRemove(r record, res result, now time.Time) record {
 	}
 	again := record{Claim: r.Claim, UID: r.UID, Name: r.Name, Spec: r.Spec, Rejects: r.Rejects + 1}
 	again.Volume.Failed = &state.Retry{
-		Attempts: again.Rejects, Since: now, NotBefore: now.Add(wait(again.Rejects, state.Refused)),
-		Call: create.String(), Error: r.Reject,
+		Attempts: again.Rejects, Since: now, NotBefore: now.Add(backoff(again.Rejects, state.Refused)),
+		Call: createVolume.String(), Error: r.Reject,
 	}
 	return again
 }
 
-func completeGrow(r record, o op, res result, now time.Time) record {
+func completeExpand(r record, o op, res result, now time.Time) record {
 	switch {
 	case res.err == nil:
 		r.RequestedBytes, r.CapacityBytes = max(r.RequestedBytes, o.bytes), max(r.CapacityBytes, res.bytes)
-		if !res.node {
+		if !res.nodeExpand {
 			r.NodeBytes = r.CapacityBytes
 		}
 		r.Growing, r.Expand = 0, state.Retry{}
@@ -158,7 +158,7 @@ func completeGrow(r record, o op, res result, now time.Time) record {
 		r.Growing = 0
 		fallthrough
 	default:
-		r.Expand = failed(r.Expand, res.err, now)
+		r.Expand = addFailure(r.Expand, res.err, now)
 	}
 	return r
 }
@@ -172,12 +172,12 @@ func makesNothing(e *state.CallError) bool {
 }
 
 // failed is r after one more failure.
-func failed(r state.Retry, e *state.CallError, now time.Time) state.Retry {
+func addFailure(r state.Retry, e *state.CallError, now time.Time) state.Retry {
 	if r.Attempts == 0 {
 		r.Since = now
 	}
 	r.Attempts++
-	r.NotBefore = now.Add(wait(r.Attempts, e.Outcome))
+	r.NotBefore = now.Add(backoff(r.Attempts, e.Outcome))
 	r.Final = e.Outcome == state.Final
 	r.Unanswered = e.Unanswered
 	r.Call, r.Code, r.Error = e.Call, e.Code, e.Err.Error()
@@ -185,7 +185,7 @@ func failed(r state.Retry, e *state.CallError, now time.Time) state.Retry {
 }
 
 // wait is how long to wait after the given number of failures.
-func wait(attempts int, o state.Outcome) time.Duration {
+func backoff(attempts int, o state.Outcome) time.Duration {
 	d := longestWait
 	if shift := attempts - 1; shift < 20 {
 		d = min(firstWait<<shift, longestWait)
@@ -197,7 +197,7 @@ func wait(attempts int, o state.Outcome) time.Duration {
 }
 
 // reset makes what waits after a failure due at once, because something happened.
-func reset(r record) record {
+func clearPauses(r record) record {
 	again := r.Volume.Retry()
 	again.NotBefore, again.Final = time.Time{}, false
 	r.Volume.Failed = again.Kept()

@@ -157,7 +157,7 @@ func (c *Controller) SetClaim(claim Claim) {
 		if claim.Source.ofClaim() {
 			c.addClone(claim.Source.Claim, e)
 		}
-		e.rec = reset(e.rec)
+		e.rec = clearPauses(e.rec)
 		c.touch(claim.Key)
 		c.touch(e.rec.Spec.Source.Claim) // it may wait for this one's owner
 	})
@@ -209,7 +209,7 @@ func (c *Controller) AllUsageChanged() {
 func (c *Controller) RetryNow(key Key) {
 	c.post(func(context.Context) {
 		if e := c.entries[key]; e != nil {
-			e.rec = reset(e.rec)
+			e.rec = clearPauses(e.rec)
 			c.touch(key)
 		}
 	})
@@ -222,7 +222,7 @@ func (c *Controller) RetryNow(key Key) {
 // asked until it says that the volume is gone, and only then does [Controller.Claims]
 // no longer list the claim. Until then it says what it waits for.
 func (c *Controller) Delete(ctx context.Context, key Key, retained bool) error {
-	if err := c.order(ctx, func(run context.Context) error { return c.delete(run, key, retained) }); err != nil {
+	if err := c.do(ctx, func(run context.Context) error { return c.delete(run, key, retained) }); err != nil {
 		return fmt.Errorf("delete claim %s: %w", key, err)
 	}
 	return nil
@@ -230,7 +230,7 @@ func (c *Controller) Delete(ctx context.Context, key Key, retained bool) error {
 
 // order has f run in Run's goroutine, unless ctx ends before, and returns its answer. After an error
 // that is ctx's, f may run yet.
-func (c *Controller) order(ctx context.Context, f func(run context.Context) error) error {
+func (c *Controller) do(ctx context.Context, f func(run context.Context) error) error {
 	reply := make(chan error, 1) // Run must not wait for a caller that gave up
 	c.post(func(run context.Context) {
 		if ctx.Err() == nil {
@@ -262,7 +262,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	case e.rec.Spec.Reclaim == Retain && e.rec.Volume.Phase == state.Present && !retained:
 		return fmt.Errorf("%w: volume %s", ErrRetained, e.rec.Name)
 	}
-	if err := c.unused(e); err != nil {
+	if err := c.checkUnused(e); err != nil {
 		return err
 	}
 	rec := e.rec
@@ -276,7 +276,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 }
 
 // unused returns an error that wraps ErrInUse where a pod has or wants e's volume.
-func (c *Controller) unused(e *entry) error {
+func (c *Controller) checkUnused(e *entry) error {
 	if by := c.cfg.Usage.Wanted(e.key); by != "" {
 		return fmt.Errorf("%w: %s wants it", ErrInUse, by)
 	}
@@ -303,7 +303,7 @@ func (c *Controller) post(f func(ctx context.Context)) {
 	}
 }
 
-func (c *Controller) take() []func(context.Context) {
+func (c *Controller) takeInbox() []func(context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	inbox := c.inbox

@@ -26,7 +26,7 @@ type driver struct {
 	retry state.Retry
 	timer *time.Timer
 	// nodes are callers that wait until the capabilities are known.
-	nodes []*nodeCall
+	attaching []*attachCall
 	// cancel ends the question in flight.
 	cancel context.CancelFunc
 }
@@ -57,12 +57,12 @@ func (c *Controller) DriverUp(up Driver) {
 		d := &driver{Driver: up}
 		if old := c.drivers[up.Name]; old != nil {
 			old.end()
-			c.view.judge(up.Name, nil)
-			d.nodes = old.nodes
+			c.view.setHealthConn(up.Name, nil)
+			d.attaching = old.attaching
 		}
 		c.drivers[up.Name] = d
-		if !c.cfg.OnDemand || len(d.nodes) > 0 {
-			c.ask(ctx, d)
+		if !c.cfg.OnDemand || len(d.attaching) > 0 {
+			c.askCaps(ctx, d)
 		}
 		c.touchAll(up.Name)
 	})
@@ -73,9 +73,9 @@ func (c *Controller) DriverDown(name state.DriverName) {
 	c.post(func(ctx context.Context) {
 		if d := c.drivers[name]; d != nil {
 			d.end()
-			c.view.judge(name, nil)
+			c.view.setHealthConn(name, nil)
 			delete(c.drivers, name)
-			c.takeNodes(ctx, d)
+			c.takeAttaches(ctx, d)
 			c.touchAll(name)
 		}
 	})
@@ -92,40 +92,40 @@ func (d *driver) end() {
 func (c *Controller) touchAll(name state.DriverName) {
 	for key, e := range c.entries {
 		if driverOf(e) == name || e.rec.Spec.Driver == name {
-			e.rec = reset(e.rec)
+			e.rec = clearPauses(e.rec)
 			c.touch(key)
 		}
 	}
 	for key, e := range c.snapshots.entries {
 		if e.driver() == name {
-			e.rec.Content = dueAt(e.rec.Content)
+			e.rec.Content = clearPause(e.rec.Content)
 			c.snapshots.touch(key)
 		}
 	}
 	for _, e := range c.groups.entries {
 		if e.driver() == name {
-			e.rec.Content = dueAt(e.rec.Content)
+			e.rec.Content = clearPause(e.rec.Content)
 			c.touchRows(e)
 		}
 	}
 }
 
 // need has the driver asked for its capabilities, unless it was.
-func (c *Controller) need(d *driver) {
+func (c *Controller) ensureAsked(d *driver) {
 	if d.asked {
 		return
 	}
 	d.asked = true
 	c.post(func(ctx context.Context) {
 		if c.drivers[d.Name] == d {
-			c.ask(ctx, d)
+			c.askCaps(ctx, d)
 		}
 	})
 }
 
 // ask reads the driver's capabilities, once for each time that it came up (CSI
 // 1.13 GetPluginInfo: they do not change within a version).
-func (c *Controller) ask(ctx context.Context, d *driver) {
+func (c *Controller) askCaps(ctx context.Context, d *driver) {
 	d.asked = true
 	ctx, d.cancel = context.WithTimeout(ctx, askDeadline)
 	cancel := d.cancel
@@ -137,33 +137,33 @@ func (c *Controller) ask(ctx context.Context, d *driver) {
 				return // it went down, or came up anew
 			}
 			if err != nil {
-				d.retry = failed(d.retry, err, time.Now())
+				d.retry = addFailure(d.retry, err, time.Now())
 				c.log.Warn("driver did not answer with its capabilities", "driver", string(d.Name), "err", err)
 				d.timer = time.AfterFunc(time.Until(d.retry.NotBefore), func() {
 					c.post(func(ctx context.Context) {
 						if c.drivers[d.Name] == d {
-							c.ask(ctx, d)
+							c.askCaps(ctx, d)
 						}
 					})
 				})
 			} else {
 				d.caps, d.known, d.retry = caps, true, state.Retry{}
 				if caps.Health {
-					c.view.judge(d.Name, d.Conn)
+					c.view.setHealthConn(d.Name, d.Conn)
 				}
 			}
-			c.takeNodes(ctx, d)
+			c.takeAttaches(ctx, d)
 			c.touchAll(d.Name)
 		})
 	})
 }
 
 // takeNodes takes up the callers that waited for the driver's capabilities.
-func (c *Controller) takeNodes(ctx context.Context, d *driver) {
-	nodes := d.nodes
-	d.nodes = nil
+func (c *Controller) takeAttaches(ctx context.Context, d *driver) {
+	nodes := d.attaching
+	d.attaching = nil
 	for _, n := range nodes {
-		c.takeNode(ctx, n)
+		c.takeAttach(ctx, n)
 	}
 }
 

@@ -22,7 +22,7 @@ func (c *Controller) facts(e *entry) facts {
 	case d == nil:
 		f.Driver.Problem = fmt.Sprintf("driver %s is not registered", name)
 	default:
-		c.need(d)
+		c.ensureAsked(d)
 		f.Driver = driverFacts{
 			Problem: d.problem(), Asking: d.asking(), Full: c.slotsOf(name).taken >= c.cfg.MaxCalls,
 			Topology: d.Topology, caps: d.caps,
@@ -33,23 +33,23 @@ func (c *Controller) facts(e *entry) facts {
 	}
 	for _, key := range c.clonesOf(e.key) {
 		if o := c.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
-			f.Cloning = key.String() + undecided(o.want.Listed || o.rec.Delete)
+			f.Cloning = key.String() + unlistedNote(o.want.Listed || o.rec.Delete)
 		}
 	}
 	switch {
 	case e.want.Claim.Source.ofClaim():
-		f.Source = c.sourceFacts(e.want.Claim)
+		f.Source = c.cloneSource(e.want.Claim)
 	case e.want.Claim.Source.ofSnapshot():
-		f.Source = c.snapshotFacts(e.want.Claim)
+		f.Source = c.snapshotSource(e.want.Claim)
 	}
 	if e.rec.Delete {
-		f.Cutting = c.cuttingOf(e)
+		f.Snapshotting = c.deletionBlocker(e)
 	}
 	return f
 }
 
 // sourceFacts finds the volume that claim is to be a clone of.
-func (c *Controller) sourceFacts(claim Claim) sourceFacts {
+func (c *Controller) cloneSource(claim Claim) sourceFacts {
 	key := claim.Source.Claim
 	src := c.entries[key]
 	switch {

@@ -104,7 +104,7 @@ func (c *Controller) SetGroup(g Group) {
 			c.setGroup(e, rec)
 			e.unsaved = true
 		}
-		e.rec.Content = dueAt(e.rec.Content)
+		e.rec.Content = clearPause(e.rec.Content)
 		c.touchGroup(e)
 	})
 }
@@ -129,7 +129,7 @@ func (c *Controller) RetryGroup(key Key) {
 }
 
 func (c *Controller) retryGroup(e *groupEntry) {
-	e.rec.Content = dueAt(e.rec.Content)
+	e.rec.Content = clearPause(e.rec.Content)
 	c.touchGroup(e)
 }
 
@@ -137,7 +137,7 @@ func (c *Controller) retryGroup(e *groupEntry) {
 // what holds after it, are those of [Controller.Delete]; a claim that is to be made of one of
 // the snapshots uses it.
 func (c *Controller) DeleteGroup(ctx context.Context, key Key, retained bool) error {
-	err := c.order(ctx, func(run context.Context) error { return c.deleteGroup(run, key, retained) })
+	err := c.do(ctx, func(run context.Context) error { return c.deleteGroup(run, key, retained) })
 	if err != nil {
 		return fmt.Errorf("delete group snapshot %s: %w", key, err)
 	}

@@ -45,10 +45,10 @@ func (c *Controller) finishGroup(ctx context.Context, e *groupEntry, k groupCall
 	} else {
 		c.log.Info("call succeeded", attrs...)
 	}
-	e.doing, e.since, e.cut = groupOp{}, time.Now(), e.volumes()
+	e.doing, e.since, e.unsavedVolumes = groupOp{}, time.Now(), e.volumes()
 	c.setGroup(e, completeGroup(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
-	c.groupCutEnded(ctx, k.op)
+	c.releaseGroupVolumes(ctx, k.op)
 	c.touchGroup(e)
 }
 
@@ -178,7 +178,7 @@ func sendGroup(ctx context.Context, k groupCall, secret map[string]string) group
 		_, err = client.DeleteVolumeGroupSnapshot(ctx, &csi.DeleteVolumeGroupSnapshotRequest{
 			GroupSnapshotId: k.rec.Handle, SnapshotIds: handles, Secrets: secret,
 		})
-		if err = unlessGone(err); err == nil {
+		if err = ignoreNotFound(err); err == nil {
 			return groupResult{}
 		}
 	case noGroupVerb, dropGroup:
@@ -196,7 +196,7 @@ func sendEach(ctx context.Context, k groupCall, secret map[string]string) groupR
 	res := groupResult{members: make([]memberResult, len(k.rec.Members))}
 	var all sync.WaitGroup
 	for i, m := range k.rec.Members {
-		one := snapshotCall{driver: k.driver, rec: k.rec.snapshot(m), op: snapshotOp{verb: cut}}
+		one := snapshotCall{driver: k.driver, rec: k.rec.snapshot(m), op: snapshotOp{verb: createSnapshot}}
 		one.op.spec = one.rec.Spec
 		one.op.spec.Parameters = k.op.spec.Parameters
 		skip := m.Phase != state.Entering
@@ -204,7 +204,7 @@ func sendEach(ctx context.Context, k groupCall, secret map[string]string) groupR
 		case getGroup:
 			skip = m.Ready
 		case deleteGroup:
-			one.op.verb, skip = discard, m.Phase != state.Leaving
+			one.op.verb, skip = deleteSnapshot, m.Phase != state.Leaving
 		case createGroup, noGroupVerb, dropGroup:
 		}
 		if skip {
@@ -255,9 +255,9 @@ func checkGroup(k groupCall, g *csi.VolumeGroupSnapshot) groupResult {
 		if i < 0 {
 			return wrong("with snapshot %q of volume %q, which is none of the group's", s.GetSnapshotId(), s.GetSourceVolumeId())
 		}
-		one := snapshotCall{rec: k.rec.snapshot(k.rec.Members[i]), op: snapshotOp{verb: cut}}
+		one := snapshotCall{rec: k.rec.snapshot(k.rec.Members[i]), op: snapshotOp{verb: createSnapshot}}
 		if k.rec.Members[i].Volume == "" {
-			one.op.verb = inspect
+			one.op.verb = listSnapshot
 		}
 		one.op.spec = one.rec.Spec
 		made, err := checkSnapshot(one, s)

@@ -33,8 +33,8 @@ type groupEntry struct {
 	unsaved bool
 	// doing is the operation in flight, if any; cut are the volumes of the last one, until the journal
 	// has how it ended: the next life would make it again.
-	doing groupOp
-	cut   []state.VolumeID
+	doing          groupOp
+	unsavedVolumes []state.VolumeID
 	// members are the rows of its snapshots, which show what rec says of them.
 	members []*snapshotEntry
 
@@ -90,7 +90,7 @@ func (g *groups) entry(key Key) *groupEntry {
 func (g *groups) touch(key Key) { g.dirty[key] = struct{}{} }
 
 // touchUnmade has those of a namespace looked at that are to be made: the name of a snapshot is free.
-func (g *groups) touchUnmade(namespace string) {
+func (g *groups) touchPending(namespace string) {
 	for key, e := range g.entries {
 		if key.Namespace == namespace && e.listed && e.rec.Content.Phase == state.Absent {
 			g.touch(key)
@@ -151,7 +151,7 @@ func (c *Controller) touchRows(e *groupEntry) {
 }
 
 // touchCutsOf has the snapshots and group snapshots of a volume looked at: a call for it has ended.
-func (c *Controller) touchCutsOf(volume state.VolumeID) {
+func (c *Controller) touchSnapshotsOf(volume state.VolumeID) {
 	if volume == "" {
 		return
 	}
@@ -185,9 +185,9 @@ func (c *Controller) stepGroups(ctx context.Context) {
 		if o := c.planGroup(e); o.verb != noGroupVerb {
 			todo[key] = o
 			changes[key] = beginGroup(e.rec, e.wanted(), o)
-			if o.busy() { // now, lest another is planned
+			if o.reservesVolumes() { // now, lest another is planned
 				for _, m := range o.members {
-					c.snapshots.cutting[state.SharedID(o.spec.Driver, m.Volume)] = cutting{changes[key].key(m), o.spec.Driver}
+					c.snapshots.inFlight[state.SharedID(o.spec.Driver, m.Volume)] = pendingSnapshot{changes[key].key(m), o.spec.Driver}
 				}
 			}
 			if o.verb != dropGroup {
@@ -207,10 +207,10 @@ func (c *Controller) stepGroups(ctx context.Context) {
 			c.lookAtGroup(e, time.Now().Add(storeWait))
 			continue
 		}
-		for _, id := range e.cut {
+		for _, id := range e.unsavedVolumes {
 			c.touchClaimOf(id)
 		}
-		e.unsaved, e.cut = false, nil
+		e.unsaved, e.unsavedVolumes = false, nil
 	}
 	c.publishGroups(keys)
 }
@@ -240,7 +240,7 @@ func (c *Controller) beginGroup(ctx context.Context, e *groupEntry, o groupOp, r
 		if e.rec.Name != rec.Name {
 			delete(c.groups.names, rec.Name)
 		}
-		c.groupCutEnded(ctx, o)
+		c.releaseGroupVolumes(ctx, o)
 		e.hold(held{reason: err.Error()})
 		return
 	}
@@ -255,12 +255,12 @@ func (c *Controller) beginGroup(ctx context.Context, e *groupEntry, o groupOp, r
 }
 
 // groupCutEnded lets others have the volumes of an operation that is over, or was not begun.
-func (c *Controller) groupCutEnded(ctx context.Context, o groupOp) {
-	if !o.busy() {
+func (c *Controller) releaseGroupVolumes(ctx context.Context, o groupOp) {
+	if !o.reservesVolumes() {
 		return
 	}
 	for _, m := range o.members {
-		c.volumeFree(ctx, o.spec.Driver, m.Volume)
+		c.releaseVolume(ctx, o.spec.Driver, m.Volume)
 	}
 }
 

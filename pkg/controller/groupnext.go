@@ -25,9 +25,9 @@ const (
 func (v groupVerb) call(each bool) string {
 	switch {
 	case v == createGroup && each, v == getGroup && each:
-		return cut.String()
+		return createSnapshot.String()
 	case v == deleteGroup && each:
-		return discard.String()
+		return deleteSnapshot.String()
 	case v == createGroup:
 		return "CreateVolumeGroupSnapshot"
 	case v == getGroup:
@@ -125,7 +125,7 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	r.Spec, r.Members = s, w.members()
 	if w.Handle != "" {
 		o := groupOp{verb: getGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
-		return o.unless(r.Content.Retry(), f, now)
+		return o.ifDue(r.Content.Retry(), f, now)
 	}
 	return nextCreateGroup(r, f, now)
 }
@@ -146,7 +146,7 @@ func (g Group) members() []groupMember {
 // nextCreateGroup makes the snapshots, or asks again until it is known what was made.
 func nextCreateGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
 	o := groupOp{verb: createGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
-	return o.unless(r.Content.Retry(), f, now)
+	return o.ifDue(r.Content.Retry(), f, now)
 }
 
 // nextGetGroup asks, with pauses, whether snapshots that exist are ready.
@@ -158,7 +158,7 @@ func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp
 		return groupOp{}, held{}
 	}
 	o := groupOp{verb: getGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
-	return o.unless(r.Content.Retry(), f, now)
+	return o.ifDue(r.Content.Retry(), f, now)
 }
 
 // nextDeleteGroup deletes the snapshots, again and again until that is definite.
@@ -171,12 +171,12 @@ func nextDeleteGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held)
 		again = state.Retry{} // some snapshots failed for ever or for a while: the others go now
 	}
 	o := groupOp{verb: deleteGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
-	return o.unless(again, f, now)
+	return o.ifDue(again, f, now)
 }
 
 // unless returns o, or what keeps it from being made: the driver, failures of before, or calls in
 // flight.
-func (o groupOp) unless(r state.Retry, f groupFacts, now time.Time) (groupOp, held) {
+func (o groupOp) ifDue(r state.Retry, f groupFacts, now time.Time) (groupOp, held) {
 	able, missing := f.Driver.caps.Group, "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
 	if o.spec.Each {
 		able, missing = f.Driver.caps.Snapshot, "CREATE_DELETE_SNAPSHOT"
@@ -188,16 +188,18 @@ func (o groupOp) unless(r state.Retry, f groupFacts, now time.Time) (groupOp, he
 		return groupOp{}, heldf("driver %s can no longer do it (it has no %s)", o.spec.Driver, missing)
 	case h != held{}:
 		return groupOp{}, h
-	case o.busy() && f.Busy != "":
+	case o.reservesVolumes() && f.Busy != "":
 		return groupOp{}, held{reason: f.Busy}
-	case o.busy() && f.Driver.Full:
+	case o.reservesVolumes() && f.Driver.Full:
 		return groupOp{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
 	}
 	return o, held{}
 }
 
 // busy reports whether the volumes get no other call while o is made.
-func (o groupOp) busy() bool { return o.verb == createGroup || o.verb == getGroup && o.spec.Each }
+func (o groupOp) reservesVolumes() bool {
+	return o.verb == createGroup || o.verb == getGroup && o.spec.Each
+}
 
 // groupResult is how a call, or one call for each snapshot, ended.
 type groupResult struct {
@@ -264,7 +266,7 @@ func (r groupRecord) setPhase(p state.Phase) {
 func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) groupRecord {
 	r.Members = slices.Clone(r.Members)
 	if res.err != nil {
-		r.Content.Failed = failed(r.Content.Retry(), res.err, now).Kept()
+		r.Content.Failed = addFailure(r.Content.Retry(), res.err, now).Kept()
 	}
 	switch {
 	case o.verb == deleteGroup:
@@ -327,7 +329,7 @@ func paceLook(r groupRecord, res groupResult, now time.Time) groupRecord {
 		r.Looks, r.Content.Failed = 0, nil
 	default:
 		r.Looks++
-		r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(lookWait(r.Looks))}
+		r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(pollWait(r.Looks))}
 	}
 	return r
 }

@@ -126,7 +126,7 @@ func (r groupRules) ends(m groupModel) (after []groupModel) {
 				}
 				if res, possible := m.result(n.Exists, [2]ending{first, second}, ready); possible {
 					n.Rec = r.complete(m.Rec, m.op(), res, now)
-					n.Rec.Content = dueAt(n.Rec.Content)
+					n.Rec.Content = clearPause(n.Rec.Content)
 					after = append(after, n)
 				}
 			}
@@ -241,7 +241,7 @@ func (r groupRules) settles(m groupModel) error {
 		res, _ := m.result(m.Exists, [2]ending{endings[0], endings[0]}, true)
 		m.Rec = r.complete(m.Rec, m.op(), res, now)
 		m.Doing = noGroupVerb
-		m.Rec.Content = dueAt(m.Rec.Content)
+		m.Rec.Content = clearPause(m.Rec.Content)
 	}
 	switch {
 	case deleted && (m.Exists != [2]bool{} || !m.Rec.empty()):

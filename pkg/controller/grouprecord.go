@@ -105,7 +105,7 @@ func (r groupRecord) mismatch(w Group) string {
 
 // snapshot is the record of a member as that of a snapshot.
 func (r groupRecord) snapshot(m groupMember) snapshotRecord {
-	uid := r.UID + "-" + m.key()
+	uid := r.UID + "-" + m.id()
 	return snapshotRecord{
 		Snapshot: r.key(m), UID: uid, Name: snapshotName(uid),
 		Spec: snapshotSpec{
@@ -124,7 +124,7 @@ func (r groupRecord) key(m groupMember) Key {
 
 // key tells the snapshots of a group apart, also from those of a group that is begun anew with other
 // claims.
-func (m groupMember) key() string {
+func (m groupMember) id() string {
 	of := m.Volume
 	if m.Claim == (Key{}) {
 		of = m.Handle

@@ -74,7 +74,7 @@ func (e *groupEntry) phase() Phase {
 
 // factsOfGroup gathers what nextGroup needs to know for e.
 func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
-	f := groupFacts{Driver: c.cuttingDriver(e.driver())}
+	f := groupFacts{Driver: c.snapshotDriver(e.driver())}
 	if e.rec.Delete {
 		f.Used = c.usedBy(e.members...)
 	}
@@ -90,7 +90,7 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 		for _, m := range e.want.members() {
 			key := Key{Namespace: e.key.Namespace, Name: m.Snapshot}
 			s := c.snapshots.entries[key]
-			if s != nil && !s.gone() && s.group != e || s == nil && c.snapshots.makes(key) {
+			if s != nil && !s.gone() && s.group != e || s == nil && c.snapshots.isMaking(key) {
 				f.Taken = key.String()
 			}
 		}

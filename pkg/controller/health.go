@@ -26,12 +26,12 @@ type Judged struct {
 func (c *Controller) Judged() map[state.VolumeID]Judged {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
-	if len(c.view.judges) == 0 {
+	if len(c.view.healthConns) == 0 {
 		return nil
 	}
 	all := map[state.VolumeID]Judged{}
 	for key, s := range c.view.claims {
-		if s.Volume != nil && s.Phase != Deleting && c.view.judges[s.Volume.Driver] != nil {
+		if s.Volume != nil && s.Phase != Deleting && c.view.healthConns[s.Volume.Driver] != nil {
 			all[s.Volume.ID()] = Judged{s.Volume.Driver, key.String()}
 		}
 	}
@@ -51,12 +51,12 @@ func (c *Controller) Health(claim string, id state.VolumeID,
 	if s.Volume == nil || s.Phase == Deleting || s.Call != "" || s.Volume.ID() != id {
 		return nil, false
 	}
-	for _, cut := range c.view.cuts {
-		if cut.Claim == key && cut.Call != "" {
+	for _, snap := range c.view.snapshots {
+		if snap.Claim == key && snap.Call != "" {
 			return nil, false
 		}
 	}
-	conn, handle := c.view.judges[s.Volume.Driver], s.Volume.Handle
+	conn, handle := c.view.healthConns[s.Volume.Driver], s.Volume.Handle
 	if conn == nil {
 		return nil, false
 	}
@@ -74,13 +74,13 @@ func health(ctx context.Context, conn grpc.ClientConnInterface, handle string) (
 
 // judge notes the connection of a driver that knows of its volumes' health; nil for one that does not, or
 // is gone.
-func (v *view) judge(driver state.DriverName, conn grpc.ClientConnInterface) {
+func (v *view) setHealthConn(driver state.DriverName, conn grpc.ClientConnInterface) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if conn != nil {
-		v.judges[driver] = conn
+		v.healthConns[driver] = conn
 		v.signal(true) // there are others to ask
 	} else {
-		delete(v.judges, driver)
+		delete(v.healthConns, driver)
 	}
 }

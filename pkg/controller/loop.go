@@ -26,7 +26,7 @@ type entry struct {
 	// doing is the call in flight, if any, made with the driver named by its record.
 	doing op
 	// node is the caller of Attach or Detach that waits, nil for none.
-	node *nodeCall
+	attaching *attachCall
 	// sources are the claims under which clones lists this one.
 	sources []Key
 
@@ -48,7 +48,7 @@ func (e *entry) id() state.VolumeID {
 // gone reports whether nothing is known of the claim, wanted of it, or done.
 func (e *entry) gone() bool {
 	return e.rec.empty() && !e.rec.Delete && !e.want.Listed && !e.unsaved &&
-		e.doing.verb == nothing && e.node == nil && e.unreadable == ""
+		e.doing.verb == noVerb && e.attaching == nil && e.unreadable == ""
 }
 
 // Run loads the records and makes what is wanted so, until ctx ends. Then it
@@ -69,13 +69,13 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	for {
-		c.settle(ctx)
+		c.stepAll(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-c.wake:
 		}
-		for _, f := range c.take() {
+		for _, f := range c.takeInbox() {
 			f(ctx)
 		}
 	}
@@ -202,7 +202,7 @@ type planned struct {
 }
 
 // settle takes steps until nothing is left to look at.
-func (c *Controller) settle(ctx context.Context) {
+func (c *Controller) stepAll(ctx context.Context) {
 	for ctx.Err() == nil && len(c.dirty)+len(c.snapshots.dirty)+len(c.groups.dirty) > 0 {
 		c.step(ctx)
 		c.stepGroups(ctx) // before snapshots, which show how their groups stand
@@ -242,7 +242,7 @@ func (c *Controller) step(ctx context.Context) {
 				continue
 			}
 			if e.unsaved {
-				c.touchCutsOf(e.id())
+				c.touchSnapshotsOf(e.id())
 			}
 			e.unsaved = false
 		}
@@ -252,13 +252,13 @@ func (c *Controller) step(ctx context.Context) {
 
 // plan decides the next step for e.
 func (c *Controller) plan(e *entry) (planned, bool) {
-	if e.doing.verb != nothing {
+	if e.doing.verb != noVerb {
 		return planned{}, false // one call in flight; its end looks again
 	}
 	e.stopTimer()
-	if cut, ok := c.snapshots.cutting[e.id()]; ok {
+	if snap, ok := c.snapshots.inFlight[e.id()]; ok {
 		// its end looks again
-		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, cut.snapshot))
+		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, snap.snapshot))
 		return planned{}, false
 	}
 	if e.unreadable != "" {
@@ -266,18 +266,18 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 		return planned{}, false
 	}
 	f := c.facts(e)
-	e.refuseNode(f)
+	e.refuseAttach(f)
 	w := e.want
-	if e.node != nil && !f.Driver.away() {
-		w.Node = e.node.verb
+	if e.attaching != nil && !f.Driver.away() {
+		w.Attach = e.attaching.verb
 	}
 	o, h := next(e.rec, w, f, time.Now())
-	c.queue(e, o, h)
+	c.takeSlot(e, o, h)
 	e.hold(h)
 	if !h.until.IsZero() {
 		c.lookAgain(e, h.until)
 	}
-	if o.verb == nothing {
+	if o.verb == noVerb {
 		return planned{}, false
 	}
 	var nodeID string
@@ -285,7 +285,7 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 		nodeID = d.NodeID
 	}
 	rec := begin(e.rec, w, o, nodeID)
-	if o.verb == create {
+	if o.verb == createVolume {
 		c.names[rec.Name] = e.key // now, lest a namesake is planned in the same step
 	}
 	return planned{e, o, rec}, true
@@ -297,14 +297,14 @@ func (c *Controller) begin(ctx context.Context, p planned, err error) {
 	e := p.e
 	if err != nil {
 		if p.op.verb.limited() {
-			c.release(driverOf(e))
+			c.releaseSlot(driverOf(e))
 		}
-		if p.op.verb == create && e.rec.Name != p.rec.Name {
+		if p.op.verb == createVolume && e.rec.Name != p.rec.Name {
 			delete(c.names, p.rec.Name)
 		}
 		e.hold(held{reason: err.Error()})
-		if e.node != nil {
-			e.answerNode(nil, failure(p.op.verb, err))
+		if e.attaching != nil {
+			e.answerAttach(nil, failure(p.op.verb, err))
 		}
 		return
 	}

@@ -38,7 +38,7 @@ func (a AttributesClass) has(r record) bool {
 }
 
 // unfit says why a volume of driver d cannot have the attributes; no reason where it can.
-func (a AttributesClass) unfit(d state.DriverName, caps caps) held {
+func (a AttributesClass) check(d state.DriverName, caps caps) held {
 	switch {
 	case a.Driver == "":
 		return heldf("VolumeAttributesClass %q not found", a.Class)
@@ -66,10 +66,10 @@ func nextModify(r record, w want, f facts, now time.Time) (op, held) {
 	if f.Driver.away() {
 		return op{}, held{reason: f.Driver.Problem}
 	}
-	if h := a.unfit(r.Spec.Driver, f.Driver.caps); h.waits() {
+	if h := a.check(r.Spec.Driver, f.Driver.caps); h.waits() {
 		return op{}, h
 	}
-	return op{verb: modify, attributes: a.Attributes, from: r.Volume.Phase}.unless(r.Modify, f, now)
+	return op{verb: modifyVolume, attributes: a.Attributes, from: r.Volume.Phase}.ifDue(r.Modify, f, now)
 }
 
 func completeModify(r record, o op, res result, now time.Time) record {
@@ -81,7 +81,7 @@ func completeModify(r record, o op, res result, now time.Time) record {
 		r.Modifying = nil
 		fallthrough
 	default:
-		r.Modify = failed(r.Modify, res.err, now)
+		r.Modify = addFailure(r.Modify, res.err, now)
 	}
 	return r
 }

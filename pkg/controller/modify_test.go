@@ -190,7 +190,7 @@ func TestNextModify(t *testing.T) {
 							goal = *uncertain
 						}
 						wanted := listed && (uncertain != nil || asks.Class != "" && !asks.equal(has))
-						if (o.verb == modify) != (wanted && up) || (h.reason != "") != (wanted && !up) || o.verb == modify && !o.attributes.equal(goal) {
+						if (o.verb == modifyVolume) != (wanted && up) || (h.reason != "") != (wanted && !up) || o.verb == modifyVolume && !o.attributes.equal(goal) {
 							t.Errorf("has %v, uncertain %v, asks %v, listed %v, up %v: %+v, %+v", has, uncertain, asks, listed, up, o, h)
 						}
 					}

@@ -12,17 +12,17 @@ import (
 type verb uint8
 
 const (
-	nothing verb = iota
+	noVerb verb = iota
 	// The calls.
-	create
-	remove
-	grow
-	attach
-	detach
-	modify
+	createVolume
+	deleteVolume
+	expandVolume
+	attachVolume
+	detachVolume
+	modifyVolume
 	// Steps that need no call.
-	settle // take the size wanted as the capacity: only nodes grow this driver's volumes
-	forget // drop the record: nothing is left that it tells of
+	acceptSize // take the size wanted as the capacity: only nodes grow this driver's volumes
+	dropClaim  // drop the record: nothing is left that it tells of
 )
 
 var verbNames = [...]string{
@@ -33,11 +33,11 @@ var verbNames = [...]string{
 func (v verb) String() string { return verbNames[v] }
 
 // calls reports whether the verb is a call to the driver.
-func (v verb) calls() bool { return v != nothing && v < settle }
+func (v verb) calls() bool { return v != noVerb && v < acceptSize }
 
 // limited reports whether the verb counts against a driver's calls in flight.
 // What removes, and what a pod waits for with its volume made, does not.
-func (v verb) limited() bool { return v == create || v == grow || v == modify }
+func (v verb) limited() bool { return v == createVolume || v == expandVolume || v == modifyVolume }
 
 // op is one step for a claim, as a value.
 type op struct {
@@ -80,7 +80,7 @@ type want struct {
 	Claim  Claim
 	Listed bool
 	// Node is attach or detach where the manager asked for that, else nothing.
-	Node verb
+	Attach verb
 }
 
 // facts is what a decision about one claim depends on besides its record.
@@ -94,7 +94,7 @@ type facts struct {
 	// what it waits for.
 	Cloning string
 	// Cutting says which snapshot of this claim's volume its driver may read it for; "" for none.
-	Cutting string
+	Snapshotting string
 	// Namesake is the claim, if any, whose volume has the name that this one's would get.
 	Namesake string
 }
@@ -140,16 +140,16 @@ func next(r record, w want, f facts, now time.Time) (op, held) {
 		// An older journal may say so of a volume that was deleted and made again since.
 		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
 	case r.Volume.Phase == state.Leaving:
-		return nextRemove(r, f, now)
+		return nextDeleteVolume(r, f, now)
 	case r.Delete:
-		return nextDelete(r, w, f, now)
+		return nextDeletion(r, w, f, now)
 	case r.Volume.Phase == state.Present:
 		return nextPresent(r, w, f, now)
 	case !w.Listed && r.Volume.Phase == state.Entering:
 		return op{}, heldf("it was removed while its volume %s was being made, which may exist; list it again, or delete it",
 			r.Name)
 	case !w.Listed && !r.empty():
-		return op{verb: forget}, held{}
+		return op{verb: dropClaim}, held{}
 	case !w.Listed:
 		return op{}, held{}
 	default:
@@ -160,7 +160,7 @@ func next(r record, w want, f facts, now time.Time) (op, held) {
 // nextCreate brings the volume into being.
 func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	c := w.Claim
-	o := op{verb: create, from: r.Volume.Phase}
+	o := op{verb: createVolume, from: r.Volume.Phase}
 	switch {
 	case c.Class.Provisioner == "":
 		return op{}, heldf("StorageClass %q not found; to bind a PersistentVolume that exists, name it in the claim's "+
@@ -187,64 +187,64 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 			return op{}, held{reason: problem}
 		}
 	}
-	return o.unless(r.Volume.Retry(), f, now)
+	return o.ifDue(r.Volume.Retry(), f, now)
 }
 
 // nextDelete gets rid of the volume because a person said so.
-func nextDelete(r record, w want, f facts, now time.Time) (op, held) {
+func nextDeletion(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Volume.Phase == state.Absent:
-		return op{verb: forget}, held{}
-	case w.Node == detach:
-		return op{verb: detach, from: r.Volume.Phase}, held{}
+		return op{verb: dropClaim}, held{}
+	case w.Attach == detachVolume:
+		return op{verb: detachVolume, from: r.Volume.Phase}, held{}
 	case r.Attach != state.Absent:
 		return op{}, heldf("volume %s is attached to this node", r.Name)
 	case f.InUse != "":
 		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
 	case f.Cloning != "":
 		return op{}, heldf("volume %s is being cloned for claim %s", r.Name, f.Cloning)
-	case f.Cutting != "":
-		return op{}, held{reason: f.Cutting}
+	case f.Snapshotting != "":
+		return op{}, held{reason: f.Snapshotting}
 	case r.Volume.Phase == state.Present:
-		return nextRemove(r, f, now)
+		return nextDeleteVolume(r, f, now)
 	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	}
 	// The volume may exist, and only CreateVolume tells its handle.
-	o := op{verb: create, from: r.Volume.Phase, spec: r.Spec}
-	return o.unless(r.Volume.Retry(), f, now)
+	o := op{verb: createVolume, from: r.Volume.Phase, spec: r.Spec}
+	return o.ifDue(r.Volume.Retry(), f, now)
 }
 
 // nextRemove makes the DeleteVolume call, again and again until it is definite.
-func nextRemove(r record, f facts, now time.Time) (op, held) {
+func nextDeleteVolume(r record, f facts, now time.Time) (op, held) {
 	switch {
 	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Create:
 		return op{}, heldf("driver %s cannot delete volumes (it has no CREATE_DELETE_VOLUME)", r.Spec.Driver)
 	}
-	return op{verb: remove, from: r.Volume.Phase}.unless(r.Volume.Retry(), f, now)
+	return op{verb: deleteVolume, from: r.Volume.Phase}.ifDue(r.Volume.Retry(), f, now)
 }
 
 // nextPresent attaches, detaches, expands and modifies a volume that is there.
 func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
-	o, h := nextSize(r, w, f, now)
-	if o.verb == nothing { // what holds one up says nothing of the other
-		if m, why := nextModify(r, w, f, now); m.verb != nothing || !h.waits() {
+	o, h := nextExpand(r, w, f, now)
+	if o.verb == noVerb { // what holds one up says nothing of the other
+		if m, why := nextModify(r, w, f, now); m.verb != noVerb || !h.waits() {
 			o, h = m, why
 		}
 	}
-	node := op{verb: w.Node, from: r.Volume.Phase}
+	node := op{verb: w.Attach, from: r.Volume.Phase}
 	switch {
-	case w.Node == detach:
+	case w.Attach == detachVolume:
 		return node, held{}
-	case w.Node == attach && o.verb == grow && offlineOnly(f.Driver.caps):
+	case w.Attach == attachVolume && o.verb == expandVolume && offlineOnly(f.Driver.caps):
 		// Attached it could not grow; a call that fails backs off and lets the pod go first.
 		return o, h
-	case w.Node == attach:
+	case w.Attach == attachVolume:
 		return node, held{}
-	case w.Listed && !h.waits() && o.verb == nothing:
-		why := cmp.Or(r.compatible(w.Claim), w.Claim.Refused)
+	case w.Listed && !h.waits() && o.verb == noVerb:
+		why := cmp.Or(r.incompatible(w.Claim), w.Claim.Refused)
 		return op{}, held{reason: why, refused: why != ""}
 	}
 	return o, h
@@ -252,11 +252,11 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 
 // refuse reports whether attach or detach, asked for by the manager, will not be
 // made now, and why; no reason where there is nothing to be done.
-func refuse(r record, node verb, f facts) (refused bool, why string) {
+func attachRefused(r record, node verb, f facts) (refused bool, why string) {
 	switch {
-	case node == detach && !r.exists():
+	case node == detachVolume && !r.exists():
 		return true, ""
-	case node == attach && !r.usable():
+	case node == attachVolume && !r.usable():
 		return true, fmt.Sprintf("volume %s is being deleted", r.Name)
 	case f.Driver.Asking:
 		return false, ""
@@ -265,7 +265,7 @@ func refuse(r record, node verb, f facts) (refused bool, why string) {
 }
 
 // nextSize makes the volume as large as the claim asks for.
-func nextSize(r record, w want, f facts, now time.Time) (op, held) {
+func nextExpand(r record, w want, f facts, now time.Time) (op, held) {
 	c := w.Claim
 	if !w.Listed {
 		return op{}, held{}
@@ -289,7 +289,7 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	case !caps.Expand && caps.NodeExpand:
-		return op{verb: settle, bytes: bytes}, held{}
+		return op{verb: acceptSize, bytes: bytes}, held{}
 	case !caps.Expand:
 		return op{}, refusedf("driver %s cannot expand volumes (it has no EXPAND_VOLUME)", r.Spec.Driver)
 	case offlineOnly(caps) && r.Attach != state.Absent:
@@ -298,7 +298,7 @@ func nextSize(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, heldf("driver %s expands volumes only while they are not in use; this one is in use by %s",
 			r.Spec.Driver, f.InUse)
 	}
-	return op{verb: grow, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.unless(r.Expand, f, now)
+	return op{verb: expandVolume, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.ifDue(r.Expand, f, now)
 }
 
 // offlineOnly reports that a volume can be expanded only while it is not
@@ -307,7 +307,7 @@ func offlineOnly(c caps) bool { return c.Offline && !c.Online }
 
 // unless returns o, or what keeps it from being made: failures of before, or
 // too many calls in flight.
-func (o op) unless(r state.Retry, f facts, now time.Time) (op, held) {
+func (o op) ifDue(r state.Retry, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Final:
 		return op{}, refusedf("%s; not repeated until the driver, the claim or its class changes", describe(r))

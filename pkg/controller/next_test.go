@@ -62,7 +62,7 @@ type rules struct {
 	complete func(record, op, result, time.Time) record
 }
 
-var trueRules = rules{refuse, next, begin, complete}
+var trueRules = rules{attachRefused, next, begin, complete}
 
 func (m model) claim() Claim {
 	c := testClaim("a", m.size)
@@ -70,7 +70,7 @@ func (m model) claim() Claim {
 }
 
 func (m model) want() want {
-	w := want{Node: m.node}
+	w := want{Attach: m.node}
 	if m.listed {
 		w.Claim, w.Listed = m.claim(), true
 	}
@@ -126,12 +126,12 @@ func (m model) wishes(visit func(string, model)) {
 	turn("listed or not", func(n *model) { n.listed = !n.listed })
 	turn("other size", func(n *model) { n.size = 3 - n.size })
 	turn("driver up or down", func(n *model) { n.up = !n.up })
-	idle := m.node == nothing && m.doing.verb != attach && m.doing.verb != detach
+	idle := m.node == noVerb && m.doing.verb != attachVolume && m.doing.verb != detachVolume
 	if m.rec.usable() && idle {
-		turn("attach asked for", func(n *model) { n.node = attach })
+		turn("attach asked for", func(n *model) { n.node = attachVolume })
 	}
 	if m.rec.exists() && !m.inUse && idle {
-		turn("detach asked for", func(n *model) { n.node = detach })
+		turn("detach asked for", func(n *model) { n.node = detachVolume })
 	}
 	if m.given && m.rec.Volume.Phase == state.Present || m.inUse { // also while it is being deleted: what began before may end late
 		turn("in use or not", func(n *model) { n.inUse = !n.inUse })
@@ -146,7 +146,7 @@ func (m model) wishes(visit func(string, model)) {
 func (m model) end(e ending, r rules, now time.Time) (model, bool) {
 	o := m.doing
 	m.doing = op{}
-	if e.reject && o.verb != create || e.code == "InvalidArgument" && o.verb == create && m.exists {
+	if e.reject && o.verb != createVolume || e.code == "InvalidArgument" && o.verb == createVolume && m.exists {
 		return m, false
 	}
 	res := result{unsent: e.unsent}
@@ -156,8 +156,8 @@ func (m model) end(e ending, r rules, now time.Time) (model, bool) {
 	if e.out != state.Done {
 		res.err = &state.CallError{Outcome: e.out, Call: o.verb.String(), Code: e.code, Err: errors.New(e.name)}
 	}
-	if o.verb == attach || o.verb == detach {
-		m.node = nothing // the caller has its answer
+	if o.verb == attachVolume || o.verb == detachVolume {
+		m.node = noVerb // the caller has its answer
 	}
 	if e.crash {
 		return m, true
@@ -165,7 +165,7 @@ func (m model) end(e ending, r rules, now time.Time) (model, bool) {
 	if e.reject {
 		res.created.reject = "unusable"
 	}
-	if o.verb == create && res.err == nil {
+	if o.verb == createVolume && res.err == nil {
 		m.bad = res.created.reject != ""
 	}
 	m.rec = r.complete(m.rec, o, res, now)
@@ -179,7 +179,7 @@ func (m model) end(e ending, r rules, now time.Time) (model, bool) {
 // effect does at the backend what o asks for.
 func (m *model) effect(o op, res *result) {
 	switch o.verb {
-	case create:
+	case createVolume:
 		if !m.exists {
 			m.exists, m.bytes = true, o.spec.SizeBytes
 		}
@@ -187,25 +187,25 @@ func (m *model) effect(o op, res *result) {
 		if m.bytes < o.spec.SizeBytes {
 			res.created.reject = "too small"
 		}
-	case remove:
+	case deleteVolume:
 		m.exists, m.bytes, m.bad = false, 0, false
-	case grow:
+	case expandVolume:
 		m.bytes = max(m.bytes, o.bytes)
 		res.bytes = m.bytes
-	case attach:
+	case attachVolume:
 		m.attached = true
-	case detach:
+	case detachVolume:
 		m.attached = false
 	}
 }
 
 // broken says which rule m breaks, if any.
 func (m model) broken() string {
-	busy := m.doing.verb != nothing
+	busy := m.doing.verb != noVerb
 	switch {
 	case m.exists && m.rec.empty() && !busy:
 		return "a volume exists that no record tells of"
-	case m.rec.usable() && !m.exists && m.doing.verb != remove:
+	case m.rec.usable() && !m.exists && m.doing.verb != deleteVolume:
 		return "a volume is handed out that does not exist"
 	case m.rec.usable() && m.bad:
 		return "a volume is handed out that cannot be used"
@@ -220,21 +220,21 @@ func (m model) broken() string {
 // wrong says which rule is broken by beginning o in m, if any.
 func (m model) wrong(o op, offline bool) string {
 	switch {
-	case o.verb == create && m.rec.Unanswered && fmt.Sprint(o.spec) != fmt.Sprint(m.rec.Spec):
+	case o.verb == createVolume && m.rec.Unanswered && fmt.Sprint(o.spec) != fmt.Sprint(m.rec.Spec):
 		return "an unanswered CreateVolume is repeated with another request"
-	case o.verb == create && !m.listed && !m.rec.Delete:
+	case o.verb == createVolume && !m.listed && !m.rec.Delete:
 		return "a volume is made without a claim"
-	case o.verb == remove && m.given && !m.rec.Delete:
+	case o.verb == deleteVolume && m.given && !m.rec.Delete:
 		return "data is deleted without an operator's order"
-	case o.verb == remove && (m.attached || m.inUse && m.rec.Volume.Phase == state.Present):
+	case o.verb == deleteVolume && (m.attached || m.inUse && m.rec.Volume.Phase == state.Present):
 		return "a volume in use is deleted"
-	case o.verb == forget && m.exists:
+	case o.verb == dropClaim && m.exists:
 		return "a volume that exists is forgotten"
-	case o.verb == attach && (m.rec.Delete || m.rec.Volume.Phase != state.Present):
+	case o.verb == attachVolume && (m.rec.Delete || m.rec.Volume.Phase != state.Present):
 		return "a volume that is not there, or not for long, is attached"
-	case o.verb == grow && offline && (m.attached || m.inUse):
+	case o.verb == expandVolume && offline && (m.attached || m.inUse):
 		return "a volume in use is expanded by a driver that cannot"
-	case o.verb == grow && o.bytes < m.rec.CapacityBytes:
+	case o.verb == expandVolume && o.bytes < m.rec.CapacityBytes:
 		return "a volume is to shrink"
 	case o.verb.calls() && !m.up:
 		return "a driver that is away is called"
@@ -244,13 +244,13 @@ func (m model) wrong(o op, offline bool) string {
 
 // step is m after the next step begins, and what that breaks.
 func (m model) step(r rules, offline bool, now time.Time) (model, bool, string) {
-	m.rec = reset(m.rec)
+	m.rec = clearPauses(m.rec)
 	if refused, _ := r.refuse(m.rec, m.node, m.facts(offline)); refused {
-		m.node = nothing // the caller is told
+		m.node = noVerb // the caller is told
 	}
 	w := m.want()
 	o, h := r.next(m.rec, w, m.facts(offline), now)
-	if o.verb == nothing {
+	if o.verb == noVerb {
 		return m, false, m.idle(h)
 	}
 	if problem := m.wrong(o, offline); problem != "" {
@@ -269,7 +269,7 @@ func (m model) idle(h held) string {
 	case h.reason != "":
 		return ""
 	case m.rec.Delete, m.listed && m.rec.Volume.Phase != state.Present,
-		m.listed && m.rec.CapacityBytes < m.size, m.node != nothing && m.up:
+		m.listed && m.rec.CapacityBytes < m.size, m.node != noVerb && m.up:
 		return "nothing is done, and no reason is given"
 	}
 	return ""
@@ -308,7 +308,7 @@ func (m model) explore(r rules, offline bool, now time.Time, visit func(string, 
 		return problem
 	}
 	m.wishes(visit)
-	if m.doing.verb != nothing {
+	if m.doing.verb != noVerb {
 		for _, e := range endings {
 			if n, ok := m.end(e, r, now); ok {
 				visit(m.doing.verb.String()+": "+e.name, n)
@@ -337,10 +337,10 @@ func way(seen map[id]from, to id) string {
 // converges says what is not as wanted after good weather: the driver is up and
 // does what it is asked, and the manager has detached what no pod has.
 func (m model) converges(r rules, offline bool, now time.Time) string {
-	m.up, m.inUse, m.node = true, false, nothing
+	m.up, m.inUse, m.node = true, false, noVerb
 	for range 20 {
 		if m.rec.Attach != state.Absent {
-			m.node = detach
+			m.node = detachVolume
 		}
 		n, moved, problem := m.step(r, offline, now)
 		if problem != "" {
@@ -350,7 +350,7 @@ func (m model) converges(r rules, offline bool, now time.Time) string {
 			break
 		}
 		m = n
-		if m.doing.verb != nothing {
+		if m.doing.verb != noVerb {
 			m, _ = m.end(endings[0], r, now)
 		}
 	}
@@ -383,96 +383,96 @@ func TestEveryReachableStateKeepsTheRules(t *testing.T) {
 // Each mutant drops one rule; the walk has to notice.
 func TestTheWalkNoticesABrokenRule(t *testing.T) {
 	mutants := map[string]rules{
-		"an error makes a volume absent": {refuse, next, begin, func(r record, o op, res result, now time.Time) record {
-			if o.verb == create && res.err != nil {
+		"an error makes a volume absent": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {
+			if o.verb == createVolume && res.err != nil {
 				o.from, res.unsent = state.Absent, true
 			}
 			return complete(r, o, res, now)
 		}},
-		"a failed removal is reversed": {refuse, next, begin, func(r record, o op, res result, now time.Time) record {
+		"a failed removal is reversed": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {
 			out := complete(r, o, res, now)
-			if o.verb == remove && res.err != nil {
+			if o.verb == deleteVolume && res.err != nil {
 				out.Volume.Phase = state.Present
 			}
 			return out
 		}},
-		"a failed removal counts as done": {refuse, next, begin, func(r record, o op, res result, now time.Time) record {
-			if o.verb == remove {
+		"a failed removal counts as done": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {
+			if o.verb == deleteVolume {
 				res.err = nil
 			}
 			return complete(r, o, res, now)
 		}},
-		"no intent before create": {refuse, next, func(r record, w want, o op, node string) record {
-			if o.verb == create {
+		"no intent before create": {attachRefused, next, func(r record, w want, o op, node string) record {
+			if o.verb == createVolume {
 				return r
 			}
 			return begin(r, w, o, node)
 		}, complete},
-		"no intent before attach": {refuse, next, func(r record, w want, o op, node string) record {
-			if o.verb == attach {
+		"no intent before attach": {attachRefused, next, func(r record, w want, o op, node string) record {
+			if o.verb == attachVolume {
 				return r
 			}
 			return begin(r, w, o, node)
 		}, complete},
-		"a failed detach counts as done": {refuse, next, begin, func(r record, o op, res result, now time.Time) record {
-			if o.verb == detach {
+		"a failed detach counts as done": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {
+			if o.verb == detachVolume {
 				res.err = nil
 			}
 			return complete(r, o, res, now)
 		}},
-		"a repeat takes the new wish": {refuse, func(r record, w want, f facts, now time.Time) (op, held) {
+		"a repeat takes the new wish": {attachRefused, func(r record, w want, f facts, now time.Time) (op, held) {
 			r.Unanswered = false
 			return next(r, w, f, now)
 		}, begin, complete},
-		"use does not hold deletion": {refuse, func(r record, w want, f facts, now time.Time) (op, held) {
+		"use does not hold deletion": {attachRefused, func(r record, w want, f facts, now time.Time) (op, held) {
 			r.Attach, f.InUse = state.Absent, ""
 			return next(r, w, f, now)
 		}, begin, complete},
-		"a removed claim is deleted": {refuse, func(r record, w want, f facts, now time.Time) (op, held) {
+		"a removed claim is deleted": {attachRefused, func(r record, w want, f facts, now time.Time) (op, held) {
 			r.Delete = r.Delete || !w.Listed && !r.empty()
 			return next(r, w, f, now)
 		}, begin, complete},
-		"deletion forgets what is in doubt": {refuse, func(r record, w want, f facts, now time.Time) (op, held) {
+		"deletion forgets what is in doubt": {attachRefused, func(r record, w want, f facts, now time.Time) (op, held) {
 			if r.Delete && r.Volume.Phase == state.Entering {
-				return op{verb: forget}, held{}
+				return op{verb: dropClaim}, held{}
 			}
 			return next(r, w, f, now)
 		}, begin, complete},
 		"a volume being deleted is attached": {
 			func(record, verb, facts) (bool, string) { return false, "" },
 			func(r record, w want, f facts, now time.Time) (op, held) {
-				r.Delete = r.Delete && w.Node != attach
+				r.Delete = r.Delete && w.Attach != attachVolume
 				return next(r, w, f, now)
 			}, begin, complete,
 		},
 		"who asks to attach in vain is not told": {func(r record, v verb, f facts) (bool, string) {
-			return v != attach && f.Driver.Problem != "", f.Driver.Problem
+			return v != attachVolume && f.Driver.Problem != "", f.Driver.Problem
 		}, next, begin, complete},
-		"a deletion in flight is forgotten by a crash": {refuse, next, func(r record, w want, o op, node string) record {
-			if o.verb == remove {
+		"a deletion in flight is forgotten by a crash": {attachRefused, next, func(r record, w want, o op, node string) record {
+			if o.verb == deleteVolume {
 				return r
 			}
 			return begin(r, w, o, node)
 		}, complete},
-		"nothing is told": {refuse, func(r record, w want, f facts, now time.Time) (op, held) {
+		"nothing is told": {attachRefused, func(r record, w want, f facts, now time.Time) (op, held) {
 			o, _ := next(r, w, f, now)
 			return o, held{}
 		}, begin, complete},
-		"an expansion that failed counts as done": {refuse, next, begin, func(r record, o op, res result, now time.Time) record {
-			if o.verb == grow {
+		"an expansion that failed counts as done": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {
+			if o.verb == expandVolume {
 				res.err, res.bytes = nil, o.bytes
 			}
 			return complete(r, o, res, now)
 		}},
-		"never expanded": {refuse, func(r record, w want, f facts, now time.Time) (op, held) {
+		"never expanded": {attachRefused, func(r record, w want, f facts, now time.Time) (op, held) {
 			o, h := next(r, w, f, now)
-			if o.verb == grow {
+			if o.verb == expandVolume {
 				return op{}, heldf("no")
 			}
 			return o, h
 		}, begin, complete},
-		"an unusable volume is handed out": {refuse, next, begin, func(r record, o op, res result, now time.Time) record {
-			if o.verb == create {
+		"an unusable volume is handed out": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {
+			if o.verb == createVolume {
 				res.created.reject = ""
 			}
 			return complete(r, o, res, now)

@@ -54,7 +54,7 @@ func TestReasonsForPeople(t *testing.T) {
 		g := given{bound(), want{Claim: testClaim("a", mib), Listed: true}, allCaps()}
 		tt.change(&g)
 		o, h := next(g.r, g.w, g.f, now)
-		if o.verb != nothing || !strings.Contains(h.reason, tt.want) {
+		if o.verb != noVerb || !strings.Contains(h.reason, tt.want) {
 			t.Errorf("got %q and op %q, want the reason %q", h.reason, o.verb, tt.want)
 		}
 		// What waits for a driver or a slot ends by itself, and what is refused does not.

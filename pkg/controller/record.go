@@ -167,7 +167,7 @@ func (r record) reclaimNote() string {
 }
 
 // compatible says why the volume in r cannot serve c; "" where it can.
-func (r record) compatible(c Claim) string {
+func (r record) incompatible(c Claim) string {
 	switch {
 	case c.Class.Provisioner != "" && c.Class.Provisioner != r.Spec.Driver:
 		return fmt.Sprintf("its class names driver %s, but its volume %s is of driver %s", c.Class.Provisioner, r.Name,

@@ -93,7 +93,7 @@ func createRequest(name string, s spec, multiWriter bool, secret map[string]stri
 }
 
 // growRequest is the ControllerExpandVolume request (CSI 1.13 ControllerExpandVolume).
-func growRequest(
+func expandRequest(
 	r record, o op, multiWriter bool, secret map[string]string,
 ) (*csi.ControllerExpandVolumeRequest, error) {
 	c, err := capability(r.Spec.use(), multiWriter)

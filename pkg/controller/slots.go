@@ -19,7 +19,7 @@ func (c *Controller) slotsOf(name state.DriverName) *slots {
 
 // queue takes a slot for o, or has e wait for one; one that it was woken for and
 // has no need of goes to the next.
-func (c *Controller) queue(e *entry, o op, h held) {
+func (c *Controller) takeSlot(e *entry, o op, h held) {
 	name, granted := driverOf(e), e.granted
 	e.granted = ""
 	switch {
@@ -30,18 +30,18 @@ func (c *Controller) queue(e *entry, o op, h held) {
 		s.waiting, e.queued = append(s.waiting, e.key), name
 	}
 	if granted != "" && !(o.verb.limited() && granted == name) {
-		c.wakeWaiting(granted)
+		c.wakeForSlot(granted)
 	}
 }
 
 // release gives a slot back.
-func (c *Controller) release(name state.DriverName) {
+func (c *Controller) releaseSlot(name state.DriverName) {
 	c.slotsOf(name).taken--
-	c.wakeWaiting(name)
+	c.wakeForSlot(name)
 }
 
 // wakeWaiting has as many claims looked at as there are free slots.
-func (c *Controller) wakeWaiting(name state.DriverName) {
+func (c *Controller) wakeForSlot(name state.DriverName) {
 	s := c.slotsOf(name)
 	for free := c.cfg.MaxCalls - s.taken; free > 0 && len(s.waiting) > 0; {
 		key := s.waiting[0]

@@ -131,7 +131,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 			// The policy of a content may be changed while it is there.
 			e.rec.Spec.Reclaim, e.unsaved = policy, true
 		}
-		e.rec.Content = dueAt(e.rec.Content)
+		e.rec.Content = clearPause(e.rec.Content)
 		c.snapshots.touch(s.Key)
 		c.touchRestores(s.Key)
 	})
@@ -157,7 +157,7 @@ func (c *Controller) RetrySnapshot(key Key) {
 		case e.group != nil:
 			c.retryGroup(e.group)
 		default:
-			e.rec.Content = dueAt(e.rec.Content)
+			e.rec.Content = clearPause(e.rec.Content)
 			c.snapshots.touch(key)
 		}
 	})
@@ -166,7 +166,7 @@ func (c *Controller) RetrySnapshot(key Key) {
 // DeleteSnapshot deletes a snapshot and the data in it. Its errors, and what holds after
 // it, are those of [Controller.Delete]; a claim that is to be made of the snapshot uses it.
 func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool) error {
-	err := c.order(ctx, func(run context.Context) error { return c.deleteSnapshot(run, key, retained) })
+	err := c.do(ctx, func(run context.Context) error { return c.deleteSnapshot(run, key, retained) })
 	if err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", key, err)
 	}
@@ -204,7 +204,7 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 }
 
 // dueAt is a fact whose next call is due at once.
-func dueAt(f state.Fact) state.Fact {
+func clearPause(f state.Fact) state.Fact {
 	again := f.Retry()
 	again.NotBefore, again.Final = time.Time{}, false
 	f.Failed = again.Kept()

@@ -417,7 +417,7 @@ func TestASnapshotThatAPersonNames(t *testing.T) {
 
 // An answer that cannot be used is a failure, and the snapshot is not taken for one that is there.
 func TestAnswersToCreateSnapshotThatAreWrong(t *testing.T) {
-	k := snapshotCall{op: snapshotOp{verb: cut, spec: snapshotSpec{Volume: "v"}}}
+	k := snapshotCall{op: snapshotOp{verb: createSnapshot, spec: snapshotSpec{Volume: "v"}}}
 	for want, s := range map[string]*csi.Snapshot{
 		"without a snapshot_id":        {SourceVolumeId: "v"},
 		"at most":                      {SourceVolumeId: "v", SnapshotId: strings.Repeat("x", 5000)},

@@ -39,7 +39,7 @@ func (c *Controller) finishSnapshot(
 		"snapshot", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.verb.String(),
 		"took", took,
 	}
-	if k.op.verb == cut && res.err == nil {
+	if k.op.verb == createSnapshot && res.err == nil {
 		own := func(s *snapshotEntry) bool { return s == e }
 		if owner := c.snapshots.owner(k.driver.Name, res.made.handle, own); owner != nil {
 			res.err = wrongAnswer(k.op.verb.String(),
@@ -54,7 +54,7 @@ func (c *Controller) finishSnapshot(
 	e.doing, e.since = snapshotOp{}, time.Now()
 	c.setSnapshot(e, completeSnapshot(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
-	c.cutEnded(ctx, k.op)
+	c.releaseSnapshotVolume(ctx, k.op)
 	c.snapshots.touch(e.key)
 	c.touchRestores(e.key)
 }
@@ -73,7 +73,7 @@ func (s *snapshots) owner(driver state.DriverName, handle string, own func(*snap
 // performSnapshot reads the secret, makes the call and checks its answer.
 func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapshotResult {
 	ref := k.rec.Spec.Secret
-	if k.op.verb == inspect {
+	if k.op.verb == listSnapshot {
 		ref = k.rec.Spec.List
 	}
 	var secret map[string]string
@@ -86,8 +86,8 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 			}}
 		}
 	}
-	if k.op.verb == cut && k.op.spec.Freeze > 0 && k.op.from != state.Present && !k.rec.Delete {
-		return c.cutFrozen(ctx, k, secret)
+	if k.op.verb == createSnapshot && k.op.spec.Freeze > 0 && k.op.from != state.Present && !k.rec.Delete {
+		return c.createFrozen(ctx, k, secret)
 	}
 	made, err := sendSnapshot(ctx, k, secret)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 
 // cutFrozen makes the call while the volume's file system is held still. A call whose earlier
 // answer was lost may have cut before, when nothing held it still.
-func (c *Controller) cutFrozen(ctx context.Context, k snapshotCall, secret map[string]string) snapshotResult {
+func (c *Controller) createFrozen(ctx context.Context, k snapshotCall, secret map[string]string) snapshotResult {
 	failed := func(err error) snapshotResult {
 		return snapshotResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.verb.String(), Err: err}}
 	}
@@ -129,7 +129,7 @@ func wrongAnswer(call string, err error) *state.CallError {
 func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string) (madeSnapshot, error) {
 	client := csi.NewControllerClient(k.driver.Conn)
 	switch k.op.verb {
-	case cut:
+	case createSnapshot:
 		resp, err := client.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{
 			SourceVolumeId: k.op.spec.Volume, Name: k.rec.Name, Parameters: k.op.spec.Parameters, Secrets: secret,
 		})
@@ -137,7 +137,7 @@ func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string)
 			return madeSnapshot{}, err
 		}
 		return checkSnapshot(k, resp.GetSnapshot())
-	case inspect:
+	case listSnapshot:
 		resp, err := client.ListSnapshots(ctx, &csi.ListSnapshotsRequest{SnapshotId: k.rec.Handle, Secrets: secret})
 		if err != nil {
 			return madeSnapshot{}, err
@@ -149,9 +149,9 @@ func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string)
 			}
 		}
 		return checkSnapshot(k, resp.GetEntries()[0].GetSnapshot())
-	case discard:
+	case deleteSnapshot:
 		_, err := client.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: k.rec.Handle, Secrets: secret})
-		return madeSnapshot{}, unlessGone(err) // CSI 1.13 DeleteSnapshot: a snapshot that is not there is deleted
+		return madeSnapshot{}, ignoreNotFound(err) // CSI 1.13 DeleteSnapshot: a snapshot that is not there is deleted
 	default:
 		panic(fmt.Sprintf("sendSnapshot: verb %d is no call", k.op.verb))
 	}
@@ -171,7 +171,7 @@ func checkSnapshot(k snapshotCall, s *csi.Snapshot) (madeSnapshot, error) {
 			len(made.handle), state.MaxHandle)
 	case want != "" && made.handle != want:
 		problem = fmt.Errorf("the driver answered with snapshot %s where %s was asked for", made.handle, want)
-	case k.op.verb == cut && s.GetSourceVolumeId() != k.op.spec.Volume:
+	case k.op.verb == createSnapshot && s.GetSourceVolumeId() != k.op.spec.Volume:
 		problem = fmt.Errorf("the driver answered with a snapshot of volume %q where one of %q was asked for",
 			s.GetSourceVolumeId(), k.op.spec.Volume)
 	}

@@ -11,14 +11,14 @@ import (
 
 // Class parameters that name secrets, less prefix and "-name" or "-namespace".
 const (
-	snapshotterSecret  = "snapshotter-secret"
-	listSecret         = "snapshotter-list-secret"
-	groupSecret        = "group-snapshotter-secret"
-	groupGettingSecret = "group-snapshotter-get-secret"
+	snapshotterSecret = "snapshotter-secret"
+	listSecret        = "snapshotter-list-secret"
+	groupSecret       = "group-snapshotter-secret"
+	groupGetSecret    = "group-snapshotter-get-secret"
 )
 
 // cutClass reads the parameters of a class for one snapshot or group snapshot.
-type cutClass struct {
+type classReader struct {
 	SnapshotClass
 	// kind is its object's, in lower case ("volumesnapshot"): external-snapshotter names templates and
 	// parameters by it.
@@ -33,7 +33,7 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 	if problem := checkUID(w.UID, snapshotName(w.UID)); problem != "" {
 		return snapshotSpec{}, problem
 	}
-	c := cutClass{w.Class, "volumesnapshot", w.Key, contentName(w.UID)}
+	c := classReader{w.Class, "volumesnapshot", w.Key, contentName(w.UID)}
 	s := snapshotSpec{
 		Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Claim: w.Claim, Volume: w.Volume, Mode: w.Mode,
 		Freeze: w.Freeze,
@@ -57,16 +57,16 @@ func newGroupSpec(w Group, each bool) (groupSpec, string) {
 	if problem := checkUID(w.UID, groupName(w.UID)); problem != "" {
 		return groupSpec{}, problem
 	}
-	c := cutClass{w.Class, "volumegroupsnapshot", w.Key, groupContentName(w.UID)}
+	c := classReader{w.Class, "volumegroupsnapshot", w.Key, groupContentName(w.UID)}
 	s := groupSpec{Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Each: each, Freeze: w.Freeze}
 	var problem string
 	if s.Secret, problem = c.secret(groupSecret); problem != "" {
 		return groupSpec{}, problem
 	}
-	if s.Get, problem = c.secret(groupGettingSecret); problem != "" {
+	if s.Get, problem = c.secret(groupGetSecret); problem != "" {
 		return groupSpec{}, problem
 	}
-	if s.Parameters, problem = c.parameters(groupSecret, groupGettingSecret); problem != "" {
+	if s.Parameters, problem = c.parameters(groupSecret, groupGetSecret); problem != "" {
 		return groupSpec{}, problem
 	}
 	return s, ""
@@ -84,7 +84,7 @@ func checkUID(uid, name string) string {
 }
 
 // parameters are what the driver gets of the class's: all but those that name secrets.
-func (c cutClass) parameters(secrets ...string) (map[string]string, string) {
+func (c classReader) parameters(secrets ...string) (map[string]string, string) {
 	parameters := maps.Clone(c.Parameters)
 	for _, param := range secrets {
 		delete(parameters, reserved+param+"-name")
@@ -96,7 +96,7 @@ func (c cutClass) parameters(secrets ...string) (map[string]string, string) {
 		}
 	}
 	if c.Metadata {
-		parameters = with(parameters, map[string]string{
+		parameters = withMetadata(parameters, map[string]string{
 			c.kind + "/name": c.of.Name, c.kind + "/namespace": c.of.Namespace, c.kind + "content/name": c.content,
 		})
 	}
@@ -105,7 +105,7 @@ func (c cutClass) parameters(secrets ...string) (map[string]string, string) {
 
 // secret is the secret that the class names by two parameters; none where it has neither. The
 // templates are external-snapshotter's.
-func (c cutClass) secret(param string) (state.SecretRef, string) {
+func (c classReader) secret(param string) (state.SecretRef, string) {
 	keys := []string{reserved + param + "-name", reserved + param + "-namespace"}
 	values := make([]string, len(keys))
 	content, name, namespace := "${"+c.kind+"content.name}", "${"+c.kind+".name}", "${"+c.kind+".namespace}"

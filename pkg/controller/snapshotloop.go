@@ -17,25 +17,25 @@ type snapshots struct {
 	// names has the snapshot of each record.Name.
 	names map[string]Key
 	// cutting has, by source volume, the snapshot whose CreateSnapshot is in flight.
-	cutting map[state.VolumeID]cutting
+	inFlight map[state.VolumeID]pendingSnapshot
 	// direct counts, by volume, the attaches and detaches in flight of volumes that no claim
 	// of ours has; waiting are the callers that wait for a CreateSnapshot of theirs to end.
-	direct  map[state.VolumeID]int
-	waiting map[state.VolumeID][]*nodeCall
+	foreign map[state.VolumeID]int
+	waiting map[state.VolumeID][]*attachCall
 	// reading counts the callers that read the blocks of a snapshot.
 	reading map[Key]int
 }
 
 func newSnapshots() snapshots {
 	return snapshots{
-		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, cutting: map[state.VolumeID]cutting{},
-		names:  map[string]Key{},
-		direct: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*nodeCall{}, reading: map[Key]int{},
+		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, inFlight: map[state.VolumeID]pendingSnapshot{},
+		names:   map[string]Key{},
+		foreign: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*attachCall{}, reading: map[Key]int{},
 	}
 }
 
 // cutting is a snapshot that is being made, alone or as one of a group.
-type cutting struct {
+type pendingSnapshot struct {
 	snapshot Key
 	driver   state.DriverName
 }
@@ -68,7 +68,7 @@ func (e *snapshotEntry) driver() state.DriverName {
 
 // gone reports whether nothing is known of the snapshot, wanted of it, or done.
 func (e *snapshotEntry) gone() bool {
-	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == still && e.unreadable == ""
+	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == noSnapshotVerb && e.unreadable == ""
 }
 
 // mismatch says why the snapshot that is there is not the one that a source lists under its name;
@@ -117,9 +117,9 @@ func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
 }
 
 // makes reports whether a snapshot of the key is being made; it may have no row yet.
-func (s *snapshots) makes(key Key) bool {
-	for _, cut := range s.cutting {
-		if cut.snapshot == key {
+func (s *snapshots) isMaking(key Key) bool {
+	for _, snap := range s.inFlight {
+		if snap.snapshot == key {
 			return true
 		}
 	}
@@ -130,10 +130,10 @@ func (s *snapshots) makes(key Key) bool {
 func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
 
 // directEnded notes that an attach or detach has ended.
-func (c *Controller) directEnded(volume state.VolumeID) {
-	if c.snapshots.direct[volume]--; c.snapshots.direct[volume] == 0 {
-		delete(c.snapshots.direct, volume)
-		c.touchCutsOf(volume)
+func (c *Controller) foreignEnded(volume state.VolumeID) {
+	if c.snapshots.foreign[volume]--; c.snapshots.foreign[volume] == 0 {
+		delete(c.snapshots.foreign, volume)
+		c.touchSnapshotsOf(volume)
 	}
 }
 
@@ -152,12 +152,12 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 		if e.unsaved {
 			changes[key] = e.rec
 		}
-		if o := c.planSnapshot(e); o.verb != still {
+		if o := c.planSnapshot(e); o.verb != noSnapshotVerb {
 			todo[key] = o
 			changes[key] = beginSnapshot(e.rec, e.wanted(), o)
-			if o.verb == cut {
+			if o.verb == createSnapshot {
 				// now, lest another is planned
-				c.snapshots.cutting[state.SharedID(o.spec.Driver, o.spec.Volume)] = cutting{key, o.spec.Driver}
+				c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{key, o.spec.Driver}
 			}
 		}
 	}
@@ -191,12 +191,12 @@ func (e *snapshotEntry) wanted() *Snapshot {
 
 // planSnapshot decides the next step for e.
 func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
-	if e.doing.verb != still {
+	if e.doing.verb != noSnapshotVerb {
 		return snapshotOp{} // one call in flight; its end looks again
 	}
 	e.stopTimer()
 	if e.group != nil {
-		e.hold(e.asOneOf(e.group))
+		e.hold(e.heldByGroup(e.group))
 		return snapshotOp{}
 	}
 	if e.unreadable != "" {
@@ -212,7 +212,7 @@ func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
 }
 
 // asOneOf is what a snapshot of a group waits for.
-func (e *snapshotEntry) asOneOf(g *groupEntry) held {
+func (e *snapshotEntry) heldByGroup(g *groupEntry) held {
 	if e.listed {
 		return refusedf("its name is that of a snapshot of group snapshot %s; give it another name", g.key)
 	}
@@ -223,7 +223,7 @@ func (e *snapshotEntry) asOneOf(g *groupEntry) held {
 // be made so, does not.
 func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snapshotOp, rec snapshotRecord, err error) {
 	if err != nil {
-		c.cutEnded(ctx, o)
+		c.releaseSnapshotVolume(ctx, o)
 		e.hold(held{reason: err.Error()})
 		return
 	}
@@ -239,26 +239,26 @@ func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snap
 }
 
 // cutEnded lets others have the volume of a CreateSnapshot that is over, or was not begun.
-func (c *Controller) cutEnded(ctx context.Context, o snapshotOp) {
-	if o.verb != cut {
+func (c *Controller) releaseSnapshotVolume(ctx context.Context, o snapshotOp) {
+	if o.verb != createSnapshot {
 		return
 	}
-	c.volumeFree(ctx, o.spec.Driver, o.spec.Volume)
+	c.releaseVolume(ctx, o.spec.Driver, o.spec.Volume)
 }
 
 // volumeFree lets others have a volume, and a call of its driver.
-func (c *Controller) volumeFree(ctx context.Context, driver state.DriverName, handle string) {
+func (c *Controller) releaseVolume(ctx context.Context, driver state.DriverName, handle string) {
 	volume := state.SharedID(driver, handle)
-	delete(c.snapshots.cutting, volume)
+	delete(c.snapshots.inFlight, volume)
 	nodes := c.snapshots.waiting[volume]
 	delete(c.snapshots.waiting, volume)
 	for _, n := range nodes {
 		if n.ctx.Err() == nil {
-			c.takeNode(ctx, n)
+			c.takeAttach(ctx, n)
 		}
 	}
 	c.touchClaimOf(volume)
-	c.touchCutsOf(volume)
+	c.touchSnapshotsOf(volume)
 	for key, e := range c.snapshots.entries {
 		if e.held.slot && e.driver() == driver {
 			c.snapshots.touch(key)
@@ -314,13 +314,13 @@ func (c *Controller) publishSnapshots(keys []Key) {
 		case e.gone():
 			e.stopTimer()
 			delete(c.snapshots.entries, key)
-			delete(c.view.cuts, key)
+			delete(c.view.snapshots, key)
 			changed = true
-			c.groups.touchUnmade(key.Namespace)
+			c.groups.touchPending(key.Namespace)
 		default:
 			s := e.status()
-			changed = changed || !reflect.DeepEqual(s, c.view.cuts[key])
-			c.view.cuts[key] = s
+			changed = changed || !reflect.DeepEqual(s, c.view.snapshots[key])
+			c.view.snapshots[key] = s
 		}
 	}
 	c.view.signal(changed)

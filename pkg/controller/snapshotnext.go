@@ -11,13 +11,13 @@ import (
 type snapshotVerb uint8
 
 const (
-	still   snapshotVerb = iota
-	cut                  // make it, or ask again whether it is ready
-	inspect              // ask for one that a person named
-	discard              // delete it
+	noSnapshotVerb snapshotVerb = iota
+	createSnapshot              // make it, or ask again whether it is ready
+	listSnapshot                // ask for one that a person named
+	deleteSnapshot              // delete it
 	// Steps that need no call.
-	adopt // take one that a person named for ready: its driver lists none
-	drop  // drop the record: nothing is left that it tells of
+	adoptSnapshot // take one that a person named for ready: its driver lists none
+	dropSnapshot  // drop the record: nothing is left that it tells of
 )
 
 var snapshotVerbNames = [...]string{"", "CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "adopt", "drop"}
@@ -25,7 +25,7 @@ var snapshotVerbNames = [...]string{"", "CreateSnapshot", "ListSnapshots", "Dele
 func (v snapshotVerb) String() string { return snapshotVerbNames[v] }
 
 // calls reports whether the verb is a call to the driver.
-func (v snapshotVerb) calls() bool { return v != still && v < adopt }
+func (v snapshotVerb) calls() bool { return v != noSnapshotVerb && v < adoptSnapshot }
 
 // snapshotOp is one step for a snapshot, as a value.
 type snapshotOp struct {
@@ -52,30 +52,30 @@ type snapshotFacts struct {
 func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case r.Content.Phase == state.Leaving:
-		return nextDiscard(r, f, now)
+		return nextDeleteSnapshot(r, f, now)
 	case r.Delete && r.Content.Phase == state.Absent:
-		return snapshotOp{verb: drop}, held{}
+		return snapshotOp{verb: dropSnapshot}, held{}
 	case r.Delete && r.Content.Phase == state.Present:
-		return nextDiscard(r, f, now)
+		return nextDeleteSnapshot(r, f, now)
 	case r.Delete: // it may exist, and only CreateSnapshot tells its handle
-		return nextCut(r, f, now)
+		return nextCreateSnapshot(r, f, now)
 	case r.Content.Phase == state.Present:
-		return nextReady(r, w, f, now)
+		return nextReadySnapshot(r, w, f, now)
 	case w == nil && r.Content.Phase == state.Entering:
 		return snapshotOp{}, heldf("it was removed while snapshot %s was being made, which may exist; list it again, or "+
 			"delete it", r.Name)
 	case w == nil && !r.empty():
-		return snapshotOp{verb: drop}, held{}
+		return snapshotOp{verb: dropSnapshot}, held{}
 	case w == nil:
 		return snapshotOp{}, held{}
 	case r.Content.Phase == state.Entering:
-		return nextCut(r, f, now)
+		return nextCreateSnapshot(r, f, now)
 	}
-	return nextNew(r, *w, f, now)
+	return nextNewSnapshot(r, *w, f, now)
 }
 
 // nextNew begins a snapshot that is not there.
-func nextNew(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
+func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case w.Refused != "":
 		return snapshotOp{}, refusedf("%s", w.Refused)
@@ -96,33 +96,33 @@ func nextNew(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snap
 	r.Spec = s
 	if w.Handle != "" {
 		r.Handle = w.Handle
-		return nextKnown(r, f, now)
+		return nextListSnapshot(r, f, now)
 	}
-	return nextCut(r, f, now)
+	return nextCreateSnapshot(r, f, now)
 }
 
 // nextCut makes the CreateSnapshot call, again and again until it is definite.
-func nextCut(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+func nextCreateSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
 	}
-	return snapshotOp{verb: cut, spec: r.Spec, from: r.Content.Phase}.unless(r.Content.Retry(), f, now)
+	return snapshotOp{verb: createSnapshot, spec: r.Spec, from: r.Content.Phase}.ifDue(r.Content.Retry(), f, now)
 }
 
 // nextKnown asks for a snapshot that a person named by its handle.
-func nextKnown(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+func nextListSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	if !f.Driver.caps.ListSnapshots {
-		return snapshotOp{verb: adopt, spec: r.Spec, from: r.Content.Phase}, held{}
+		return snapshotOp{verb: adoptSnapshot, spec: r.Spec, from: r.Content.Phase}, held{}
 	}
-	return snapshotOp{verb: inspect, spec: r.Spec, from: r.Content.Phase}.unless(r.Content.Retry(), f, now)
+	return snapshotOp{verb: listSnapshot, spec: r.Spec, from: r.Content.Phase}.ifDue(r.Content.Retry(), f, now)
 }
 
 // nextReady asks, with pauses, whether a snapshot that exists is ready (CSI 1.13
 // CreateSnapshot: by ListSnapshots, or by the same call again).
-func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
+func nextReadySnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	if w != nil && r.mismatch(*w) != "" {
 		return snapshotOp{}, refusedf("%s", r.mismatch(*w))
 	}
@@ -132,13 +132,13 @@ func nextReady(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (s
 	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}
 	case f.Driver.caps.ListSnapshots || r.Spec.Volume == "":
-		return nextKnown(r, f, now)
+		return nextListSnapshot(r, f, now)
 	}
-	return nextCut(r, f, now)
+	return nextCreateSnapshot(r, f, now)
 }
 
 // nextDiscard makes the DeleteSnapshot call, again and again until it is definite.
-func nextDiscard(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case f.Used != "" && r.Content.Phase == state.Present:
 		return snapshotOp{}, held{reason: f.Used}
@@ -147,17 +147,17 @@ func nextDiscard(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, 
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot delete snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
 	}
-	return snapshotOp{verb: discard, spec: r.Spec, from: r.Content.Phase}.unless(r.Content.Retry(), f, now)
+	return snapshotOp{verb: deleteSnapshot, spec: r.Spec, from: r.Content.Phase}.ifDue(r.Content.Retry(), f, now)
 }
 
 // unless returns o, or what keeps it from being made: failures of before, or calls in flight.
-func (o snapshotOp) unless(r state.Retry, f snapshotFacts, now time.Time) (snapshotOp, held) {
+func (o snapshotOp) ifDue(r state.Retry, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch h := paused(r, "the driver, the snapshot or its class", now); {
 	case h != held{}:
 		return snapshotOp{}, h
-	case o.verb == cut && f.Busy != "":
+	case o.verb == createSnapshot && f.Busy != "":
 		return snapshotOp{}, held{reason: f.Busy}
-	case o.verb == cut && f.Driver.Full:
+	case o.verb == createSnapshot && f.Driver.Full:
 		return snapshotOp{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
 	}
 	return o, held{}
@@ -203,25 +203,25 @@ func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 		r.Snapshot, r.UID, r.Name = w.Key, w.UID, snapshotName(w.UID)
 	}
 	switch o.verb {
-	case cut:
+	case createSnapshot:
 		r.Spec = o.spec
 		if r.Content.Phase == state.Absent {
 			r.Content.Phase = state.Entering
 		}
-	case inspect:
+	case listSnapshot:
 		if r.Spec = o.spec; o.from == state.Absent {
 			r.Handle = w.Handle // as the person names it now
 		}
-	case adopt:
+	case adoptSnapshot:
 		if o.from == state.Absent {
 			r.Handle = w.Handle
 		}
 		r.Spec, r.Ready, r.Content = o.spec, true, state.Fact{Phase: state.Present}
-	case discard:
+	case deleteSnapshot:
 		r.Content.Phase = state.Leaving
-	case drop:
+	case dropSnapshot:
 		r = snapshotRecord{}
-	case still:
+	case noSnapshotVerb:
 	default:
 		panic(fmt.Sprintf("beginSnapshot: verb %d", o.verb))
 	}
@@ -232,18 +232,18 @@ func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 // is left.
 func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now time.Time) snapshotRecord {
 	if res.err != nil {
-		if o.verb == cut && o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
+		if o.verb == createSnapshot && o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
 			r.Content.Phase = state.Absent
 		}
-		r.Content.Failed = failed(r.Content.Retry(), res.err, now).Kept()
+		r.Content.Failed = addFailure(r.Content.Retry(), res.err, now).Kept()
 		return r
 	}
-	if o.verb == discard {
+	if o.verb == deleteSnapshot {
 		return snapshotRecord{}
 	}
 	r.Handle, r.SizeBytes, r.Created, r.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
 	r.Content = state.Fact{Phase: state.Present}
-	if o.verb == cut && o.from != state.Present {
+	if o.verb == createSnapshot && o.from != state.Present {
 		r.Consistency = res.made.consistency
 	}
 	if r.Ready {
@@ -251,13 +251,13 @@ func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now ti
 		return r
 	}
 	r.Looks++
-	r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(lookWait(r.Looks))}
+	r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(pollWait(r.Looks))}
 	return r
 }
 
 // lookWait is how long to wait before a driver is asked again whether a snapshot is ready:
 // the upload of one takes from seconds to hours.
-func lookWait(looks int) time.Duration { return min(wait(looks, state.Failed), time.Minute) }
+func pollWait(looks int) time.Duration { return min(backoff(looks, state.Failed), time.Minute) }
 
 func snapshotName(uid string) string { return "snapshot-" + uid }
 

@@ -46,7 +46,7 @@ func (m cutModel) facts() snapshotFacts {
 
 // key tells models apart by all that matters to what comes next.
 func (m cutModel) key(t *testing.T) string {
-	m.Rec.Content = dueAt(m.Rec.Content)
+	m.Rec.Content = clearPause(m.Rec.Content)
 	m.Rec.Content.Failed, m.Rec.Looks = nil, 0
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -69,20 +69,20 @@ func (r cutRules) ends(m cutModel) (after []cutModel) {
 	o := snapshotOp{verb: m.Doing, spec: m.Spec, from: m.From}
 	for _, e := range endings {
 		n := m
-		n.Doing = still
+		n.Doing = noSnapshotVerb
 		res := snapshotResult{unsent: e.unsent}
 		if e.code != "" || e.unsent {
 			res.err = &state.CallError{Outcome: e.out, Call: o.verb.String(), Code: e.code, Err: errors.New(e.name)}
 		}
 		if e.effect {
 			switch o.verb {
-			case cut:
+			case createSnapshot:
 				n.Exists = true
-			case discard:
+			case deleteSnapshot:
 				n.Exists, n.Ready = false, false
 			}
 		}
-		if res.err == nil && o.verb == inspect && !n.Exists {
+		if res.err == nil && o.verb == listSnapshot && !n.Exists {
 			continue // no such answer
 		}
 		if e.reject || res.err == nil && !e.crash && !e.effect {
@@ -96,7 +96,7 @@ func (r cutRules) ends(m cutModel) (after []cutModel) {
 				res.made = madeSnapshot{handle: "cut", ready: n.Ready}
 				n.Rec = r.complete(m.Rec, o, res, now)
 			}
-			n.Rec.Content = dueAt(n.Rec.Content)
+			n.Rec.Content = clearPause(n.Rec.Content)
 			after = append(after, n)
 		}
 	}
@@ -105,7 +105,7 @@ func (r cutRules) ends(m cutModel) (after []cutModel) {
 
 // steps lists the models that follow m, and what is wrong.
 func (r cutRules) steps(m cutModel) (after []cutModel, wrong error) {
-	if m.Doing != still {
+	if m.Doing != noSnapshotVerb {
 		return r.ends(m), nil
 	}
 	for _, listed := range []bool{true, false} {
@@ -123,16 +123,16 @@ func (r cutRules) steps(m cutModel) (after []cutModel, wrong error) {
 	}
 	o, _ := r.next(m.Rec, m.snapshot(), m.facts(), now)
 	switch {
-	case o.verb == discard && !m.Rec.Delete && m.Rec.Content.Phase != state.Leaving:
+	case o.verb == deleteSnapshot && !m.Rec.Delete && m.Rec.Content.Phase != state.Leaving:
 		return nil, errors.New("a snapshot is deleted that no person said goes")
 	case o.verb.calls() && !m.Up:
 		return nil, errors.New("a driver that is down is called")
-	case o.verb == cut && m.Named:
+	case o.verb == createSnapshot && m.Named:
 		return nil, errors.New("a snapshot that a person named is made")
-	case o.verb == drop && m.Exists && !m.Named:
+	case o.verb == dropSnapshot && m.Exists && !m.Named:
 		return nil, errors.New("a snapshot is forgotten that exists")
 	}
-	if o.verb != still {
+	if o.verb != noSnapshotVerb {
 		n := m
 		n.Rec = r.begin(m.Rec, m.snapshot(), o)
 		if o.verb.calls() {
@@ -152,9 +152,9 @@ func (r cutRules) settles(m cutModel) error {
 	// One that a person named and that was never found is left alone.
 	wantGone := m.Rec.Delete && m.Rec.Content.Phase != state.Absent || m.Rec.Content.Phase == state.Leaving
 	for range 10 {
-		if m.Doing == still {
+		if m.Doing == noSnapshotVerb {
 			o, _ := r.next(m.Rec, m.snapshot(), m.facts(), now)
-			if o.verb == still {
+			if o.verb == noSnapshotVerb {
 				break
 			}
 			m.Rec = r.begin(m.Rec, m.snapshot(), o)
@@ -163,11 +163,11 @@ func (r cutRules) settles(m cutModel) error {
 			}
 			continue
 		}
-		m.Exists, m.Ready = m.Doing != discard, m.Doing != discard
+		m.Exists, m.Ready = m.Doing != deleteSnapshot, m.Doing != deleteSnapshot
 		o := snapshotOp{verb: m.Doing, spec: m.Spec, from: m.From}
 		m.Rec = r.complete(m.Rec, o, snapshotResult{made: madeSnapshot{handle: "cut", ready: true}}, now)
-		m.Rec.Content = dueAt(m.Rec.Content)
-		m.Doing = still
+		m.Rec.Content = clearPause(m.Rec.Content)
+		m.Doing = noSnapshotVerb
 	}
 	switch {
 	case wantGone && !m.Listed && (m.Exists || !m.Rec.empty()):
@@ -224,7 +224,7 @@ func TestEveryStateOfASnapshot(t *testing.T) {
 	for name, m := range map[string]func(*cutRules){
 		"a lost answer is taken for nothing made": func(r *cutRules) {
 			r.complete = func(rec snapshotRecord, o snapshotOp, res snapshotResult, now time.Time) snapshotRecord {
-				if res.err != nil && o.verb == cut {
+				if res.err != nil && o.verb == createSnapshot {
 					rec.Content.Phase = state.Absent
 				}
 				return completeSnapshot(rec, o, res, now)
@@ -239,7 +239,7 @@ func TestEveryStateOfASnapshot(t *testing.T) {
 		"the intent is not noted": func(r *cutRules) {
 			r.begin = func(rec snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 				n := beginSnapshot(rec, w, o)
-				if o.verb == cut {
+				if o.verb == createSnapshot {
 					n.Content.Phase = rec.Content.Phase
 				}
 				return n
@@ -259,7 +259,7 @@ func TestEveryStateOfASnapshot(t *testing.T) {
 		},
 		"a deletion is forgotten": func(r *cutRules) {
 			r.complete = func(rec snapshotRecord, o snapshotOp, res snapshotResult, now time.Time) snapshotRecord {
-				if o.verb == discard {
+				if o.verb == deleteSnapshot {
 					return snapshotRecord{}
 				}
 				return completeSnapshot(rec, o, res, now)

@@ -12,9 +12,9 @@ import (
 func (c *Controller) Snapshots() []SnapshotStatus {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
-	list := make([]SnapshotStatus, 0, len(c.view.cuts))
-	for _, key := range slices.SortedFunc(maps.Keys(c.view.cuts), Key.compare) {
-		list = append(list, c.view.cuts[key])
+	list := make([]SnapshotStatus, 0, len(c.view.snapshots))
+	for _, key := range slices.SortedFunc(maps.Keys(c.view.snapshots), Key.compare) {
+		list = append(list, c.view.snapshots[key])
 	}
 	return list
 }
@@ -23,7 +23,7 @@ func (c *Controller) Snapshots() []SnapshotStatus {
 func (c *Controller) Snapshot(key Key) (SnapshotStatus, bool) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
-	s, ok := c.view.cuts[key]
+	s, ok := c.view.snapshots[key]
 	return s, ok
 }
 
@@ -63,7 +63,7 @@ func (e *snapshotEntry) phase() Phase {
 
 // factsOfSnapshot gathers what nextSnapshot needs to know for e.
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
-	f := snapshotFacts{Driver: c.cuttingDriver(e.driver()), Busy: c.busy(e.source())}
+	f := snapshotFacts{Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source())}
 	if e.rec.Delete {
 		f.Used = c.usedBy(e)
 	}
@@ -74,19 +74,19 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 }
 
 // cuttingDriver is what is known of a driver that is to make or delete snapshots.
-func (c *Controller) cuttingDriver(name state.DriverName) driverFacts {
+func (c *Controller) snapshotDriver(name state.DriverName) driverFacts {
 	d := c.drivers[name]
 	if d == nil {
 		return driverFacts{Problem: fmt.Sprintf("driver %s is not registered", name)}
 	}
-	c.need(d)
-	cuts := 0
-	for _, cut := range c.snapshots.cutting {
-		if cut.driver == name {
-			cuts++
+	c.ensureAsked(d)
+	inFlight := 0
+	for _, snap := range c.snapshots.inFlight {
+		if snap.driver == name {
+			inFlight++
 		}
 	}
-	return driverFacts{Problem: d.problem(), Asking: d.asking(), Full: cuts >= c.cfg.MaxCalls, caps: d.caps}
+	return driverFacts{Problem: d.problem(), Asking: d.asking(), Full: inFlight >= c.cfg.MaxCalls, caps: d.caps}
 }
 
 // busy says why no snapshot of the volume may be made now; "" where one may.
@@ -94,15 +94,15 @@ func (c *Controller) busy(id state.VolumeID) string {
 	claim := c.entries[c.handles[id]]
 	switch {
 	case id == "":
-	case c.snapshots.direct[id] > 0:
+	case c.snapshots.foreign[id] > 0:
 		return "its volume is being attached or detached"
-	case claim != nil && claim.doing.verb != nothing:
+	case claim != nil && claim.doing.verb != noVerb:
 		return fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
 	case claim != nil && claim.unsaved: // the next life would not know that the volume is there
 		return fmt.Sprintf("the record of claim %s is not written yet", claim.key)
 	}
-	if cut, ok := c.snapshots.cutting[id]; ok && id != "" {
-		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", cut.snapshot)
+	if snap, ok := c.snapshots.inFlight[id]; ok && id != "" {
+		return fmt.Sprintf("CreateSnapshot for snapshot %s of the same volume is in flight", snap.snapshot)
 	}
 	return ""
 }
@@ -142,15 +142,15 @@ func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 // made of it, or may be, or is made and not ready yet (its driver may read the volume until then); ""
 // for none. What the journal lacks does not count: the next life would ask for the snapshot again, of
 // a volume that is gone.
-func (c *Controller) cuttingOf(e *entry) string {
+func (c *Controller) deletionBlocker(e *entry) string {
 	for key, g := range c.groups.entries {
-		if e.id() != "" && slices.Contains(g.cut, e.id()) {
+		if e.id() != "" && slices.Contains(g.unsavedVolumes, e.id()) {
 			return fmt.Sprintf("group snapshot %s of volume %s has a record that is not written yet", key, e.rec.Name)
 		}
 	}
 	var first Key // one of several, the same each time
 	for key, s := range c.snapshots.entries {
-		is := e.id() != "" && s.rec.source() == e.id() && s.reads() != ""
+		is := e.id() != "" && s.rec.source() == e.id() && s.reading() != ""
 		if is && (first == Key{} || key.compare(first) < 0) {
 			first = key
 		}
@@ -163,12 +163,12 @@ func (c *Controller) cuttingOf(e *entry) string {
 	if s.group != nil {
 		listed, goes = s.group.listed, s.group.rec.Delete
 	}
-	return fmt.Sprintf("snapshot %s of volume %s %s%s", first, e.rec.Name, s.reads(), undecided(listed || goes))
+	return fmt.Sprintf("snapshot %s of volume %s %s%s", first, e.rec.Name, s.reading(), unlistedNote(listed || goes))
 }
 
 // undecided is added to why something is waited for that was begun: where its owner neither lists
 // nor deletes it, nothing goes on with it.
-func undecided(wanted bool) string {
+func unlistedNote(wanted bool) string {
 	if wanted {
 		return ""
 	}
@@ -176,7 +176,7 @@ func undecided(wanted bool) string {
 }
 
 // reads says why a driver may read the snapshot's volume yet; "" where it does not.
-func (e *snapshotEntry) reads() string {
+func (e *snapshotEntry) reading() string {
 	switch content := e.rec.Content; {
 	case content.Phase == state.Entering:
 		return "is being made"
@@ -189,7 +189,7 @@ func (e *snapshotEntry) reads() string {
 }
 
 // snapshotFacts finds the snapshot that claim is to be made of.
-func (c *Controller) snapshotFacts(claim Claim) sourceFacts {
+func (c *Controller) snapshotSource(claim Claim) sourceFacts {
 	key := claim.Source.Snapshot
 	e := c.snapshots.entries[key]
 	var problem string

@@ -13,21 +13,21 @@ import (
 
 // view is what others see: the status of every claim, snapshot and group snapshot, and a signal of change.
 type view struct {
-	mu      *sync.Mutex // guards the rest
-	claims  map[Key]ClaimStatus
-	cuts    map[Key]SnapshotStatus
-	groups  map[Key]GroupStatus
-	judges  map[state.DriverName]grpc.ClientConnInterface // drivers whose Controller service knows of health
-	changed chan struct{}
-	loaded  chan struct{}
+	mu          *sync.Mutex // guards the rest
+	claims      map[Key]ClaimStatus
+	snapshots   map[Key]SnapshotStatus
+	groups      map[Key]GroupStatus
+	healthConns map[state.DriverName]grpc.ClientConnInterface // drivers whose Controller service knows of health
+	changed     chan struct{}
+	loaded      chan struct{}
 }
 
 func newView() view {
 	return view{
-		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{}, cuts: map[Key]SnapshotStatus{},
-		groups:  map[Key]GroupStatus{},
-		judges:  map[state.DriverName]grpc.ClientConnInterface{},
-		changed: make(chan struct{}), loaded: make(chan struct{}),
+		mu: &sync.Mutex{}, claims: map[Key]ClaimStatus{}, snapshots: map[Key]SnapshotStatus{},
+		groups:      map[Key]GroupStatus{},
+		healthConns: map[state.DriverName]grpc.ClientConnInterface{},
+		changed:     make(chan struct{}), loaded: make(chan struct{}),
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 	}
 	asked.Wait()
 	// The records are read when the drivers have answered: what was made meanwhile has an owner.
-	if err := c.read(ctx, func() { c.own(out) }); err != nil {
+	if err := c.read(ctx, func() { c.setOwners(out) }); err != nil {
 		return nil, fmt.Errorf("list what drivers have: %w", err)
 	}
 	return out, nil
@@ -89,7 +89,7 @@ func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 
 // read has f run in Run's goroutine, and waits for it. After an error f may run yet.
 func (c *Controller) read(ctx context.Context, f func()) error {
-	return c.order(ctx, func(context.Context) error { f(); return nil })
+	return c.do(ctx, func(context.Context) error { f(); return nil })
 }
 
 // listers are the drivers that have a Controller service. It runs in Run's goroutine.
@@ -98,7 +98,7 @@ func (c *Controller) listers() (all []lister) {
 		if d.known && !d.caps.Controller {
 			continue
 		}
-		c.need(d)
+		c.ensureAsked(d)
 		all = append(all, lister{d.Driver, d.caps, d.problem()})
 	}
 	slices.SortFunc(all, func(a, b lister) int { return cmp.Compare(a.driver.Name, b.driver.Name) })
@@ -106,7 +106,7 @@ func (c *Controller) listers() (all []lister) {
 }
 
 // own says of what drivers have which record has it. It runs in Run's goroutine.
-func (c *Controller) own(listings []Listing) {
+func (c *Controller) setOwners(listings []Listing) {
 	for i := range listings {
 		l := &listings[i]
 		volumes, snapshots := map[string]string{}, map[string]string{}
@@ -157,7 +157,7 @@ func (l lister) list(ctx context.Context) Listing {
 			missing = append(missing, "it cannot list "+kind.words)
 			continue
 		}
-		found, err := pages(ctx, kind.page)
+		found, err := listAll(ctx, kind.page)
 		if err != nil {
 			missing = append(missing, fmt.Sprintf("list %s: %v", kind.words, err))
 			continue
@@ -200,18 +200,18 @@ func (l lister) snapshotsPage(ctx context.Context, token string) (page []Stored,
 
 // pages follows a list to its end. A driver that has lost a page answers ABORTED, and the
 // list is begun anew (CSI 1.13 ListVolumes Errors).
-func pages(ctx context.Context, ask pager) ([]Stored, error) {
+func listAll(ctx context.Context, ask pager) ([]Stored, error) {
 	var err error
 	for range maxListings {
 		var all []Stored
-		if all, err = onePass(ctx, ask); status.Code(err) != codes.Aborted {
+		if all, err = listOnce(ctx, ask); status.Code(err) != codes.Aborted {
 			return all, err
 		}
 	}
 	return nil, err
 }
 
-func onePass(ctx context.Context, ask pager) (all []Stored, err error) {
+func listOnce(ctx context.Context, ask pager) (all []Stored, err error) {
 	asked := map[string]bool{}
 	for token := ""; ; {
 		page, next, err := ask(ctx, token)

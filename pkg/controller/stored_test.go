@@ -176,7 +176,7 @@ func TestListsEnd(t *testing.T) {
 		}, want: 2, calls: 4},
 	} {
 		calls = 0
-		got, err := pages(t.Context(), func(ctx context.Context, token string) ([]Stored, string, error) {
+		got, err := listAll(t.Context(), func(ctx context.Context, token string) ([]Stored, string, error) {
 			calls++
 			return c.ask(ctx, token)
 		})

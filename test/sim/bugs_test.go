@@ -190,11 +190,11 @@ var bugs = []bug{
 	},
 	{
 		"a snapshot is cut beside another call", "pkg/controller/snapshotnext.go",
-		`case o.verb == cut && f.Busy != "":`, `case false:`,
+		`case o.verb == createSnapshot && f.Busy != "":`, `case false:`,
 	},
 	{
 		"a volume is grown beside CreateSnapshot", "pkg/controller/loop.go",
-		"if cut, ok := c.snapshots.cutting[e.id()]; ok {", "if cut, ok := c.snapshots.cutting[e.id()]; ok && false {",
+		"if snap, ok := c.snapshots.inFlight[e.id()]; ok {", "if snap, ok := c.snapshots.inFlight[e.id()]; ok && false {",
 	},
 	{
 		"a group is called frozen although an answer was lost", "pkg/controller/groupnext.go",
@@ -218,11 +218,11 @@ var bugs = []bug{
 	},
 	{
 		"a group is made beside another call", "pkg/controller/groupnext.go",
-		`case o.busy() && f.Busy != "":`, `case false:`,
+		`case o.reservesVolumes() && f.Busy != "":`, `case false:`,
 	},
 	{
 		"volumes are grown while a group is made of them", "pkg/controller/grouploop.go",
-		"if o.busy() { // now", "if false { // now",
+		"if o.reservesVolumes() { // now", "if false { // now",
 	},
 	{
 		"a snapshot of a group is deleted alone", "pkg/controller/snapshot.go",
@@ -242,11 +242,11 @@ var bugs = []bug{
 	},
 	{
 		"the volume of a group goes before the journal says how the group was made", "pkg/controller/snapshotstatus.go",
-		`if e.id() != "" && slices.Contains(g.cut, e.id()) {`, `if e.id() == "" && slices.Contains(g.cut, e.id()) {`,
+		`if e.id() != "" && slices.Contains(g.unsavedVolumes, e.id()) {`, `if e.id() == "" && slices.Contains(g.unsavedVolumes, e.id()) {`,
 	},
 	{
 		"what became of a group is not written", "pkg/controller/groupcall.go",
-		"e.unsaved = true\n\tc.groupCutEnded", "c.groupCutEnded",
+		"e.unsaved = true\n\tc.releaseGroupVolumes", "c.releaseGroupVolumes",
 	},
 	{
 		"nothing looks at a group whose volume is free", "pkg/controller/grouploop.go",

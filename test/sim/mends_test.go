@@ -82,15 +82,15 @@ var mends = []mend{
 	{"clone-of-a-deleted-claim", []bug{
 		{
 			"a claim that waits for the owner of a clone does not say so", "pkg/controller/facts.go",
-			"key.String() + undecided(o.want.Listed || o.rec.Delete)",
-			"key.String() + undecided(true)",
+			"key.String() + unlistedNote(o.want.Listed || o.rec.Delete)",
+			"key.String() + unlistedNote(true)",
 		},
 	}},
 	{"group-withdrawn-and-not-deleted", []bug{
 		{
 			"a claim that waits for the owner of a snapshot does not say so", "pkg/controller/snapshotstatus.go",
-			"undecided(listed || goes)",
-			"undecided(listed || goes || true)",
+			"unlistedNote(listed || goes)",
+			"unlistedNote(listed || goes || true)",
 		},
 	}},
 	{"confirmed-after-the-spare-was-made", []bug{
