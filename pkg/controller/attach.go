@@ -8,9 +8,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// nodeCall is a caller that waits for a volume to be attached or detached.
+// attachCall is a caller that waits until a volume is attached or detached.
 type attachCall struct {
-	ctx    context.Context // the caller's, who waits; the call ends with it
+	ctx    context.Context // the waiting caller's; the call ends with it
 	verb   verb
 	volume state.Volume
 	reply  chan attachAnswer // capacity 1: Run does not wait for a caller that gave up
@@ -21,18 +21,16 @@ type attachAnswer struct {
 	err     error
 }
 
-// Attach makes the volume reachable from this node (CSI 1.13
-// ControllerPublishVolume) and returns the publish_context. It is idempotent. It
-// waits for another call that is in flight for the volume. An error is a
-// [state.CallError].
+// Attach makes the volume reachable from this node (CSI 1.13 ControllerPublishVolume) and returns
+// the publish_context. It is idempotent and waits for other calls in flight for the volume. Its
+// errors are of type [state.CallError].
 func (c *Controller) Attach(ctx context.Context, v state.Volume) (map[string]string, error) {
 	return c.attachOrDetach(ctx, attachVolume, v)
 }
 
-// Detach undoes Attach (CSI 1.13 ControllerUnpublishVolume). The caller has
-// unpublished and unstaged the volume everywhere on the node (CSI 1.13, N-104
-// "MUST be called after all NodeUnstageVolume"). A volume that the driver does
-// not know is detached.
+// Detach undoes Attach (CSI 1.13 ControllerUnpublishVolume). The caller has unpublished and
+// unstaged the volume everywhere on the node (CSI 1.13, N-104 "MUST be called after all
+// NodeUnstageVolume"). Detach succeeds if the driver does not know the volume.
 func (c *Controller) Detach(ctx context.Context, v state.Volume) error {
 	_, err := c.attachOrDetach(ctx, detachVolume, v)
 	return err
@@ -55,7 +53,8 @@ func (c *Controller) attachOrDetach(ctx context.Context, verb verb, v state.Volu
 	}
 }
 
-// takeNode has the call made; runs in Run's goroutine.
+// takeAttach plans the call of n, or makes it if no claim has the volume. It runs in Run's
+// goroutine.
 func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 	key, ok := c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]
 	e := c.entries[key]
@@ -71,7 +70,7 @@ func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 	}
 }
 
-// dropNode forgets a caller that gave up before its call began.
+// dropAttach removes a caller that gave up before its call began.
 func (c *Controller) dropAttach(n *attachCall) {
 	e := c.entries[c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]]
 	if e == nil || e.attaching != n || e.doing.verb == n.verb {
@@ -80,8 +79,8 @@ func (c *Controller) dropAttach(n *attachCall) {
 	e.answerAttach(nil, &state.CallError{Outcome: state.Failed, Call: n.verb.String(), Err: context.Cause(n.ctx)})
 }
 
-// direct makes the call for a volume that no claim of ours has: the caller
-// keeps its record. It waits while a snapshot is being made of the volume.
+// attachForeign makes the call for a volume without a claim here, whose record the caller keeps.
+// The call waits while a snapshot of the volume is being made.
 func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 	id := state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)
 	if _, ok := c.snapshots.inFlight[id]; ok {
@@ -111,7 +110,7 @@ func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 	})
 }
 
-// refuseNode answers a caller whose call will not be made.
+// refuseAttach replies to the waiting caller if its call will not be made.
 func (e *entry) refuseAttach(f facts) {
 	if e.attaching == nil {
 		return
@@ -125,7 +124,7 @@ func (e *entry) refuseAttach(f facts) {
 	}
 }
 
-// answerNode answers the caller that waits.
+// answerAttach replies to the waiting caller.
 func (e *entry) answerAttach(publish map[string]string, err *state.CallError) {
 	n := e.attaching
 	e.attaching = nil

@@ -13,48 +13,48 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Bounds of going on after a stream broke.
+// Limits for resuming an answer after its stream broke.
 const (
-	// maxBroken is how many times one answer is gone on with.
+	// maxRetries limits how often one answer is resumed.
 	maxRetries = 6
-	// brokenPause is the first pause; each is twice the one before, a minute in all.
+	// firstPause is the first pause. Each pause is twice the one before: a minute in total.
 	firstPause = time.Second
 )
 
-// Errors of [Controller.Blocks], beside ErrUnreadable.
+// Errors of [Controller.Blocks], in addition to ErrUnreadable.
 var (
-	// ErrNoSnapshot: there is no such snapshot.
+	// ErrNoSnapshot means that there is no such snapshot.
 	ErrNoSnapshot = errors.New("no such snapshot")
-	// ErrNoBlocks: as things stand, no driver can be asked.
+	// ErrNoBlocks means that no driver can be asked at present.
 	ErrNoBlocks = errors.New("its blocks cannot be listed")
 )
 
 var (
-	// errAway: the driver is not up. One that was being read may come back.
+	// errAway means that the driver is not up. If it was already being read, it may come back.
 	errAway = fmt.Errorf("%w: its driver is away", ErrNoBlocks)
-	// errBroken: the stream broke before its end.
+	// errBroken means that the stream broke before its end.
 	errBroken = errors.New("the stream broke")
-	// errSilent: the driver sends nothing and does not end the stream.
+	// errSilent means that the driver neither sent a message in time nor ended the stream.
 	errSilent = errors.New("no message came in time")
 )
 
-// BlockQuery asks which blocks of a snapshot hold data.
+// BlockQuery selects the blocks to list.
 type BlockQuery struct {
 	Snapshot Key
-	// Base, unless it is zero, is an older snapshot of the same volume: what is asked is which
-	// blocks changed since.
+	// Base, if it is set, is an older snapshot of the same volume: only blocks that changed since
+	// then are listed.
 	Base Key
 }
 
-// Range is a part of a volume's bytes.
+// Range is a range of a volume's bytes.
 type Range struct{ Offset, Size int64 }
 
 // Blocks asks the driver of a snapshot for its blocks (CSI 1.13 GetMetadataAllocated,
-// GetMetadataDelta) and calls each with the ranges of every message, as they come: in ascending
-// order, none overlapping. It keeps none of them. A stream that breaks is gone on with where it
-// broke, a bounded number of times. It returns the size of the volume (bytes), 0 where the
-// driver had nothing to tell; after an error the ranges are not all. The driver is not asked to
-// delete a snapshot that is being read; one that is to be deleted is not gone on with.
+// GetMetadataDelta) and calls each with the ranges of every message as it arrives: ascending, and
+// without overlap. It does not buffer them. If the stream breaks, Blocks resumes it at the same
+// offset, a limited number of times. It returns the size of the volume in bytes, or 0 if the driver
+// reported nothing. After an error the ranges are incomplete. A snapshot is not deleted while it is
+// being read; if its deletion was requested, a broken stream is not resumed.
 func (c *Controller) Blocks(ctx context.Context, q BlockQuery, each func([]Range) error) (int64, error) {
 	r := &blockReader{c: c, query: q, each: each}
 	defer r.release()
@@ -64,7 +64,7 @@ func (c *Controller) Blocks(ctx context.Context, q BlockQuery, each func([]Range
 	return r.capacity, nil
 }
 
-// blockReader is one answer that is being read, by one stream or several.
+// blockReader reads one answer, from one stream or several.
 type blockReader struct {
 	c     *Controller
 	query BlockQuery
@@ -72,23 +72,23 @@ type blockReader struct {
 
 	capacity int64
 	style    csi.BlockMetadataType
-	size     int64 // of each range, where the style is FIXED_LENGTH
+	size     int64 // of each range, if the style is FIXED_LENGTH
 	next     int64 // the end of the last range
-	asked    bool  // the driver was asked once
-	holds    bool  // the snapshots count as read; owned by Run
+	asked    bool  // the driver has been asked at least once
+	holds    bool  // the snapshots are counted in reading; owned by Run
 }
 
-// hold keeps the snapshots from being deleted until end. It runs in Run's goroutine.
+// hold prevents the deletion of the snapshots until release. It runs in Run's goroutine.
 func (r *blockReader) hold() {
 	if r.holds {
 		return
 	}
 	r.holds = true
 	r.c.snapshots.reading[r.query.Snapshot]++
-	r.c.snapshots.reading[r.query.Base]++ // of one snapshot, that of no name
+	r.c.snapshots.reading[r.query.Base]++ // without a base, it is the zero key
 }
 
-// end lets the snapshots go, and has those looked at that are to be deleted.
+// release undoes hold and plans the snapshots again, because their deletion may wait for it.
 func (r *blockReader) release() {
 	r.c.post(func(context.Context) {
 		if !r.holds {
@@ -166,7 +166,8 @@ func (r *blockReader) once(ctx context.Context) error {
 	return nil
 }
 
-// stream asks the driver and reads its answer. Its silence is bounded, its length is not.
+// stream asks the driver and reads its answer. The time between messages is bounded, the total time
+// is not.
 func (r *blockReader) stream(ctx context.Context, t blockTarget, secret map[string]string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -197,14 +198,14 @@ func (r *blockReader) stream(ctx context.Context, t blockTarget, secret map[stri
 		return context.Cause(ctx)
 	}
 	failed := callError(t.call(), err)
-	// Canceled, since the connection is closed when a driver comes up anew.
+	// Canceled, because the connection is closed when a driver comes up again.
 	if failed.Code == codes.Unavailable.String() || failed.Code == codes.Canceled.String() {
 		return fmt.Errorf("%w: %w", errBroken, failed)
 	}
 	return failed
 }
 
-// blockMessage is a message of either answer.
+// blockMessage is a message of either kind of answer.
 type blockMessage interface {
 	GetBlockMetadataType() csi.BlockMetadataType
 	GetVolumeCapacityBytes() int64
@@ -212,8 +213,8 @@ type blockMessage interface {
 }
 
 // check returns the ranges of a message, or what is wrong with it (CSI 1.13 "Metadata Format",
-// GetMetadataAllocatedResponse). first: no range of this stream has come yet; that one may begin
-// before the offset that was asked for.
+// GetMetadataAllocatedResponse). first means that this stream has returned no range yet; the first
+// range may begin before the requested offset.
 func (r *blockReader) check(m blockMessage, first *bool) ([]Range, error) {
 	style, capacity := m.GetBlockMetadataType(), m.GetVolumeCapacityBytes()
 	switch {
@@ -240,12 +241,12 @@ func (r *blockReader) check(m blockMessage, first *bool) ([]Range, error) {
 	return out, nil
 }
 
-// checkRange returns one range, less what was told before the stream broke.
+// checkRange returns one range without the part that was reported before the stream broke.
 func (r *blockReader) checkRange(b *csi.BlockMetadata, first bool) (Range, error) {
 	offset, size := b.GetByteOffset(), b.GetSizeBytes()
 	whole := size
 	if r.style == csi.BlockMetadataType_FIXED_LENGTH && offset >= 0 && offset < r.capacity {
-		size = min(size, r.capacity-offset) // all ranges have one size, and a volume need not be a multiple of it
+		size = min(size, r.capacity-offset) // all ranges have one size, but the volume may end within the last
 	}
 	switch {
 	case size <= 0 || offset < 0 || offset > r.capacity || size > r.capacity-offset:

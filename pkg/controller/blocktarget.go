@@ -9,13 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// blockTarget is whom to ask for blocks, and of what.
+// blockTarget is the driver to ask for blocks, and the snapshots to ask about.
 type blockTarget struct {
 	driver Driver
-	// snapshot and base are CSI snapshot_ids; base is "" where one snapshot is asked about.
+	// snapshot and base are CSI snapshot_ids; base is "" if only one snapshot is queried.
 	snapshot, base string
-	// secret is the snapshot's of its class (csi.storage.k8s.io/snapshotter-secret-name): of two the
-	// later one's, as external-snapshot-metadata has it.
+	// secret is the secret of the snapshot's class (csi.storage.k8s.io/snapshotter-secret-name). If
+	// there is a base, it is the later snapshot's, as in external-snapshot-metadata.
 	secret state.SecretRef
 }
 
@@ -26,8 +26,8 @@ func (t blockTarget) call() string {
 	return "GetMetadataDelta"
 }
 
-// open asks the driver for what begins at an offset. max_results is left to the driver: a message is
-// bounded by gRPC, and each is handed on at once.
+// open requests the blocks from an offset on. It leaves max_results to the driver: gRPC bounds a
+// message, and each is passed on at once.
 func (t blockTarget) open(ctx context.Context, from int64, secret map[string]string,
 ) (recv func() (blockMessage, error), err error) {
 	client := csi.NewSnapshotMetadataClient(t.driver.Conn)
@@ -49,7 +49,7 @@ func (t blockTarget) open(ctx context.Context, from int64, secret map[string]str
 	return func() (blockMessage, error) { return stream.Recv() }, nil
 }
 
-// blockTarget finds whom to ask, by the records. It runs in Run's goroutine.
+// blockTarget returns the target for a query. It runs in Run's goroutine.
 func (c *Controller) blockTarget(q BlockQuery) (blockTarget, error) {
 	later, err := c.readySnapshot(q.Snapshot)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Controller) blockTarget(q BlockQuery) (blockTarget, error) {
 	return t, nil
 }
 
-// readySnapshot is the record of a snapshot that can be read, also of one that no source lists.
+// readySnapshot returns the record of a snapshot that is ready, even if no source lists it.
 func (c *Controller) readySnapshot(key Key) (snapshotRecord, error) {
 	e := c.snapshots.entries[key]
 	var problem string
@@ -103,8 +103,8 @@ func (c *Controller) readySnapshot(key Key) (snapshotRecord, error) {
 	return snapshotRecord{}, fmt.Errorf("%w: snapshot %s: %s", ErrNoBlocks, key, problem)
 }
 
-// uncomparable says why two snapshots are not an older and a later one of the same volume. Of one
-// that a person named by its handle no record knows the volume: the driver judges that.
+// checkPair says why two snapshots are not an older and a later one of the same volume. No record
+// knows the volume of a snapshot that a person named by its handle; there the driver decides.
 func checkPair(base, later snapshotRecord) error {
 	known := base.Spec.Volume != "" && later.Spec.Volume != ""
 	switch {

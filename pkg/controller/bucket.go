@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// bucket keeps the records of one kind in the journal, each under its [Key.String].
+// bucket stores the records of one kind in the journal, keyed by [Key.String].
 type bucket[R interface{ empty() bool }] struct {
-	// name is that of the journal's bucket, of what the records are of ("claims").
+	// name is the journal's bucket. of is what its records describe, in the plural ("claims").
 	name, of string
 	encode   func(R) ([]byte, error)
 	decode   func(key string, b []byte) (R, error)
@@ -26,7 +26,7 @@ func groupBucket() bucket[groupRecord] {
 	return bucket[groupRecord]{GroupBucket, "group snapshots", encodeGroup, decodeGroup}
 }
 
-// load calls take for each record; for one that cannot be read with why.
+// load calls take for each record. For one that cannot be read, unreadable says why.
 func (b bucket[R]) load(ctx context.Context, cfg Config, take func(key Key, rec R, unreadable string)) error {
 	records, err := cfg.KV.LoadBucket(ctx, b.name)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b bucket[R]) load(ctx context.Context, cfg Config, take func(key Key, rec 
 	return nil
 }
 
-// commit makes records durable, all or none; an empty one is removed.
+// commit makes all changes durable, or none. An empty record is removed.
 func (b bucket[R]) commit(ctx context.Context, cfg Config, changes map[Key]R) error {
 	if len(changes) == 0 {
 		return nil

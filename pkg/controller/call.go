@@ -11,23 +11,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// call is one call to a driver, with all that it needs: nothing of it is shared.
+// call is one call to a driver, with copies of everything that it needs.
 type call struct {
 	driver Driver
 	caps   caps
 	rec    record
 	op     op
-	// volume is the record of the caller that asked to attach or detach.
+	// volume is the volume that an Attach or Detach is for.
 	volume state.Volume
 }
 
-// answer is how a call ended; publish is what attach returned.
+// answer is the outcome of a call; publish is the publish_context of attachVolume.
 type answer struct {
 	result
 	publish map[string]string
 }
 
-// start makes e's call in a goroutine of its own.
+// start makes e's call in its own goroutine.
 func (c *Controller) start(ctx context.Context, e *entry) {
 	d := c.drivers[driverOf(e)]
 	k := call{driver: d.Driver, caps: d.caps, rec: e.rec, op: e.doing}
@@ -49,7 +49,7 @@ func (c *Controller) start(ctx context.Context, e *entry) {
 	})
 }
 
-// finish takes in how a call ended. It runs in Run's goroutine.
+// finish records the outcome of a call. It runs in Run's goroutine.
 func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	attrs := []any{
 		"claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name), "op",
@@ -73,7 +73,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	if k.op.verb.limited() {
 		c.releaseSlot(k.driver.Name)
 	}
-	id := e.id() // a volume that is deleted has none any more
+	id := e.id() // before complete clears it: a deleted volume has none
 	c.setRecord(e, complete(e.rec, k.op, a.result, time.Now()))
 	e.unsaved = true
 	if k.op.verb == attachVolume || k.op.verb == detachVolume {
@@ -83,7 +83,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	c.touchSnapshotsOf(id)
 }
 
-// perform reads the secret, makes the call and checks its answer.
+// perform reads the secret, makes the call and checks the answer.
 func (c *Controller) perform(ctx context.Context, k call) answer {
 	refs := k.rec.Spec.Secrets
 	ref := map[verb]state.SecretRef{
@@ -106,7 +106,7 @@ func (c *Controller) perform(ctx context.Context, k call) answer {
 	return a
 }
 
-// failure is an error that no driver gave.
+// failure returns the error of a call that failed before it reached the driver.
 func failure(v verb, err error) *state.CallError {
 	return &state.CallError{Outcome: state.Failed, Call: v.String(), Err: err}
 }
@@ -173,7 +173,7 @@ func sendExpand(ctx context.Context, client csi.ControllerClient, k call, secret
 	return answer{result: result{bytes: resp.GetCapacityBytes(), nodeExpand: resp.GetNodeExpansionRequired()}}, nil
 }
 
-// unlessGone is err, but nil where it says that there is nothing to remove.
+// ignoreNotFound returns err, or nil if err says that there is nothing to remove.
 func ignoreNotFound(err error) error {
 	if err != nil && callError("", err).Code == codes.NotFound.String() {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// askCapacity asks the driver how much room it has after it has refused a volume for its size,
-// and has the failure say so: a person then knows which size there is room for (CSI 1.13
-// GetCapacity). The answer decides nothing, so one that does not come is left out.
+// askCapacity adds the driver's free capacity to the error of a CreateVolume that failed because of
+// its size, so that a person knows which size would fit (CSI 1.13 GetCapacity). The answer decides
+// nothing, so its failure is ignored.
 func askCapacity(ctx context.Context, k call, failed *state.CallError) {
 	short := failed.Code == codes.OutOfRange.String() || failed.Code == codes.ResourceExhausted.String()
 	if k.op.verb != createVolume || !short || !k.caps.Capacity {

@@ -9,13 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// reserved is the prefix of class parameters that are ours and not the driver's.
+// reserved is the prefix of class parameters that are not for the driver.
 const reserved = "csi.storage.k8s.io/"
 
-// maxString is the limit of a string field (CSI 1.13, "Size Limits").
+// maxString is the limit for a string field (CSI 1.13, "Size Limits").
 const maxString = 128
 
-// newSpec is what CreateVolume is to be called with for c, or why it cannot be.
+// newSpec returns the CreateVolume request for c, or why there is none.
 func newSpec(c Claim, f facts) (spec, string) {
 	s := spec{
 		Class: c.Class.Name, Driver: c.Class.Provisioner,
@@ -58,8 +58,8 @@ func newSpec(c Claim, f facts) (spec, string) {
 	return s, ""
 }
 
-// unallowed says why this node is in none of the topologies that the class allows; ""
-// where it is in one, or the class allows any. A volume is made where this node is.
+// checkTopology says why this node is in none of the topologies that the class allows. It returns
+// "" if the node is in one, or if the class allows any. A volume is always made where this node is.
 func checkTopology(c Class, d driverFacts) string {
 	var allowed []string
 	for _, place := range c.Topologies {
@@ -117,7 +117,7 @@ func checkClaim(c Claim) string {
 
 func volumeName(c Claim) string { return "pvc-" + c.UID }
 
-// parameters splits a class's parameters into the driver's own and the file system type.
+// splitParameters splits a class's parameters into the driver's own and the file system type.
 func splitParameters(c Class) (params map[string]string, fsType, problem string) {
 	params = maps.Clone(c.Parameters)
 	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
@@ -137,7 +137,8 @@ func splitParameters(c Class) (params map[string]string, fsType, problem string)
 	return params, fsType, ""
 }
 
-// with returns parameters with some of the reserved ones, by their names less the prefix.
+// withMetadata returns params with reserved parameters added, which metadata has without their
+// prefix.
 func withMetadata(params, metadata map[string]string) map[string]string {
 	params = maps.Clone(params)
 	if params == nil {
@@ -157,14 +158,14 @@ func isSecretParameter(name string) bool {
 	return ok && slices.Contains(secretParameters, name)
 }
 
-// secretParameters are the parameters by which a class names secrets, less
-// prefix and "-name" or "-namespace".
+// secretParameters are the parameters by which a class names secrets, without the prefix and the
+// suffix "-name" or "-namespace".
 var secretParameters = []string{
 	"provisioner-secret", "controller-publish-secret", "node-stage-secret",
 	"node-publish-secret", "controller-expand-secret", "node-expand-secret",
 }
 
-// classSecrets resolves the secrets that the class of c names.
+// classSecrets returns the secrets that the class of c names.
 func classSecrets(c Claim) (s secrets, problem string) {
 	named := map[string]state.SecretRef{}
 	for _, param := range secretParameters {
@@ -193,7 +194,7 @@ func classSecrets(c Claim) (s secrets, problem string) {
 	}, ""
 }
 
-// expand replaces the templates in a secret's name or namespace.
+// expandTemplate expands the variables in a secret's name or namespace.
 func expandTemplate(template string, c Claim) (string, error) {
 	out := strings.NewReplacer(
 		"${pvc.name}", c.Name, "${pvc.namespace}", c.Namespace, "${pv.name}", volumeName(c),
@@ -207,7 +208,7 @@ func expandTemplate(template string, c Claim) (string, error) {
 	return out, nil
 }
 
-// contentSource is the content source of c by handles, or why there is none yet.
+// contentSource returns the content source of c as handles, or why it is not available.
 func contentSource(c Claim, f facts) (source, string) {
 	switch {
 	case c.Source == nil:

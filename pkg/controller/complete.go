@@ -7,42 +7,42 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Pacing of calls that fail. The first waits are short because most failures at
-// a start are of a driver that is starting too; the longest is what a person
-// who mended a backend is willing to wait.
+// The back-off of calls that fail. It is short at first, because most failures after a start come
+// from a driver that is still starting. Its maximum is what a person who has repaired a backend is
+// willing to wait.
 const (
 	firstWait   = 500 * time.Millisecond
 	longestWait = 5 * time.Minute
-	// refusedWait is the least wait after a refusal: the request has to change,
-	// which is an event, but a backend's limits change unseen.
+	// refusedWait is the minimum wait after a refusal. A change of the request is an event, but a
+	// change of a backend's limits is not.
 	refusedWait = time.Minute
 )
 
-// result is how a call ended.
+// result is the outcome of a call.
 type result struct {
-	// err is nil where the driver answered OK.
+	// err is nil if the driver answered OK.
 	err *state.CallError
-	// unsent: the call failed before anything reached the driver.
+	// unsent means that the call failed before anything reached the driver.
 	unsent bool
-	// created is the answer to create.
+	// created is the answer to createVolume.
 	created created
-	// bytes and node are the answer to grow: the new capacity, and whether the
-	// node has to expand the volume too.
+	// bytes and nodeExpand are the answer to expandVolume: the new capacity, and whether the node
+	// has to expand the volume too.
 	bytes      int64
 	nodeExpand bool
 }
 
-// created is what CreateVolume answered, checked.
+// created is the checked answer to CreateVolume.
 type created struct {
 	handle        string
 	capacityBytes int64
 	context       map[string]string
 	topology      []map[string]string
-	// reject says why the volume cannot be used; "" where it can.
+	// reject says why the volume cannot be used, or is "".
 	reject string
 }
 
-// begin is the record as it must be durable before o is done.
+// begin returns the record that must be durable before o starts.
 func begin(r record, w want, o op, nodeID string) record {
 	switch o.verb {
 	case createVolume:
@@ -62,7 +62,7 @@ func begin(r record, w want, o op, nodeID string) record {
 		r.Attach, r.NodeID = state.Entering, nodeID
 	case detachVolume:
 		r.Attach = state.Leaving
-		if r.NodeID == "" { // an empty node_id would mean every node (CSI 1.13 ControllerUnpublishVolume)
+		if r.NodeID == "" { // an empty node_id would mean all nodes (CSI 1.13 ControllerUnpublishVolume)
 			r.NodeID = nodeID
 		}
 	case dropClaim:
@@ -74,8 +74,7 @@ func begin(r record, w want, o op, nodeID string) record {
 	return r
 }
 
-// complete is the record after o ended with res. An empty record means that
-// nothing is left.
+// complete returns the record after o ended with res. It is empty if nothing is left.
 func complete(r record, o op, res result, now time.Time) record {
 	switch o.verb {
 	case createVolume:
@@ -163,7 +162,7 @@ func completeExpand(r record, o op, res result, now time.Time) record {
 	return r
 }
 
-// makesNothing reports that a CreateVolume which failed so made nothing.
+// makesNothing reports whether a CreateVolume that failed with e cannot have made anything.
 func makesNothing(e *state.CallError) bool {
 	if e.Code == "" {
 		return e.Outcome == state.Refused // never sent: CSI forbids such a request
@@ -171,7 +170,7 @@ func makesNothing(e *state.CallError) bool {
 	return state.CodeOf(e.Call, e.Code).MakesNothing
 }
 
-// failed is r after one more failure.
+// addFailure returns r after one more failure.
 func addFailure(r state.Retry, e *state.CallError, now time.Time) state.Retry {
 	if r.Attempts == 0 {
 		r.Since = now
@@ -184,7 +183,7 @@ func addFailure(r state.Retry, e *state.CallError, now time.Time) state.Retry {
 	return r
 }
 
-// wait is how long to wait after the given number of failures.
+// backoff returns how long to wait after the given number of failures.
 func backoff(attempts int, o state.Outcome) time.Duration {
 	d := longestWait
 	if shift := attempts - 1; shift < 20 {
@@ -196,7 +195,7 @@ func backoff(attempts int, o state.Outcome) time.Duration {
 	return d
 }
 
-// reset makes what waits after a failure due at once, because something happened.
+// clearPauses makes all waiting calls of r due now, because of an event.
 func clearPauses(r record) record {
 	again := r.Volume.Retry()
 	again.NotBefore, again.Final = time.Time{}, false

@@ -13,88 +13,89 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Bucket is the journal's bucket of records, by [Key.String].
+// Bucket is the journal bucket of the claims' records, keyed by [Key.String].
 const Bucket = "claims"
 
 // Defaults of [Config].
 const (
-	// DefaultDeadline bounds one call of the Controller service. Backends take
-	// minutes for a volume; a call that is given up is only made again.
+	// DefaultDeadline bounds one call of the Controller service. Backends take minutes to make a
+	// volume, and a call that timed out has to be made again.
 	DefaultDeadline = 5 * time.Minute
-	// DefaultMaxCalls is how many calls that make or expand volumes one driver gets at a time.
+	// DefaultMaxCalls limits the calls in flight to one driver that create, expand or modify
+	// volumes.
 	DefaultMaxCalls = 16
 )
 
 // Errors of [Controller.Delete].
 var (
-	// ErrNotFound: there is no such claim.
+	// ErrNotFound means that there is no such claim.
 	ErrNotFound = errors.New("no such claim")
-	// ErrListed: a source still lists the claim, which would make its volume anew.
+	// ErrListed means that a source still lists the claim, so its volume would be made again.
 	ErrListed = errors.New("a source still lists the claim; remove it there first")
-	// ErrInUse: a pod wants the claim, or its volume is in use on this node.
+	// ErrInUse means that a pod wants the claim, or that its volume is in use on this node.
 	ErrInUse = errors.New("in use")
-	// ErrUnreadable: the claim's record cannot be read, so what to delete is not known.
+	// ErrUnreadable means that the record cannot be read, so what to delete is unknown.
 	ErrUnreadable = errors.New("its record cannot be read")
-	// ErrRetained: the volume and its data are to stay when the claim is deleted.
+	// ErrRetained means that the reclaim policy keeps the volume and its data.
 	ErrRetained = errors.New("its reclaimPolicy is Retain")
 )
 
-// errStopped: Run has returned.
+// errStopped means that Run has returned.
 var errStopped = errors.New("the controller has stopped")
 
-// KV keeps records durably. Both journals of pkg/state are one.
+// KV stores records durably. Both journals of pkg/state implement it.
 type KV interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	// CommitBucket makes all changes durable, or none, before it returns. A nil value deletes.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// SecretReader reads a secret's values as they are now.
+// SecretReader reads the current values of a secret.
 type SecretReader interface {
 	Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error)
 }
 
-// Usage is asked who has a volume. It answers at once, from what is known, and
-// must not call the Controller. Both return "" for none, else a name for
-// people ("pod default/web").
+// Usage reports who uses a volume. It answers at once, from memory, and must not call the
+// Controller. Both methods return a name for people ("pod default/web"), or "" if there is no user.
 type Usage interface {
-	// Wanted reports who, by the sources, is to have the claim.
+	// Wanted reports which pod the sources say uses the claim.
 	Wanted(claim Key) string
-	// InUse reports who on this node has the volume, or may have it; name is that of
-	// its PersistentVolume.
+	// InUse reports who on this node has, or may have, the volume. name is the name of its
+	// PersistentVolume.
 	InUse(id state.VolumeID, name string) string
 }
 
-// Freezer holds a volume's file system still on this node.
+// Freezer freezes a volume's file system on this node.
 type Freezer interface {
-	// Freeze does so for limit at the most. thaw ends it, and reports whether it had ended before;
-	// it returns when the file system goes on. A volume that is not mounted here is still already.
+	// Freeze freezes the file system for at most limit. thaw ends the freeze, returns once the file
+	// system accepts writes again, and reports whether the freeze had expired before. Freeze does
+	// nothing for a volume that is not mounted on this node.
 	Freeze(ctx context.Context, id state.VolumeID, limit time.Duration,
 	) (thaw func(context.Context) (expired bool), err error)
-	// Run ends the freezes that a daemon before this one has left, and all others when ctx ends.
-	// Nothing is frozen before it is called.
+	// Run ends the freezes that an earlier daemon left behind, and all others when ctx ends.
+	// Nothing is frozen before Run is called.
 	Run(ctx context.Context) error
 }
 
-// Config is what a [Controller] needs. KV, Secrets and Usage must be set.
+// Config configures a [Controller]. KV, Secrets and Usage must be set.
 type Config struct {
 	KV      KV
 	Secrets SecretReader
 	Usage   Usage
-	// Freezer holds file systems still for snapshots that ask for it; nil refuses those.
+	// Freezer freezes file systems for snapshots that ask for it. If it is nil, those fail.
 	Freezer Freezer
 	// Deadline bounds each call; zero means DefaultDeadline.
 	Deadline time.Duration
 	// MaxCalls limits the calls in flight to one driver; zero means DefaultMaxCalls.
 	MaxCalls int
-	// OnDemand: a driver is asked for its capabilities once a claim or a snapshot here is of it. A cluster
-	// has sidecars that call its Controller service.
+	// OnDemand asks a driver for its capabilities only once a claim or snapshot here needs it,
+	// because in a cluster sidecars call its Controller service.
 	OnDemand bool
-	// Logger nil discards.
+	// Logger is where the Controller logs; nil discards.
 	Logger *slog.Logger
 }
 
-// Controller makes and keeps the volumes of claims.
+// Controller creates and manages the volumes of claims.
 type Controller struct {
 	cfg Config
 	log *slog.Logger
@@ -112,7 +113,7 @@ type Controller struct {
 	dirty   map[Key]struct{}
 	names   map[string]Key           // by record.Name
 	handles map[state.VolumeID]Key   // by handle, once a volume exists
-	clones  map[Key]map[Key]struct{} // by a claim, the claims that are to be clones of it
+	clones  map[Key]map[Key]struct{} // a claim's key to the claims that are to be its clones
 	slots   map[state.DriverName]*slots
 	calls   sync.WaitGroup // the goroutines that Run started
 
@@ -122,7 +123,7 @@ type Controller struct {
 	view view
 }
 
-// New returns a Controller. It does nothing until Run.
+// New returns a Controller, which does nothing until Run.
 func New(cfg Config) *Controller {
 	if cfg.Deadline == 0 {
 		cfg.Deadline = DefaultDeadline
@@ -144,8 +145,8 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// SetClaim says that a source lists c, with its class resolved as it is now. It
-// replaces what was said of the claim before.
+// SetClaim records that a source lists claim, with its class resolved. It replaces the previous
+// state of the claim.
 func (c *Controller) SetClaim(claim Claim) {
 	claim = claim.clone()
 	c.post(func(context.Context) {
@@ -159,11 +160,11 @@ func (c *Controller) SetClaim(claim Claim) {
 		}
 		e.rec = clearPauses(e.rec)
 		c.touch(claim.Key)
-		c.touch(e.rec.Spec.Source.Claim) // it may wait for this one's owner
+		c.touch(e.rec.Spec.Source.Claim) // it may wait for this claim to be listed or deleted
 	})
 }
 
-// RemoveClaim says that no source lists the claim. Its volume is kept.
+// RemoveClaim records that no source lists the claim any longer. Its volume is kept.
 func (c *Controller) RemoveClaim(key Key) {
 	c.post(func(context.Context) {
 		if e := c.entries[key]; e != nil && e.want.Listed {
@@ -174,8 +175,8 @@ func (c *Controller) RemoveClaim(key Key) {
 	})
 }
 
-// NodeSize says that the node serves the volume with the given size now, since
-// NodeExpandVolume succeeded.
+// NodeSize records the size that the node serves the volume with after a successful
+// NodeExpandVolume.
 func (c *Controller) NodeSize(id state.VolumeID, bytes int64) {
 	c.post(func(context.Context) {
 		e := c.entries[c.handles[id]]
@@ -187,7 +188,7 @@ func (c *Controller) NodeSize(id state.VolumeID, bytes int64) {
 	})
 }
 
-// UsageChanged says that [Usage] may answer otherwise than before for the volume.
+// UsageChanged plans the volume's claim again because the answer of [Usage] may have changed.
 func (c *Controller) UsageChanged(id state.VolumeID) {
 	c.post(func(context.Context) {
 		if key, ok := c.handles[id]; ok {
@@ -196,7 +197,7 @@ func (c *Controller) UsageChanged(id state.VolumeID) {
 	})
 }
 
-// AllUsageChanged says so of every volume.
+// AllUsageChanged is UsageChanged for all volumes.
 func (c *Controller) AllUsageChanged() {
 	c.post(func(context.Context) {
 		for key := range c.entries {
@@ -205,7 +206,7 @@ func (c *Controller) AllUsageChanged() {
 	})
 }
 
-// RetryNow ends the claim's wait after a failure.
+// RetryNow ends the claim's back-off after a failure.
 func (c *Controller) RetryNow(key Key) {
 	c.post(func(context.Context) {
 		if e := c.entries[key]; e != nil {
@@ -215,12 +216,11 @@ func (c *Controller) RetryNow(key Key) {
 	})
 }
 
-// Delete deletes the claim's volume and the data in it. It refuses with an
-// error that wraps ErrNotFound, ErrListed, ErrInUse, ErrUnreadable, or, unless
-// retained says that it may go too, ErrRetained for a volume that is to stay. Once it
-// has returned nil the wish is durable and cannot be taken back: the driver is
-// asked until it says that the volume is gone, and only then does [Controller.Claims]
-// no longer list the claim. Until then it says what it waits for.
+// Delete deletes the claim's volume and the data in it. Its error wraps ErrNotFound, ErrListed,
+// ErrInUse, ErrUnreadable or, if the reclaim policy is Retain and retained is false, ErrRetained.
+// Once Delete has returned nil, the deletion is durable and cannot be undone: the driver is asked
+// until it confirms that the volume is gone. Until then [Controller.Claims] lists the claim and
+// says what the deletion waits for.
 func (c *Controller) Delete(ctx context.Context, key Key, retained bool) error {
 	if err := c.do(ctx, func(run context.Context) error { return c.delete(run, key, retained) }); err != nil {
 		return fmt.Errorf("delete claim %s: %w", key, err)
@@ -228,10 +228,10 @@ func (c *Controller) Delete(ctx context.Context, key Key, retained bool) error {
 	return nil
 }
 
-// order has f run in Run's goroutine, unless ctx ends before, and returns its answer. After an error
-// that is ctx's, f may run yet.
+// do runs f in Run's goroutine, unless ctx ends first, and returns its result. If do returns the
+// error of ctx, f may still run later.
 func (c *Controller) do(ctx context.Context, f func(run context.Context) error) error {
-	reply := make(chan error, 1) // Run must not wait for a caller that gave up
+	reply := make(chan error, 1) // buffered: Run does not wait for a caller that gave up
 	c.post(func(run context.Context) {
 		if ctx.Err() == nil {
 			reply <- f(run)
@@ -247,7 +247,7 @@ func (c *Controller) do(ctx context.Context, f func(run context.Context) error) 
 	}
 }
 
-// delete runs in Run's goroutine.
+// delete is Delete in Run's goroutine.
 func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	e := c.entries[key]
 	switch {
@@ -275,7 +275,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	return nil
 }
 
-// unused returns an error that wraps ErrInUse where a pod has or wants e's volume.
+// checkUnused returns an error that wraps ErrInUse if a pod uses or wants e's volume.
 func (c *Controller) checkUnused(e *entry) error {
 	if by := c.cfg.Usage.Wanted(e.key); by != "" {
 		return fmt.Errorf("%w: %s wants it", ErrInUse, by)
@@ -289,7 +289,7 @@ func (c *Controller) checkUnused(e *entry) error {
 	return nil
 }
 
-// post hands f to Run's goroutine. It never blocks.
+// post queues f for Run's goroutine. It never blocks.
 func (c *Controller) post(f func(ctx context.Context)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,7 +299,7 @@ func (c *Controller) post(f func(ctx context.Context)) {
 	c.inbox = append(c.inbox, f)
 	select {
 	case c.wake <- struct{}{}:
-	default: // a signal is pending already
+	default: // a signal is already pending
 	}
 }
 
@@ -320,7 +320,7 @@ func (c *Controller) addClone(source Key, e *entry) {
 	e.sources = append(e.sources, source)
 }
 
-// clonesOf lists the claims that are to be clones of source, in order.
+// clonesOf returns the claims that are to be clones of source, sorted.
 func (c *Controller) clonesOf(source Key) []Key {
 	return slices.SortedFunc(maps.Keys(c.clones[source]), Key.compare)
 }

@@ -1,25 +1,25 @@
-// Package controller drives the Controller service of CSI drivers where no
-// cluster does: it creates, attaches, expands and deletes the volumes of claims, and makes
-// and deletes snapshots of volumes. It asks their SnapshotMetadata service which blocks of a
-// snapshot hold data, or changed.
+// Package controller drives the Controller service of CSI drivers on nodes without a cluster: it
+// creates, attaches, expands and deletes the volumes of claims, and creates and deletes snapshots
+// of volumes. It asks a driver's SnapshotMetadata service which blocks of a snapshot hold data or
+// have changed.
 //
-// Owns: the durable record of each claim and snapshot, every decision about it (next, begin
-// and complete, and their like of snapshots, which are pure), the requests and the checks of their answers,
-// and the loop that makes the calls.
+// Owns: the durable record of each claim and snapshot, every decision about it (next, begin,
+// complete and their counterparts for snapshots, all pure), the requests, the checks of the
+// answers, and the loop that makes the calls.
 //
-// Does not: read manifests, register drivers, mount anything, or know
-// Kubernetes types. What it is told comes as plain values.
+// Does not: read manifests, register drivers, mount anything, or know Kubernetes types. Its input
+// is plain values.
 //
 // Invariants:
-//   - The intent of a call is durable before the call is made; a call whose
-//     answer was lost is repeated until it is definite.
-//   - One call in flight per claim (CSI 1.13, "Concurrency"); CreateSnapshot is one of the
-//     volume that it is of.
-//   - A volume is deleted because someone said so ([Controller.Delete]) or
-//     because it turned out unusable before anybody could use it. Never because
-//     a claim is no longer listed. So is a snapshot, by [Controller.DeleteSnapshot].
-//   - A record never holds a secret's value, only which secret to read.
+//   - The intent of a call is durable before the call is made. A call whose answer was lost is
+//     repeated until it has a definite answer.
+//   - A claim has at most one call in flight (CSI 1.13, "Concurrency"). CreateSnapshot counts as a
+//     call of its source volume.
+//   - A volume is deleted only because someone asked for it ([Controller.Delete]) or because it was
+//     unusable before any pod could use it, never because a claim is no longer listed. The same
+//     holds for snapshots ([Controller.DeleteSnapshot]).
+//   - A record never contains the value of a secret, only which secret to read.
 //
-// Concurrency: all methods of [Controller] may be called from any goroutine.
-// Its state is owned by the one that runs [Controller.Run].
+// Concurrency: any goroutine may call the methods of [Controller]. The goroutine that runs
+// [Controller.Run] owns its state.
 package controller

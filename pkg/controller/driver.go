@@ -14,20 +14,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// askDeadline bounds one question for capabilities, which a driver answers from memory.
+// askDeadline bounds one request for capabilities, which a driver answers from memory.
 const askDeadline = 15 * time.Second
 
-// driver is one driver that is up. Owned by Run; a driver that comes up again is another.
+// driver is one driver that is up. A driver that comes up again gets a new one. Owned by Run.
 type driver struct {
 	Driver
 	caps  caps
-	known bool // caps were read
-	asked bool // they were asked for
+	known bool // caps have been read
+	asked bool // caps have been requested
 	retry state.Retry
 	timer *time.Timer
-	// nodes are callers that wait until the capabilities are known.
+	// attaching are callers that wait for the capabilities.
 	attaching []*attachCall
-	// cancel ends the question in flight.
+	// cancel ends the request in flight.
 	cancel context.CancelFunc
 }
 
@@ -47,11 +47,11 @@ func (d *driver) stopTimer() {
 	}
 }
 
-// asking reports that the driver has not answered yet what it can do, and was not asked in vain.
+// asking reports whether the driver has not answered its first request for capabilities yet.
 func (d *driver) asking() bool { return !d.known && d.retry.Attempts == 0 }
 
-// DriverUp says that a driver is registered and answers. A driver that is up
-// already is replaced: it came up anew.
+// DriverUp records that a driver is registered and answers. If it was up already, it has restarted,
+// and the new one replaces it.
 func (c *Controller) DriverUp(up Driver) {
 	c.post(func(ctx context.Context) {
 		d := &driver{Driver: up}
@@ -68,7 +68,7 @@ func (c *Controller) DriverUp(up Driver) {
 	})
 }
 
-// DriverDown says that a driver is gone. Calls in flight to it end by themselves.
+// DriverDown records that a driver is gone. Its calls in flight end on their own.
 func (c *Controller) DriverDown(name state.DriverName) {
 	c.post(func(ctx context.Context) {
 		if d := c.drivers[name]; d != nil {
@@ -88,7 +88,7 @@ func (d *driver) end() {
 	}
 }
 
-// touchAll has every claim, snapshot and group snapshot of the driver looked at, whatever it waits for.
+// touchAll plans every claim, snapshot and group snapshot of the driver now, without back-off.
 func (c *Controller) touchAll(name state.DriverName) {
 	for key, e := range c.entries {
 		if driverOf(e) == name || e.rec.Spec.Driver == name {
@@ -110,7 +110,7 @@ func (c *Controller) touchAll(name state.DriverName) {
 	}
 }
 
-// need has the driver asked for its capabilities, unless it was.
+// ensureAsked requests the driver's capabilities unless that has been done.
 func (c *Controller) ensureAsked(d *driver) {
 	if d.asked {
 		return
@@ -123,8 +123,8 @@ func (c *Controller) ensureAsked(d *driver) {
 	})
 }
 
-// ask reads the driver's capabilities, once for each time that it came up (CSI
-// 1.13 GetPluginInfo: they do not change within a version).
+// askCaps reads the driver's capabilities, once each time it comes up (CSI 1.13 GetPluginInfo: they
+// do not change within a version).
 func (c *Controller) askCaps(ctx context.Context, d *driver) {
 	d.asked = true
 	ctx, d.cancel = context.WithTimeout(ctx, askDeadline)
@@ -134,7 +134,7 @@ func (c *Controller) askCaps(ctx context.Context, d *driver) {
 		caps, err := readCaps(ctx, d.Driver)
 		c.post(func(ctx context.Context) {
 			if c.drivers[d.Name] != d {
-				return // it went down, or came up anew
+				return // it went down or came up again
 			}
 			if err != nil {
 				d.retry = addFailure(d.retry, err, time.Now())
@@ -158,7 +158,7 @@ func (c *Controller) askCaps(ctx context.Context, d *driver) {
 	})
 }
 
-// takeNodes takes up the callers that waited for the driver's capabilities.
+// takeAttaches handles the callers that waited for the driver's capabilities.
 func (c *Controller) takeAttaches(ctx context.Context, d *driver) {
 	nodes := d.attaching
 	d.attaching = nil
@@ -167,8 +167,8 @@ func (c *Controller) takeAttaches(ctx context.Context, d *driver) {
 	}
 }
 
-// readCaps asks a driver what it can do. Its Controller service is asked only
-// where it says that it has one (CSI 1.13 GetPluginCapabilities, CONTROLLER_SERVICE).
+// readCaps asks a driver for its capabilities. It asks the Controller service only if the plugin
+// has one (CSI 1.13 GetPluginCapabilities, CONTROLLER_SERVICE).
 func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	plugin, err := csi.NewIdentityClient(d.Conn).GetPluginCapabilities(ctx, &csi.GetPluginCapabilitiesRequest{})
 	if err != nil {
@@ -185,7 +185,7 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	if hasGroups(plugin) {
 		group, err := csi.NewGroupControllerClient(d.Conn).GroupControllerGetCapabilities(ctx,
 			&csi.GroupControllerGetCapabilitiesRequest{})
-		// A driver whose groups are broken serves its volumes all the same.
+		// A driver with a broken GroupController service can still serve volumes.
 		if e := callError("GroupControllerGetCapabilities", err); err != nil && e.Outcome == state.Uncertain {
 			return caps{}, e
 		}
@@ -249,8 +249,8 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 	}
 }
 
-// callError is err, which the named call gave, by the code table, with the
-// driver's words alone for its text.
+// callError classifies err, the error of the named call, by the code table. Its text is only the
+// driver's message.
 func callError(call string, err error) *state.CallError {
 	e := state.AsCallError(call, csiclient.CallError(call, err))
 	if answer, ok := errors.AsType[statusError](e.Err); ok {
@@ -262,7 +262,7 @@ func callError(call string, err error) *state.CallError {
 	return e
 }
 
-// statusError is an error that a driver or the transport gave.
+// statusError is an error from a driver or the transport.
 type statusError interface {
 	error
 	GRPCStatus() *status.Status

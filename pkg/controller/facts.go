@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// driverOf names the driver that e is or would be made by.
+// driverOf returns the driver that made, or would make, the volume of e.
 func driverOf(e *entry) state.DriverName {
 	if e.rec.Volume.Phase != state.Absent {
 		return e.rec.Spec.Driver
@@ -14,7 +14,7 @@ func driverOf(e *entry) state.DriverName {
 	return e.want.Claim.Class.Provisioner
 }
 
-// facts gathers what next needs to know for e.
+// facts collects what next needs to know about e.
 func (c *Controller) facts(e *entry) facts {
 	f := facts{InUse: c.inUse(e)}
 	name := driverOf(e)
@@ -48,7 +48,7 @@ func (c *Controller) facts(e *entry) facts {
 	return f
 }
 
-// sourceFacts finds the volume that claim is to be a clone of.
+// cloneSource finds the volume that claim is to be a clone of.
 func (c *Controller) cloneSource(claim Claim) sourceFacts {
 	key := claim.Source.Claim
 	src := c.entries[key]

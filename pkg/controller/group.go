@@ -12,32 +12,33 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// MaxMembers is the most volumes that one group snapshot has: all of them are frozen at once.
+// MaxMembers limits the volumes of one group snapshot: all of them are frozen at once.
 const MaxMembers = 64
 
-// ErrGrouped: the snapshot is one of a group snapshot, which is deleted as a whole.
+// ErrGrouped means that the snapshot belongs to a group snapshot, which is deleted as a whole.
 var ErrGrouped = errors.New("it is one of a group snapshot")
 
-// Group is what a person wants: that snapshots of several volumes, all of one moment, are there.
+// Group is a request for snapshots of several volumes at one moment.
 type Group struct {
 	Key
-	// UID gives the group snapshot its name for ever ("groupsnapshot-" and UID).
+	// UID determines the group snapshot's name, which never changes ("groupsnapshot-" and UID).
 	UID string
-	// Members are the volumes, sorted by claim. They are fixed once it is being made.
+	// Members are the volumes, sorted by claim. They are fixed once the group snapshot is being
+	// made.
 	Members []Member
-	// Handle is the CSI group_snapshot_id of a group snapshot that is there, and Handles are the
-	// snapshot_ids of its snapshots (a VolumeGroupSnapshotContent with
-	// spec.source.groupSnapshotHandles); then there are no Members.
+	// Handle and Handles are set for an existing group snapshot, which then has no Members: its CSI
+	// group_snapshot_id, and the snapshot_ids of its snapshots (a VolumeGroupSnapshotContent with
+	// spec.source.groupSnapshotHandles).
 	Handle  string
 	Handles []string
 	Class   SnapshotClass
-	// Freeze is for how long at the most the volumes' file systems may be held still while the
-	// snapshots are made; 0 not at all.
+	// Freeze limits how long the volumes' file systems may be frozen while the snapshots are made;
+	// 0 means no freeze.
 	Freeze time.Duration
-	// Refused says what is missing, or which field is not followed; "" for none. Such a group
-	// snapshot is not made.
+	// Refused says what is missing or which field is not supported, or is "". Such a group snapshot
+	// is not made.
 	Refused string
-	// Waits says what is not there yet, and comes by itself; "" for none.
+	// Waits says what is missing but will come on its own, or is "".
 	Waits string
 }
 
@@ -55,7 +56,7 @@ func (g Group) equal(o Group) bool {
 		g.Class.equal(o.Class)
 }
 
-// GroupStatus is one group snapshot as it stands. It is an immutable copy.
+// GroupStatus is the status of one group snapshot. It is an immutable copy.
 type GroupStatus struct {
 	Group Key    `json:"group"`
 	UID   string `json:"uid,omitempty"`
@@ -63,18 +64,19 @@ type GroupStatus struct {
 	Phase  Phase            `json:"phase"`
 	Class  string           `json:"class,omitempty"`
 	Driver state.DriverName `json:"driver,omitempty"`
-	// Claims are the claims that it is of, none where a person named it; Snapshots, in the same order,
-	// the names of their snapshots in the group's namespace.
+	// Claims are the claims of its volumes, empty if a person named it by its handle. Snapshots are
+	// the names of its snapshots in the group's namespace, in the same order.
 	Claims    []string `json:"claims,omitempty"`
 	Snapshots []string `json:"snapshots,omitempty"`
-	// Content is the name of its VolumeGroupSnapshotContent, "" until all snapshots are made.
+	// Content is the name of its VolumeGroupSnapshotContent, or "" until all snapshots exist.
 	Content string `json:"content,omitempty"`
-	// Handle is the CSI group_snapshot_id; "" until the driver gave it, and for a driver that makes no groups.
+	// Handle is the CSI group_snapshot_id, or "" until the driver returns it; a driver without
+	// groups has none.
 	Handle  string    `json:"handle,omitempty"`
 	Created time.Time `json:"created,omitzero"`
-	// Ready: volumes can be made of all its snapshots.
+	// Ready means that volumes can be made from all its snapshots.
 	Ready bool `json:"ready"`
-	// Consistency is "" for a group snapshot that a driver made without a freeze: of one moment, by CSI.
+	// Consistency is "" if a driver made it without a freeze: CSI then guarantees one moment.
 	Consistency   Consistency   `json:"consistency,omitempty"`
 	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
 	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
@@ -86,8 +88,8 @@ type GroupStatus struct {
 	Retry   state.Retry `json:"retry,omitzero"`
 }
 
-// SetGroup says that a source lists g, with its class and its claims' volumes resolved as they
-// are now. It replaces what was said of the group snapshot before.
+// SetGroup records that a source lists g, with its class and its claims' volumes resolved. It
+// replaces the previous state of the group snapshot.
 func (c *Controller) SetGroup(g Group) {
 	g.Class.Parameters, g.Members = maps.Clone(g.Class.Parameters), slices.Clone(g.Members)
 	g.Handles = slices.Clone(g.Handles)
@@ -98,7 +100,7 @@ func (c *Controller) SetGroup(g Group) {
 		}
 		e.want, e.listed = g, true
 		if policy := g.Class.policy(); g.Handle != "" && g.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
-			// The policy of a content may be changed while it is there.
+			// The policy of an existing content may change.
 			rec := e.rec
 			rec.Spec.Reclaim = policy
 			c.setGroup(e, rec)
@@ -109,7 +111,7 @@ func (c *Controller) SetGroup(g Group) {
 	})
 }
 
-// RemoveGroup says that no source lists the group snapshot. It is kept.
+// RemoveGroup records that no source lists the group snapshot any longer. It is kept.
 func (c *Controller) RemoveGroup(key Key) {
 	c.post(func(context.Context) {
 		if e := c.groups.entries[key]; e != nil && e.listed {
@@ -119,7 +121,7 @@ func (c *Controller) RemoveGroup(key Key) {
 	})
 }
 
-// RetryGroup ends the group snapshot's wait after a failure, or after an answer that it is not ready.
+// RetryGroup ends the group snapshot's wait after a failure or a "not ready" answer.
 func (c *Controller) RetryGroup(key Key) {
 	c.post(func(context.Context) {
 		if e := c.groups.entries[key]; e != nil {
@@ -133,9 +135,9 @@ func (c *Controller) retryGroup(e *groupEntry) {
 	c.touchGroup(e)
 }
 
-// DeleteGroup deletes a group snapshot, its snapshots, and the data in them. Its errors, and
-// what holds after it, are those of [Controller.Delete]; a claim that is to be made of one of
-// the snapshots uses it.
+// DeleteGroup deletes a group snapshot, its snapshots and the data in them. Its errors and its
+// guarantees are those of [Controller.Delete]. ErrInUse means that a claim is to be made from one
+// of the snapshots.
 func (c *Controller) DeleteGroup(ctx context.Context, key Key, retained bool) error {
 	err := c.do(ctx, func(run context.Context) error { return c.deleteGroup(run, key, retained) })
 	if err != nil {
@@ -144,7 +146,7 @@ func (c *Controller) DeleteGroup(ctx context.Context, key Key, retained bool) er
 	return nil
 }
 
-// deleteGroup runs in Run's goroutine.
+// deleteGroup is DeleteGroup in Run's goroutine.
 func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) error {
 	e := c.groups.entries[key]
 	switch {
@@ -172,7 +174,8 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 	return nil
 }
 
-// restoringGroup names a claim that is made of a snapshot of the group, or is to be; "" for none.
+// restoringGroup returns a claim that is being made, or to be made, from a snapshot of the group;
+// or "".
 func (c *Controller) restoringGroup(e *groupEntry) string {
 	for _, m := range e.members {
 		if claim := c.restoring(m, true); claim != "" {

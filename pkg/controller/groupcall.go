@@ -14,14 +14,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groupCall is one operation at a driver, with all that it needs: nothing of it is shared.
+// groupCall is one operation at a driver, with copies of everything that it needs.
 type groupCall struct {
 	driver Driver
 	rec    groupRecord
 	op     groupOp
 }
 
-// startGroup makes e's calls in a goroutine of its own.
+// startGroup makes e's calls in its own goroutine.
 func (c *Controller) startGroup(ctx context.Context, e *groupEntry) {
 	k := groupCall{driver: c.drivers[e.driver()].Driver, rec: e.rec, op: e.doing}
 	k.rec.Members = slices.Clone(k.rec.Members)
@@ -34,7 +34,7 @@ func (c *Controller) startGroup(ctx context.Context, e *groupEntry) {
 	})
 }
 
-// finishGroup takes in how an operation ended. It runs in Run's goroutine.
+// finishGroup records the outcome of an operation. It runs in Run's goroutine.
 func (c *Controller) finishGroup(ctx context.Context, e *groupEntry, k groupCall, res groupResult, took time.Duration) {
 	attrs := []any{
 		"group", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.call(), "took", took,
@@ -52,7 +52,7 @@ func (c *Controller) finishGroup(ctx context.Context, e *groupEntry, k groupCall
 	c.touchGroup(e)
 }
 
-// checkOwners refuses an answer that names a snapshot which another snapshot is.
+// checkOwners rejects an answer that contains the handle of another snapshot.
 func (c *Controller) checkOwners(e *groupEntry, k groupCall, res *groupResult) {
 	if k.op.verb == deleteGroup {
 		return
@@ -86,7 +86,7 @@ func (c *Controller) checkOwners(e *groupEntry, k groupCall, res *groupResult) {
 	}
 }
 
-// performGroup reads the secret, makes the calls and checks their answers.
+// performGroup reads the secret, makes the calls and checks the answers.
 func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult {
 	unsent := func(err error) groupResult {
 		return groupResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.call(), Err: err}}
@@ -114,8 +114,8 @@ func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult 
 	return res
 }
 
-// freezeAll holds the file systems of all volumes still at once. thaw ends that, and reports whether
-// one had ended before.
+// freezeAll freezes the file systems of all volumes at once. thaw ends the freezes and reports
+// whether one had expired before.
 func (c *Controller) freezeAll(ctx context.Context, k groupCall,
 ) (thaw func(context.Context) (expired bool), err error) {
 	if c.cfg.Freezer == nil {
@@ -190,8 +190,8 @@ func sendGroup(ctx context.Context, k groupCall, secret map[string]string) group
 	return checkGroup(k, group)
 }
 
-// sendEach makes one call for each snapshot, all at once: they are of one moment while the file
-// systems are frozen, and the freeze lasts as long as the longest.
+// sendEach makes one call for each snapshot, all at once. The snapshots show one moment only while
+// the file systems are frozen, and the freeze lasts as long as the slowest call.
 func sendEach(ctx context.Context, k groupCall, secret map[string]string) groupResult {
 	res := groupResult{members: make([]memberResult, len(k.rec.Members))}
 	var all sync.WaitGroup
@@ -229,7 +229,7 @@ func sendEach(ctx context.Context, k groupCall, secret map[string]string) groupR
 	return res
 }
 
-// checkGroup checks what a driver says of a group snapshot (CSI 1.13 VolumeGroupSnapshot).
+// checkGroup checks a driver's answer about a group snapshot (CSI 1.13 VolumeGroupSnapshot).
 func checkGroup(k groupCall, g *csi.VolumeGroupSnapshot) groupResult {
 	wrong := func(format string, args ...any) groupResult {
 		return groupResult{err: wrongAnswer(k.op.call(), fmt.Errorf("the driver answered "+format, args...))}

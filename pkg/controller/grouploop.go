@@ -9,11 +9,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groups are the rows of group snapshots, beside those of snapshots. Owned by Run.
+// groups holds all group snapshots. Owned by Run.
 type groups struct {
 	entries map[Key]*groupEntry
 	dirty   map[Key]struct{}
-	// names has the group snapshot of each record.Name.
+	// names maps each record.Name to its group snapshot.
 	names map[string]Key
 }
 
@@ -21,27 +21,29 @@ func newGroups() groups {
 	return groups{entries: map[Key]*groupEntry{}, dirty: map[Key]struct{}{}, names: map[string]Key{}}
 }
 
-// groupEntry is one group snapshot: what is known, what is wanted, and what is being done.
+// groupEntry is one group snapshot: its record, its wanted state and the operation in flight.
 type groupEntry struct {
 	key    Key
 	rec    groupRecord
 	want   Group
 	listed bool
-	// unreadable says why the record in the journal cannot be read. Such a group is not touched.
+	// unreadable says why the record in the journal cannot be read, or is "". If it is set, the
+	// snapshots are not touched.
 	unreadable string
-	// unsaved: the journal lacks what rec says. It is written with the next commit.
+	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
 	unsaved bool
-	// doing is the operation in flight, if any; cut are the volumes of the last one, until the journal
-	// has how it ended: the next life would make it again.
+	// doing is the operation in flight, if any. unsavedVolumes are the volumes of the last
+	// operation until the journal has its outcome: after a crash before that, the operation is
+	// repeated.
 	doing          groupOp
 	unsavedVolumes []state.VolumeID
-	// members are the rows of its snapshots, which show what rec says of them.
+	// members are the entries of its snapshots, whose records come from rec.
 	members []*snapshotEntry
 
 	waiting
 }
 
-// driver names the driver that the snapshots are or would be made by.
+// driver returns the driver that made, or would make, the snapshots.
 func (e *groupEntry) driver() state.DriverName {
 	if e.rec.Content.Phase != state.Absent {
 		return e.rec.Spec.Driver
@@ -49,12 +51,12 @@ func (e *groupEntry) driver() state.DriverName {
 	return e.want.Class.Driver
 }
 
-// gone reports whether nothing is known of the group snapshot, wanted of it, or done.
+// gone reports whether the group snapshot has no record, is not wanted, and has nothing in flight.
 func (e *groupEntry) gone() bool {
 	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == noGroupVerb && e.unreadable == ""
 }
 
-// volumes are the volumes that it is of, or is to be of.
+// volumes returns the volumes of the group snapshot, or those wanted for it.
 func (e *groupEntry) volumes() []state.VolumeID {
 	var ids []state.VolumeID
 	if e.rec.Content.Phase == state.Absent {
@@ -69,7 +71,7 @@ func (e *groupEntry) volumes() []state.VolumeID {
 	return ids
 }
 
-// wanted is what a source lists; nil for none.
+// wanted returns what a source lists, or nil.
 func (e *groupEntry) wanted() *Group {
 	if !e.listed {
 		return nil
@@ -86,10 +88,11 @@ func (g *groups) entry(key Key) *groupEntry {
 	return e
 }
 
-// touch has the group snapshot looked at in the next step.
+// touch marks the group snapshot for planning in the next step.
 func (g *groups) touch(key Key) { g.dirty[key] = struct{}{} }
 
-// touchUnmade has those of a namespace looked at that are to be made: the name of a snapshot is free.
+// touchPending plans the group snapshots of a namespace that do not exist yet: the name of a
+// snapshot is free.
 func (g *groups) touchPending(namespace string) {
 	for key, e := range g.entries {
 		if key.Namespace == namespace && e.listed && e.rec.Content.Phase == state.Absent {
@@ -98,7 +101,7 @@ func (g *groups) touchPending(namespace string) {
 	}
 }
 
-// setGroup replaces e's record, and has the rows of its snapshots show it.
+// setGroup replaces e's record and updates the entries of its snapshots.
 func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
 	old := e.rec.Name
 	if e.rec = rec; !rec.empty() {
@@ -134,7 +137,7 @@ func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
 	}
 }
 
-// touchGroup has a group looked at, its snapshots, and the claims that are to be made of them.
+// touchGroup plans a group, its snapshots and the claims that are to be made from them.
 func (c *Controller) touchGroup(e *groupEntry) {
 	c.touchRows(e)
 	for _, m := range e.members {
@@ -142,7 +145,7 @@ func (c *Controller) touchGroup(e *groupEntry) {
 	}
 }
 
-// touchRows has a group and its snapshots looked at: what it is for where all claims are looked at, too.
+// touchRows plans a group and its snapshots. It is for callers that plan all claims anyway.
 func (c *Controller) touchRows(e *groupEntry) {
 	c.groups.touch(e.key)
 	for _, m := range e.members {
@@ -150,7 +153,8 @@ func (c *Controller) touchRows(e *groupEntry) {
 	}
 }
 
-// touchCutsOf has the snapshots and group snapshots of a volume looked at: a call for it has ended.
+// touchSnapshotsOf plans the snapshots and group snapshots of a volume after a call for it has
+// ended.
 func (c *Controller) touchSnapshotsOf(volume state.VolumeID) {
 	if volume == "" {
 		return
@@ -167,8 +171,8 @@ func (c *Controller) touchSnapshotsOf(volume state.VolumeID) {
 	}
 }
 
-// stepGroups plans the dirty group snapshots, makes their intents durable in one commit, and
-// starts their calls.
+// stepGroups plans the dirty group snapshots, makes their intents durable in one commit and starts
+// their calls.
 func (c *Controller) stepGroups(ctx context.Context) {
 	keys := slices.SortedFunc(maps.Keys(c.groups.dirty), Key.compare)
 	clear(c.groups.dirty)
@@ -185,7 +189,7 @@ func (c *Controller) stepGroups(ctx context.Context) {
 		if o := c.planGroup(e); o.verb != noGroupVerb {
 			todo[key] = o
 			changes[key] = beginGroup(e.rec, e.wanted(), o)
-			if o.reservesVolumes() { // now, lest another is planned
+			if o.reservesVolumes() { // now, because another may be planned in the same step
 				for _, m := range o.members {
 					c.snapshots.inFlight[state.SharedID(o.spec.Driver, m.Volume)] = pendingSnapshot{changes[key].key(m), o.spec.Driver}
 				}
@@ -218,7 +222,7 @@ func (c *Controller) stepGroups(ctx context.Context) {
 // planGroup decides the next step for e.
 func (c *Controller) planGroup(e *groupEntry) groupOp {
 	if e.doing.verb != noGroupVerb {
-		return groupOp{} // one operation in flight; its end looks again
+		return groupOp{} // finishGroup plans it again
 	}
 	e.stopTimer()
 	if e.unreadable != "" {
@@ -233,8 +237,8 @@ func (c *Controller) planGroup(e *groupEntry) groupOp {
 	return o
 }
 
-// beginGroup starts a step whose intent is durable; or, where err says that it could not be made
-// so, does not.
+// beginGroup starts a step whose intent is durable. If err is set, the intent is not durable, and
+// beginGroup takes the step back.
 func (c *Controller) beginGroup(ctx context.Context, e *groupEntry, o groupOp, rec groupRecord, err error) {
 	if err != nil {
 		if e.rec.Name != rec.Name {
@@ -254,7 +258,7 @@ func (c *Controller) beginGroup(ctx context.Context, e *groupEntry, o groupOp, r
 	c.startGroup(ctx, e)
 }
 
-// groupCutEnded lets others have the volumes of an operation that is over, or was not begun.
+// releaseGroupVolumes permits other calls for the volumes after o has ended or was not begun.
 func (c *Controller) releaseGroupVolumes(ctx context.Context, o groupOp) {
 	if !o.reservesVolumes() {
 		return
@@ -264,7 +268,7 @@ func (c *Controller) releaseGroupVolumes(ctx context.Context, o groupOp) {
 	}
 }
 
-// lookAtGroup has e planned at the given time unless it is planned before.
+// lookAtGroup plans e at the given time unless it is planned before.
 func (c *Controller) lookAtGroup(e *groupEntry, at time.Time) {
 	e.lookAgain(at, func() { c.post(func(context.Context) { c.groups.touch(e.key) }) })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groupVerb is what is done next for a group snapshot.
+// groupVerb is the kind of a step for a group snapshot.
 type groupVerb uint8
 
 const (
@@ -17,11 +17,11 @@ const (
 	createGroup           // make it, or learn what an earlier call made
 	getGroup              // ask whether it is ready
 	deleteGroup           // delete its snapshots
-	// A step that needs no call.
-	dropGroup // drop the record: nothing is left that it tells of
+	// A step without a call.
+	dropGroup // remove the record, which describes nothing that exists
 )
 
-// call is the name of the CSI call; "" for what is none. each is [groupSpec.Each].
+// call returns the name of the CSI call, or "" for a step without one. each is [groupSpec.Each].
 func (v groupVerb) call(each bool) string {
 	switch {
 	case v == createGroup && each, v == getGroup && each:
@@ -38,39 +38,39 @@ func (v groupVerb) call(each bool) string {
 	return ""
 }
 
-// groupOp is one step for a group snapshot, as a value.
+// groupOp is one step for a group snapshot.
 type groupOp struct {
 	verb    groupVerb
 	spec    groupSpec
 	members []groupMember
-	// from is the phase before the step began.
+	// from is the phase before the step.
 	from state.Phase
 }
 
 func (o groupOp) call() string { return o.verb.call(o.spec.Each) }
 
-// groupFacts is what a decision about one group snapshot depends on besides its record.
+// groupFacts is what a decision about one group snapshot depends on in addition to its record.
 type groupFacts struct {
 	Driver driverFacts
-	// Busy says which call or snapshot holds up a source volume; "" for none.
+	// Busy says which call or snapshot delays a call for a source volume, or is "".
 	Busy string
-	// Used says what reads a snapshot of it, for which its deletion waits; "" for nothing.
+	// Used says what reads one of its snapshots and delays its deletion, or is "".
 	Used string
-	// Namesake is the group snapshot, if any, that has the name that this one would get.
+	// Namesake is another group snapshot that has the name that this one would get, or "".
 	Namesake string
-	// Taken is a snapshot, if any, that has the name that one of its would get.
+	// Taken is another snapshot that has the name that one of its snapshots would get, or "".
 	Taken string
 }
 
-// nextGroup decides the one next step for a group snapshot, or says why there is none. w is nil
-// where no source lists it.
+// nextGroup returns the next step for a group snapshot, or why there is none. w is nil if no source
+// lists it.
 func nextGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, held) {
 	switch phase := r.Content.Phase; {
 	case phase == state.Leaving, r.Delete && phase == state.Present:
 		return nextDeleteGroup(r, f, now)
 	case r.Delete && phase == state.Absent:
 		return groupOp{verb: dropGroup}, held{}
-	case r.Delete: // snapshots may exist, and only the same call tells their handles
+	case r.Delete: // snapshots may exist, and only the same call returns their handles
 		return nextCreateGroup(r, f, now)
 	case phase == state.Present:
 		return nextGetGroup(r, w, f, now)
@@ -87,7 +87,7 @@ func nextGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, h
 	return nextNewGroup(r, *w, f, now)
 }
 
-// nextNewGroup begins a group snapshot that is not there.
+// nextNewGroup starts to make a group snapshot.
 func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp, held) {
 	each := w.Handle == "" && !f.Driver.caps.Group
 	switch {
@@ -130,8 +130,8 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	return nextCreateGroup(r, f, now)
 }
 
-// members are the snapshots that g asks for: of its claims, or those that a person named, which are
-// called by their place in the list.
+// members returns the snapshots that g asks for: those of its claims, or those that a person named
+// by their handles, which are named after their position in the list.
 func (g Group) members() []groupMember {
 	var all []groupMember
 	for _, m := range g.Members {
@@ -143,13 +143,13 @@ func (g Group) members() []groupMember {
 	return all
 }
 
-// nextCreateGroup makes the snapshots, or asks again until it is known what was made.
+// nextCreateGroup makes the snapshots, or repeats the call until it is known what was made.
 func nextCreateGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
 	o := groupOp{verb: createGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
 	return o.ifDue(r.Content.Retry(), f, now)
 }
 
-// nextGetGroup asks, with pauses, whether snapshots that exist are ready.
+// nextGetGroup asks, with pauses, whether existing snapshots are ready.
 func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, held) {
 	switch {
 	case w != nil && r.mismatch(*w) != "":
@@ -161,21 +161,20 @@ func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp
 	return o.ifDue(r.Content.Retry(), f, now)
 }
 
-// nextDeleteGroup deletes the snapshots, again and again until that is definite.
+// nextDeleteGroup repeats the deletion of the snapshots until it has a definite answer.
 func nextDeleteGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
 	if f.Used != "" && r.Content.Phase == state.Present {
 		return groupOp{}, held{reason: f.Used}
 	}
 	again := r.Content.Retry()
 	if again.Call != "" && again.Call != deleteGroup.call(r.Spec.Each) {
-		again = state.Retry{} // some snapshots failed for ever or for a while: the others go now
+		again = state.Retry{} // the failure of a snapshot does not delay the deletion of the others
 	}
 	o := groupOp{verb: deleteGroup, spec: r.Spec, members: r.Members, from: r.Content.Phase}
 	return o.ifDue(again, f, now)
 }
 
-// unless returns o, or what keeps it from being made: the driver, failures of before, or calls in
-// flight.
+// ifDue returns o, or why it is not due: the driver, an earlier failure, or calls in flight.
 func (o groupOp) ifDue(r state.Retry, f groupFacts, now time.Time) (groupOp, held) {
 	able, missing := f.Driver.caps.Group, "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
 	if o.spec.Each {
@@ -196,34 +195,35 @@ func (o groupOp) ifDue(r state.Retry, f groupFacts, now time.Time) (groupOp, hel
 	return o, held{}
 }
 
-// busy reports whether the volumes get no other call while o is made.
+// reservesVolumes reports whether the volumes get no other call while o is in flight.
 func (o groupOp) reservesVolumes() bool {
 	return o.verb == createGroup || o.verb == getGroup && o.spec.Each
 }
 
-// groupResult is how a call, or one call for each snapshot, ended.
+// groupResult is the outcome of a call for the group, or of one call for each snapshot.
 type groupResult struct {
-	// err is nil where all answers were OK, else the first other; unsent: nothing reached the driver.
+	// err is nil if all answers were OK, else the first error. unsent means that nothing reached
+	// the driver.
 	err    *state.CallError
 	unsent bool
-	// handle and created are what the driver says of the group.
+	// handle and created are the driver's answer about the group.
 	handle  string
 	created time.Time
-	// expired: a freeze had ended before the answers were there.
+	// expired means that a freeze had expired before all answers arrived.
 	expired bool
-	// members are the answers, in the order of the operation's; nil of a group call that failed.
+	// members are the answers, in the order of the operation's members; nil if a group call failed.
 	members []memberResult
 }
 
-// memberResult is how the call for one snapshot ended.
+// memberResult is the outcome of the call for one snapshot.
 type memberResult struct {
-	// unasked: its call was not needed.
+	// unasked means that no call was necessary.
 	unasked bool
 	err     *state.CallError
 	made    madeSnapshot
 }
 
-// beginGroup is the record as it must be durable before o is done.
+// beginGroup returns the record that must be durable before o starts.
 func beginGroup(r groupRecord, w *Group, o groupOp) groupRecord {
 	if o.verb == dropGroup {
 		return groupRecord{}
@@ -248,21 +248,21 @@ func beginGroup(r groupRecord, w *Group, o groupOp) groupRecord {
 		}
 	case getGroup:
 		if r.Spec = o.spec; o.from == state.Absent {
-			r.Handle = w.Handle // as the person names it now
+			r.Handle = w.Handle // as it is named now
 		}
 	case noGroupVerb, dropGroup:
 	}
 	return r
 }
 
-// setPhase puts every member into the phase. r.Members is r's own.
+// setPhase sets the phase of every member. It writes to r.Members, which r must not share.
 func (r groupRecord) setPhase(p state.Phase) {
 	for i := range r.Members {
 		r.Members[i].Phase = p
 	}
 }
 
-// completeGroup is the record after o ended with res. An empty record means that nothing is left.
+// completeGroup returns the record after o ended with res. It is empty if nothing is left.
 func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) groupRecord {
 	r.Members = slices.Clone(r.Members)
 	if res.err != nil {
@@ -273,14 +273,14 @@ func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) gro
 		return completeDeleteGroup(r, res)
 	case o.verb == createGroup && o.from == state.Absent && (res.unsent || res.members == nil && makesNothing(res.err)):
 		r.setPhase(state.Absent)
-	case res.members == nil: // an error, and nothing is known of what was made
+	case res.members == nil: // failed, and what was made is unknown
 	default:
 		for i, m := range res.members {
 			r.Members[i] = completeMember(r.Members[i], o, m)
 		}
 	}
 	switch {
-	case o.verb == getGroup && o.from == state.Absent && res.err == nil: // one that a person named is there
+	case o.verb == getGroup && o.from == state.Absent && res.err == nil: // an existing one, named by its handle
 		r.Content.Phase, r.Created = state.Present, res.created
 	case o.verb != createGroup:
 	case r.anyMember(state.Entering):
@@ -295,8 +295,8 @@ func completeGroup(r groupRecord, o groupOp, res groupResult, now time.Time) gro
 	return paceLook(r, res, now)
 }
 
-// consistency is what snapshots hold that are there since o. After an answer that was lost they may
-// have been made earlier, when nothing was frozen any more.
+// consistency returns the consistency of snapshots made by o. If the answer to an earlier call was
+// lost, that call may have made them when nothing was frozen any more.
 func (o groupOp) consistency(expired bool) Consistency {
 	switch {
 	case o.spec.Freeze == 0:
@@ -321,7 +321,7 @@ func completeMember(m groupMember, o groupOp, res memberResult) groupMember {
 	return m
 }
 
-// paceLook paces the next question where the snapshots are there and not ready.
+// paceLook sets the pause before the next question if the snapshots exist but are not ready.
 func paceLook(r groupRecord, res groupResult, now time.Time) groupRecord {
 	switch {
 	case r.Content.Phase != state.Present || res.err != nil:
@@ -334,8 +334,8 @@ func paceLook(r groupRecord, res groupResult, now time.Time) groupRecord {
 	return r
 }
 
-// completeDeleteGroup is the record after a deletion: of all that a person had deleted, or of
-// those that were made while others were not.
+// completeDeleteGroup returns the record after a deletion: of everything, because a person asked
+// for it, or of the snapshots that were made while others failed.
 func completeDeleteGroup(r groupRecord, res groupResult) groupRecord {
 	for i := range r.Members {
 		gone := res.err == nil

@@ -12,49 +12,51 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// GroupBucket is the journal's bucket of records of group snapshots, by [Key.String].
+// GroupBucket is the journal bucket of the group snapshots' records, keyed by [Key.String].
 const GroupBucket = "groupsnapshots"
 
 // groupVersion is the version that this code writes.
 const groupVersion = 1
 
-// groupRecord is the durable memory of one group snapshot and of the snapshots in it. One
-// record has them all, since they come and go as one. Owned by Run; a plain value otherwise.
+// groupRecord is the durable record of one group snapshot and its snapshots. They share a record
+// because they are created and deleted together. Run owns the current one; otherwise it is a plain
+// value.
 type groupRecord struct {
 	Version int    `json:"version"`
 	Group   Key    `json:"group"`
 	UID     string `json:"uid"`
-	// Name is the name given to CreateVolumeGroupSnapshot; with it the call is idempotent.
+	// Name is the name passed to CreateVolumeGroupSnapshot, which makes the call idempotent.
 	Name string    `json:"name"`
 	Spec groupSpec `json:"spec"`
-	// Content says whether the snapshots exist, and paces the calls. It is Leaving also, without
-	// Delete, where some were made and others not: those are deleted, and it begins anew.
+	// Content says whether the snapshots exist, and paces the calls. It is Leaving without Delete
+	// if only some snapshots were made: those are deleted, and the operation starts again.
 	Content state.Fact `json:"content,omitzero"`
-	// Looks counts the answers that it is not ready yet.
+	// Looks counts the "not ready" answers.
 	Looks   int           `json:"looks,omitempty"`
 	Members []groupMember `json:"members,omitempty"`
 
-	// Known once all snapshots exist.
+	// The fields below are set once all snapshots exist.
 
-	// Handle is the group_snapshot_id, "" of a driver that makes no groups.
+	// Handle is the group_snapshot_id, or "" for a driver without groups.
 	Handle      string      `json:"handle,omitempty"`
 	Created     time.Time   `json:"created,omitzero"`
 	Consistency Consistency `json:"consistency,omitempty"`
 
-	// Delete: a person asked for it to be deleted. It cannot be taken back.
+	// Delete means that a person asked to delete it. It cannot be undone.
 	Delete bool `json:"delete,omitempty"`
 }
 
-// groupSpec is all of a CreateVolumeGroupSnapshot request but the name, the volumes and the
-// secrets' values, and what else the class says.
+// groupSpec is a CreateVolumeGroupSnapshot request without the name, the volumes and the values of
+// secrets, and what else the class says.
 type groupSpec struct {
 	Class      string            `json:"class,omitempty"`
 	Driver     state.DriverName  `json:"driver"`
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Reclaim    ReclaimPolicy     `json:"deletionPolicy,omitempty"`
-	// Each: the driver makes no groups. Each volume gets a CreateSnapshot while all are frozen.
+	// Each means that the driver makes no groups: each volume gets a CreateSnapshot while all are
+	// frozen.
 	Each bool `json:"each,omitempty"`
-	// Freeze is for how long at the most the file systems are held still (nanoseconds).
+	// Freeze limits how long the file systems are frozen (nanoseconds).
 	Freeze time.Duration   `json:"freeze,omitempty"`
 	Secret state.SecretRef `json:"secret,omitzero"`
 	Get    state.SecretRef `json:"getSecret,omitzero"`
@@ -62,13 +64,14 @@ type groupSpec struct {
 
 // groupMember is one snapshot of a group.
 type groupMember struct {
-	// Claim is none where a person named the group; Volume is not known then before the driver told it.
+	// Claim is zero if a person named the group by its handle. Volume is then "" until the driver
+	// reports it.
 	Claim  Key        `json:"claim,omitzero"`
 	Volume string     `json:"volume,omitempty"`
 	Mode   state.Mode `json:"mode,omitempty"`
-	// Snapshot names it in the group's namespace.
+	// Snapshot is its name in the group's namespace.
 	Snapshot string `json:"snapshot"`
-	// Phase says whether it exists.
+	// Phase says whether the snapshot exists.
 	Phase     state.Phase `json:"phase,omitempty"`
 	Handle    string      `json:"handle,omitempty"`
 	SizeBytes int64       `json:"sizeBytes,omitempty"`
@@ -78,7 +81,7 @@ type groupMember struct {
 
 func (r groupRecord) empty() bool { return r.Name == "" }
 
-// ready reports whether volumes may be made of all snapshots.
+// ready reports whether volumes may be made from all snapshots.
 func (r groupRecord) ready() bool {
 	unready := func(m groupMember) bool { return !m.Ready }
 	return r.Content.Phase == state.Present && !slices.ContainsFunc(r.Members, unready)
@@ -89,9 +92,9 @@ func (r groupRecord) anyMember(p state.Phase) bool {
 	return slices.ContainsFunc(r.Members, func(m groupMember) bool { return m.Phase == p })
 }
 
-// mismatch says why the group snapshot in r is not what w asks for; "" where it is. Its
-// members are not compared: a group that is made does not change with its claims' labels
-// (external-snapshotter, VolumeGroupSnapshotSource).
+// mismatch says why the group snapshot in r is not the one in w, or returns "". It does not compare
+// the members: an existing group does not change with its claims' labels (external-snapshotter,
+// VolumeGroupSnapshotSource).
 func (r groupRecord) mismatch(w Group) string {
 	if w.Handle != "" && w.Handle != r.Handle {
 		return fmt.Sprintf("it names group snapshot %s of the driver, and %s is kept under its name; delete that first, or "+
@@ -103,7 +106,7 @@ func (r groupRecord) mismatch(w Group) string {
 	return ""
 }
 
-// snapshot is the record of a member as that of a snapshot.
+// snapshot returns the record of a member as a snapshot's record.
 func (r groupRecord) snapshot(m groupMember) snapshotRecord {
 	uid := r.UID + "-" + m.id()
 	return snapshotRecord{
@@ -117,13 +120,13 @@ func (r groupRecord) snapshot(m groupMember) snapshotRecord {
 	}
 }
 
-// key is the key of a member among the snapshots.
+// key returns the key of a member among the snapshots.
 func (r groupRecord) key(m groupMember) Key {
 	return Key{Namespace: r.Group.Namespace, Name: m.Snapshot}
 }
 
-// key tells the snapshots of a group apart, also from those of a group that is begun anew with other
-// claims.
+// id distinguishes the snapshots of a group, even from those of the same group made again with
+// other claims.
 func (m groupMember) id() string {
 	of := m.Volume
 	if m.Claim == (Key{}) {
@@ -135,10 +138,11 @@ func (m groupMember) id() string {
 
 func groupName(uid string) string { return "groupsnapshot-" + uid }
 
-// groupContentName is the name of the VolumeGroupSnapshotContent, as external-snapshotter gives it.
+// groupContentName returns the name of the VolumeGroupSnapshotContent, as external-snapshotter
+// forms it.
 func groupContentName(uid string) string { return "groupsnapcontent-" + uid }
 
-// encodeGroup writes r as it is kept in the journal.
+// encodeGroup returns r in the journal's format.
 func encodeGroup(r groupRecord) ([]byte, error) {
 	r.Version = groupVersion
 	b, err := json.Marshal(r)
@@ -148,7 +152,8 @@ func encodeGroup(r groupRecord) ([]byte, error) {
 	return b, nil
 }
 
-// decodeGroup reads what encodeGroup wrote under key. What it cannot read as a whole, it refuses.
+// decodeGroup parses what encodeGroup wrote under key. It returns an error unless the whole record
+// is valid.
 func decodeGroup(key string, b []byte) (groupRecord, error) {
 	var r groupRecord
 	if err := json.Unmarshal(b, &r); err != nil {

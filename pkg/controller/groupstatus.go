@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Groups lists every group snapshot that is listed or has a record, by namespace and name.
+// Groups returns every group snapshot that is listed or has a record, sorted by namespace and name.
 func (c *Controller) Groups() []GroupStatus {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -19,7 +19,7 @@ func (c *Controller) Groups() []GroupStatus {
 	return list
 }
 
-// Group returns the status of one group snapshot, and whether there is such a group snapshot.
+// Group returns the status of one group snapshot, and whether it exists.
 func (c *Controller) Group(key Key) (GroupStatus, bool) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -55,7 +55,7 @@ func (e *groupEntry) status() GroupStatus {
 	return s
 }
 
-// usable reports whether volumes may be made of all its snapshots.
+// usable reports whether volumes may be made from all its snapshots.
 func (e *groupEntry) usable() bool {
 	return e.rec.ready() && !e.rec.Delete && (!e.listed || e.rec.mismatch(e.want) == "")
 }
@@ -72,7 +72,7 @@ func (e *groupEntry) phase() Phase {
 	return Pending
 }
 
-// factsOfGroup gathers what nextGroup needs to know for e.
+// factsOfGroup collects what nextGroup needs to know about e.
 func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 	f := groupFacts{Driver: c.snapshotDriver(e.driver())}
 	if e.rec.Delete {
@@ -98,7 +98,7 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 	return f
 }
 
-// publishGroups shows the group snapshots as they are now, and drops those that are gone.
+// publishGroups updates the public status of the group snapshots and drops those that are gone.
 func (c *Controller) publishGroups(keys []Key) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()

@@ -11,18 +11,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// getVolumeHealth is CSI 1.13's call, which took the place of ControllerGetVolume's VolumeCondition.
+// getVolumeHealth is the call of CSI 1.13 that replaced the VolumeCondition of ControllerGetVolume.
 const getVolumeHealth = "ControllerGetVolumeHealth"
 
-// Judged is the volume of a claim, of whose health its driver's Controller service knows.
+// Judged is the volume of a claim whose driver reports volume health in its Controller service.
 type Judged struct {
 	Driver state.DriverName
 	// Claim is "namespace/name".
 	Claim string
 }
 
-// Judged returns the volumes of claims that may be asked for by [Controller.Health], whether or not one
-// is on this node; nil where no driver knows of any.
+// Judged returns the volumes that [Controller.Health] can ask about, whether or not they are on
+// this node; nil if no driver reports health.
 func (c *Controller) Judged() map[state.VolumeID]Judged {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -38,9 +38,10 @@ func (c *Controller) Judged() map[state.VolumeID]Judged {
 	return all
 }
 
-// Health returns what asks the driver's Controller service what is wrong with the volume of a claim
-// ("namespace/name"). It reports false where the driver does not know (GET_VOLUME_HEALTH, CSI 1.13
-// ControllerGetVolumeHealth), or a call for the volume is in flight: there is one at a time.
+// Health returns a function that asks the driver's Controller service about the health of a claim's
+// volume. claim is "namespace/name". ok is false if the driver does not report health
+// (GET_VOLUME_HEALTH, CSI 1.13 ControllerGetVolumeHealth), or if a call for the volume is in
+// flight: there is one at a time.
 func (c *Controller) Health(claim string, id state.VolumeID,
 ) (ask func(context.Context) ([]csiclient.Condition, error), ok bool) {
 	namespace, name, _ := strings.Cut(claim, "/")
@@ -72,14 +73,14 @@ func health(ctx context.Context, conn grpc.ClientConnInterface, handle string) (
 	return csiclient.VolumeConditions(r.GetVolumeHealth()), nil
 }
 
-// judge notes the connection of a driver that knows of its volumes' health; nil for one that does not, or
-// is gone.
+// setHealthConn stores the connection of a driver that reports volume health, or removes it if conn
+// is nil.
 func (v *view) setHealthConn(driver state.DriverName, conn grpc.ClientConnInterface) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if conn != nil {
 		v.healthConns[driver] = conn
-		v.signal(true) // there are others to ask
+		v.signal(true) // there are more volumes to ask about
 	} else {
 		delete(v.healthConns, driver)
 	}

@@ -9,35 +9,35 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// storeWait is how long to wait before a commit that did not succeed is tried
-// again: nothing tells when a full or broken disk was mended.
+// storeWait is the pause before a failed commit is retried: no event says that a full or broken
+// disk was repaired.
 const storeWait = 5 * time.Second
 
-// entry is one claim: what is known, what is wanted, and what is being done.
-// Owned by Run.
+// entry is one claim: its record, its wanted state and the call in flight. Owned by Run.
 type entry struct {
 	key  Key
 	rec  record
 	want want
-	// unreadable says why the record in the journal cannot be read. Such a claim is not touched.
+	// unreadable says why the record in the journal cannot be read, or is "". If it is set, the
+	// volume is not touched.
 	unreadable string
-	// unsaved: the journal lacks what rec says. It is written with the next commit.
+	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
 	unsaved bool
-	// doing is the call in flight, if any, made with the driver named by its record.
+	// doing is the call in flight, if any, to the driver that the record names.
 	doing op
-	// node is the caller of Attach or Detach that waits, nil for none.
+	// attaching is the caller of Attach or Detach that waits, or nil.
 	attaching *attachCall
-	// sources are the claims under which clones lists this one.
+	// sources are the keys in clones under which this claim is listed.
 	sources []Key
 
-	// queued is the driver that it waits for a slot of, granted the driver that has
-	// just woken it for a slot; "" for none.
+	// queued is the driver for whose slot the claim waits, granted the driver that has just given
+	// it one; or "".
 	queued, granted state.DriverName
 
 	waiting
 }
 
-// id is the id of its volume; "" where none is known.
+// id returns the id of the claim's volume, or "" if it is unknown.
 func (e *entry) id() state.VolumeID {
 	if e.rec.Handle == "" {
 		return ""
@@ -45,20 +45,20 @@ func (e *entry) id() state.VolumeID {
 	return state.SharedID(e.rec.Spec.Driver, e.rec.Handle)
 }
 
-// gone reports whether nothing is known of the claim, wanted of it, or done.
+// gone reports whether the claim has no record, is not wanted, and has nothing in flight.
 func (e *entry) gone() bool {
 	return e.rec.empty() && !e.rec.Delete && !e.want.Listed && !e.unsaved &&
 		e.doing.verb == noVerb && e.attaching == nil && e.unreadable == ""
 }
 
-// Run loads the records and makes what is wanted so, until ctx ends. Then it
-// ends the calls in flight, whose answers are lost, and returns nil. An error
-// means that the records could not be loaded. It is called once.
+// Run loads the records and brings volumes and snapshots to their wanted state until ctx ends. Then
+// it cancels the calls in flight, drops their answers and returns nil. It returns an error if the
+// records cannot be loaded. Call it once.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.done)
 	ctx, cancel := context.WithCancel(ctx)
 	defer c.stop(cancel)
-	if c.cfg.Freezer != nil { // before all else: pods that write wait for it
+	if c.cfg.Freezer != nil { // first of all, because pods that write wait for it
 		c.calls.Go(func() {
 			if err := c.cfg.Freezer.Run(ctx); err != nil {
 				c.log.Error("file systems that were frozen for snapshots may still be frozen", "err", err)
@@ -81,7 +81,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// stop ends everything that Run began.
+// stop ends everything that Run started.
 func (c *Controller) stop(cancel context.CancelFunc) {
 	c.mu.Lock()
 	c.stopped = true
@@ -123,7 +123,7 @@ func (c *Controller) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Groups come last: their snapshots are beside those of the journal.
+	// Groups come last, because they add their snapshots to those of the journal.
 	err = groupBucket().load(ctx, c.cfg, func(key Key, rec groupRecord, unreadable string) {
 		e := c.groups.entry(key)
 		e.unreadable = unreadable
@@ -140,7 +140,7 @@ func (c *Controller) load(ctx context.Context) error {
 	return nil
 }
 
-// entry returns the claim's entry, made where there is none.
+// entry returns the claim's entry and creates it if there is none.
 func (c *Controller) entry(key Key) *entry {
 	e := c.entries[key]
 	if e == nil {
@@ -150,7 +150,7 @@ func (c *Controller) entry(key Key) *entry {
 	return e
 }
 
-// index notes under which names e's record is found.
+// index adds e to the indexes by name, handle and clone source.
 func (c *Controller) index(e *entry) {
 	if e.rec.empty() {
 		return
@@ -164,13 +164,13 @@ func (c *Controller) index(e *entry) {
 	}
 }
 
-// setRecord replaces e's record and keeps the indexes true.
+// setRecord replaces e's record and updates the indexes.
 func (c *Controller) setRecord(e *entry, rec record) {
 	old := e.rec
 	e.rec = rec
 	if old.Name != "" && old.Name != rec.Name {
 		delete(c.names, old.Name)
-		for _, other := range c.entries { // a deletion is rare; a namesake waiting for it rarer
+		for _, other := range c.entries { // linear, but deletions are rare
 			if other.want.Listed && volumeName(other.want.Claim) == old.Name {
 				c.touch(other.key)
 			}
@@ -191,27 +191,27 @@ func (c *Controller) setRecord(e *entry, rec record) {
 	}
 }
 
-// touch has the claim looked at in the next step.
+// touch marks the claim for planning in the next step.
 func (c *Controller) touch(key Key) { c.dirty[key] = struct{}{} }
 
-// planned is a step decided for an entry, and the record that must be durable first.
+// planned is the next step of an entry, with the record that must be durable first.
 type planned struct {
 	e   *entry
 	op  op
 	rec record
 }
 
-// settle takes steps until nothing is left to look at.
+// stepAll takes steps until no row is dirty.
 func (c *Controller) stepAll(ctx context.Context) {
 	for ctx.Err() == nil && len(c.dirty)+len(c.snapshots.dirty)+len(c.groups.dirty) > 0 {
 		c.step(ctx)
-		c.stepGroups(ctx) // before snapshots, which show how their groups stand
+		c.stepGroups(ctx) // before snapshots, whose status includes that of their group
 		c.stepSnapshots(ctx)
 	}
 }
 
-// step plans the dirty claims, makes their intents durable in one commit, and
-// starts their calls; until nothing is dirty.
+// step plans the dirty claims, makes their intents durable in one commit and starts their calls,
+// until no claim is dirty.
 func (c *Controller) step(ctx context.Context) {
 	for len(c.dirty) > 0 && ctx.Err() == nil {
 		keys := slices.SortedFunc(maps.Keys(c.dirty), Key.compare)
@@ -253,11 +253,11 @@ func (c *Controller) step(ctx context.Context) {
 // plan decides the next step for e.
 func (c *Controller) plan(e *entry) (planned, bool) {
 	if e.doing.verb != noVerb {
-		return planned{}, false // one call in flight; its end looks again
+		return planned{}, false // finish plans it again
 	}
 	e.stopTimer()
 	if snap, ok := c.snapshots.inFlight[e.id()]; ok {
-		// its end looks again
+		// releaseVolume plans it again
 		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, snap.snapshot))
 		return planned{}, false
 	}
@@ -286,13 +286,13 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 	}
 	rec := begin(e.rec, w, o, nodeID)
 	if o.verb == createVolume {
-		c.names[rec.Name] = e.key // now, lest a namesake is planned in the same step
+		c.names[rec.Name] = e.key // at once, because a namesake may be planned in the same step
 	}
 	return planned{e, o, rec}, true
 }
 
-// begin starts a step whose intent is durable; or, where err says that it could
-// not be made so, does not.
+// begin starts a step whose intent is durable. If err is set, the intent is not durable, and begin
+// takes the step back.
 func (c *Controller) begin(ctx context.Context, p planned, err error) {
 	e := p.e
 	if err != nil {
@@ -318,7 +318,7 @@ func (c *Controller) begin(ctx context.Context, p planned, err error) {
 	c.start(ctx, e)
 }
 
-// lookAgain has e planned at the given time unless it is planned before.
+// lookAgain plans e at the given time unless it is planned before.
 func (c *Controller) lookAgain(e *entry, at time.Time) {
 	e.lookAgain(at, func() { c.post(func(context.Context) { c.touch(e.key) }) })
 }

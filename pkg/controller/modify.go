@@ -10,7 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Attributes is a VolumeAttributesClass: what a volume is changed to while it is in use.
+// Attributes are the contents of a VolumeAttributesClass, which can change while a volume is in
+// use.
 type Attributes struct {
 	Class string `json:"class,omitempty"`
 	// Parameters are the mutable_parameters.
@@ -21,10 +22,10 @@ func (a Attributes) equal(o Attributes) bool {
 	return a.Class == o.Class && maps.Equal(a.Parameters, o.Parameters)
 }
 
-// AttributesClass is the VolumeAttributesClass that a claim names, resolved. The zero value is none.
+// AttributesClass is the resolved VolumeAttributesClass of a claim. The zero value means none.
 type AttributesClass struct {
 	Attributes
-	// Driver is whose class it is; "" where the class is not there.
+	// Driver is the driver of the class, or "" if the class was not found.
 	Driver state.DriverName
 }
 
@@ -37,7 +38,8 @@ func (a AttributesClass) has(r record) bool {
 	return a.Driver == r.Spec.Driver && a.Attributes.equal(r.Attributes) && !r.Mixed
 }
 
-// unfit says why a volume of driver d cannot have the attributes; no reason where it can.
+// check says why a volume of driver d cannot have the attributes. It returns the zero value if it
+// can.
 func (a AttributesClass) check(d state.DriverName, caps caps) held {
 	switch {
 	case a.Driver == "":
@@ -50,9 +52,9 @@ func (a AttributesClass) check(d state.DriverName, caps caps) held {
 	return held{}
 }
 
-// nextModify gives the volume the attributes that its claim names. A call without a definite
-// answer is made again first, with what it asked for. A claim that names no class any more leaves
-// its volume as it is: CSI has no call that takes attributes back.
+// nextModify gives the volume the attributes that its claim names. It first repeats a call without
+// a definite answer, with the same attributes. If the claim no longer names a class, the volume
+// stays as it is: CSI has no call that removes attributes.
 func nextModify(r record, w want, f facts, now time.Time) (op, held) {
 	a := w.Claim.Attributes
 	switch {

@@ -8,21 +8,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// verb is what is done next for a claim.
+// verb is the kind of a step for a claim.
 type verb uint8
 
 const (
 	noVerb verb = iota
-	// The calls.
+	// Steps that are calls to the driver.
 	createVolume
 	deleteVolume
 	expandVolume
 	attachVolume
 	detachVolume
 	modifyVolume
-	// Steps that need no call.
-	acceptSize // take the size wanted as the capacity: only nodes grow this driver's volumes
-	dropClaim  // drop the record: nothing is left that it tells of
+	// Steps without a call.
+	acceptSize // take the wanted size as the capacity: this driver's volumes are expanded only by nodes
+	dropClaim  // remove the record, which describes nothing that exists
 )
 
 var verbNames = [...]string{
@@ -35,37 +35,38 @@ func (v verb) String() string { return verbNames[v] }
 // calls reports whether the verb is a call to the driver.
 func (v verb) calls() bool { return v != noVerb && v < acceptSize }
 
-// limited reports whether the verb counts against a driver's calls in flight.
-// What removes, and what a pod waits for with its volume made, does not.
+// limited reports whether the verb counts against the limit of a driver's calls. Removals do not,
+// nor do calls for existing volumes that a pod waits for.
 func (v verb) limited() bool { return v == createVolume || v == expandVolume || v == modifyVolume }
 
-// op is one step for a claim, as a value.
+// op is one step for a claim.
 type op struct {
 	verb verb
-	// spec is what create asks for; again: an earlier call that asked for it may have made it.
+	// spec is what createVolume asks for. again means that an earlier call with the same spec may
+	// have made the volume.
 	spec  spec
 	again bool
-	// bytes is the size that grow and settle bring.
+	// bytes is the new size for expandVolume and acceptSize.
 	bytes int64
-	// limit is the largest size that grow allows; 0 for any.
+	// limit is the largest size that expandVolume allows; 0 means any.
 	limit int64
-	// attributes are what modify brings.
+	// attributes are the new attributes for modifyVolume.
 	attributes Attributes
-	// from is the volume's phase before the op began.
+	// from is the volume's phase before the step.
 	from state.Phase
 }
 
-// held says why no step is made. The zero value means that all is as wanted.
+// held says why there is no step. The zero value means that everything is as wanted.
 type held struct {
 	reason string
 	until  time.Time // zero: only an event helps
-	// slot: it waits for one of the driver's calls in flight to end.
+	// slot means that it waits until one of the driver's calls in flight ends.
 	slot bool
-	// refused: only a change of the claim, its class or its driver helps.
+	// refused means that only a change of the claim, its class or its driver helps.
 	refused bool
 }
 
-// waits reports whether anything keeps a call from being made.
+// waits reports whether h says why there is no step.
 func (h held) waits() bool { return h.reason != "" }
 
 func heldf(format string, args ...any) held { return held{reason: fmt.Sprintf(format, args...)} }
@@ -74,43 +75,44 @@ func refusedf(format string, args ...any) held {
 	return held{reason: fmt.Sprintf(format, args...), refused: true}
 }
 
-// want is what is wanted of a claim.
+// want is the wanted state of a claim.
 type want struct {
-	// Claim is what a source lists; Listed says whether one does.
+	// Claim is what a source lists, if Listed is true.
 	Claim  Claim
 	Listed bool
-	// Node is attach or detach where the manager asked for that, else nothing.
+	// Attach is attachVolume or detachVolume if the manager asked for it, else noVerb.
 	Attach verb
 }
 
-// facts is what a decision about one claim depends on besides its record.
+// facts is what a decision about one claim depends on in addition to its record.
 type facts struct {
 	Driver driverFacts
-	// InUse says who on this node has the volume; "" for none.
+	// InUse says who on this node uses the volume, or is "".
 	InUse string
-	// Source is the volume that the claim is to be a clone of, or the snapshot that it is to be made of.
+	// Source is the volume to clone, or the snapshot to make the volume from.
 	Source sourceFacts
-	// Cloning is the claim, if any, that is being made as a clone of this one's volume, and
-	// what it waits for.
+	// Cloning is the claim that is being made as a clone of this claim's volume, and what it waits
+	// for; or "".
 	Cloning string
-	// Cutting says which snapshot of this claim's volume its driver may read it for; "" for none.
+	// Snapshotting says which snapshot may still need this claim's volume, or is "".
 	Snapshotting string
-	// Namesake is the claim, if any, whose volume has the name that this one's would get.
+	// Namesake is another claim whose volume has the name that this claim's volume would get, or
+	// "".
 	Namesake string
 }
 
 type driverFacts struct {
-	// Problem says why it cannot be called; "" where it can.
+	// Problem says why the driver cannot be called, or is "".
 	Problem string
-	// Asking: it is about to tell its capabilities.
+	// Asking means that the driver is being asked for its capabilities.
 	Asking bool
-	// Full: it has as many calls in flight as it may.
+	// Full means that the driver has its maximum of calls in flight.
 	Full     bool
 	Topology map[string]string
 	caps     caps
 }
 
-// away reports whether the driver cannot be called: Problem says why.
+// away reports whether the driver cannot be called; Problem says why.
 func (d driverFacts) away() bool { return d.Problem != "" }
 
 type sourceFacts struct {
@@ -118,10 +120,10 @@ type sourceFacts struct {
 	Problem string
 }
 
-// caps is what a driver says it can do.
+// caps are the capabilities of a driver.
 type caps struct {
-	// Controller is CONTROLLER_SERVICE, Topology VOLUME_ACCESSIBILITY_CONSTRAINTS,
-	// Online and Offline VolumeExpansion, of the plugin.
+	// Capabilities of the plugin: Controller is CONTROLLER_SERVICE, Topology is
+	// VOLUME_ACCESSIBILITY_CONSTRAINTS, Online and Offline are VolumeExpansion.
 	Controller, Topology, Online, Offline bool
 	// Capabilities of the Controller service.
 	Create, Expand, Clone, Snapshot, ListVolumes, ListSnapshots, Capacity, Modify, MultiWriter, Health bool
@@ -133,7 +135,7 @@ type caps struct {
 	Blocks bool
 }
 
-// next decides the one next step for a claim, or says why there is none.
+// next returns the next step for a claim, or why there is none.
 func next(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Volume.Phase == state.Leaving && f.InUse != "":
@@ -157,7 +159,7 @@ func next(r record, w want, f facts, now time.Time) (op, held) {
 	}
 }
 
-// nextCreate brings the volume into being.
+// nextCreate creates the volume.
 func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	c := w.Claim
 	o := op{verb: createVolume, from: r.Volume.Phase}
@@ -179,7 +181,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)", c.Class.Provisioner)
 	}
 	sourceGoes := r.Volume.Phase == state.Entering && r.Spec.Source != (source{}) && f.Source.Problem != ""
-	if r.Unanswered || sourceGoes { // what it may have been made of waits for it to be definite
+	if r.Unanswered || sourceGoes { // the volume may exist: ask for the same one again
 		o.spec, o.again = r.Spec, true
 	} else {
 		var problem string
@@ -190,7 +192,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	return o.ifDue(r.Volume.Retry(), f, now)
 }
 
-// nextDelete gets rid of the volume because a person said so.
+// nextDeletion deletes the volume because a person asked for it.
 func nextDeletion(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Volume.Phase == state.Absent:
@@ -210,12 +212,12 @@ func nextDeletion(r record, w want, f facts, now time.Time) (op, held) {
 	case f.Driver.away():
 		return op{}, held{reason: f.Driver.Problem}
 	}
-	// The volume may exist, and only CreateVolume tells its handle.
+	// The volume may exist, and only CreateVolume returns its handle.
 	o := op{verb: createVolume, from: r.Volume.Phase, spec: r.Spec}
 	return o.ifDue(r.Volume.Retry(), f, now)
 }
 
-// nextRemove makes the DeleteVolume call, again and again until it is definite.
+// nextDeleteVolume repeats the DeleteVolume call until it has a definite answer.
 func nextDeleteVolume(r record, f facts, now time.Time) (op, held) {
 	switch {
 	case f.Driver.away():
@@ -226,10 +228,10 @@ func nextDeleteVolume(r record, f facts, now time.Time) (op, held) {
 	return op{verb: deleteVolume, from: r.Volume.Phase}.ifDue(r.Volume.Retry(), f, now)
 }
 
-// nextPresent attaches, detaches, expands and modifies a volume that is there.
+// nextPresent attaches, detaches, expands or modifies an existing volume.
 func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	o, h := nextExpand(r, w, f, now)
-	if o.verb == noVerb { // what holds one up says nothing of the other
+	if o.verb == noVerb { // expansion and modification do not wait for each other
 		if m, why := nextModify(r, w, f, now); m.verb != noVerb || !h.waits() {
 			o, h = m, why
 		}
@@ -239,7 +241,8 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	case w.Attach == detachVolume:
 		return node, held{}
 	case w.Attach == attachVolume && o.verb == expandVolume && offlineOnly(f.Driver.caps):
-		// Attached it could not grow; a call that fails backs off and lets the pod go first.
+		// It could not be expanded while attached. If the call fails, it backs off, and the pod
+		// goes first.
 		return o, h
 	case w.Attach == attachVolume:
 		return node, held{}
@@ -250,8 +253,8 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 	return o, h
 }
 
-// refuse reports whether attach or detach, asked for by the manager, will not be
-// made now, and why; no reason where there is nothing to be done.
+// attachRefused reports whether an attach or detach that the manager asked for is not made now, and
+// why. why is "" if there is nothing to do.
 func attachRefused(r record, node verb, f facts) (refused bool, why string) {
 	switch {
 	case node == detachVolume && !r.exists():
@@ -264,7 +267,7 @@ func attachRefused(r record, node verb, f facts) (refused bool, why string) {
 	return f.Driver.away(), f.Driver.Problem
 }
 
-// nextSize makes the volume as large as the claim asks for.
+// nextExpand makes the volume as large as the claim asks for.
 func nextExpand(r record, w want, f facts, now time.Time) (op, held) {
 	c := w.Claim
 	if !w.Listed {
@@ -301,12 +304,11 @@ func nextExpand(r record, w want, f facts, now time.Time) (op, held) {
 	return op{verb: expandVolume, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.ifDue(r.Expand, f, now)
 }
 
-// offlineOnly reports that a volume can be expanded only while it is not
-// published (CSI 1.13 GetPluginCapabilities, VolumeExpansion).
+// offlineOnly reports whether a volume can be expanded only while it is not published (CSI 1.13
+// GetPluginCapabilities, VolumeExpansion).
 func offlineOnly(c caps) bool { return c.Offline && !c.Online }
 
-// unless returns o, or what keeps it from being made: failures of before, or
-// too many calls in flight.
+// ifDue returns o, or why it is not due: an earlier failure, or too many calls in flight.
 func (o op) ifDue(r state.Retry, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Final:

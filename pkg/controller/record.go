@@ -11,62 +11,62 @@ import (
 // recordVersion is the version that this code writes.
 const recordVersion = 1
 
-// record is the durable memory of one claim: what was asked of the driver, and
-// what is known of the answer. Owned by Run; a plain value otherwise.
+// record is the durable record of one claim: what the driver was asked for, and what is known of
+// its answers. Run owns the current one; otherwise it is a plain value.
 type record struct {
 	Version int    `json:"version"`
 	Claim   Key    `json:"claim"`
 	UID     string `json:"uid"`
-	// Name is the name given to CreateVolume; with it the call is idempotent.
+	// Name is the name passed to CreateVolume, which makes the call idempotent.
 	Name string `json:"name"`
-	// Spec is what CreateVolume was last called with, and what later calls need
-	// of the class and the claim, which may be gone by then.
+	// Spec is the last CreateVolume request, and what later calls need of the class and the claim,
+	// which may be gone by then.
 	Spec spec `json:"spec"`
-	// Volume says whether the volume exists, and paces the calls that change that.
+	// Volume says whether the volume exists, and paces the calls that create or delete it.
 	Volume state.Fact `json:"volume,omitzero"`
-	// Unanswered: a CreateVolume has no definite answer, so the same one has to be made
-	// again (CSI 1.13, "a retry must carry the same fields"), until one says OK or that nothing was
-	// made: an error of the second says nothing of what the first has done.
+	// Unanswered means that a CreateVolume has no definite answer. The same call has to be repeated
+	// (CSI 1.13, "a retry must carry the same fields") until one returns OK or says that nothing
+	// was made: an error of the second call says nothing about the effect of the first.
 	Unanswered bool `json:"unanswered,omitempty"`
 
-	// Known once the volume exists.
+	// The fields below are set once the volume exists.
 
 	Handle string `json:"handle,omitempty"`
-	// RequestedBytes is the largest size asked for and given.
+	// RequestedBytes is the largest size that was asked for and granted.
 	RequestedBytes int64               `json:"requestedBytes,omitempty"`
 	CapacityBytes  int64               `json:"capacityBytes,omitempty"`
 	NodeBytes      int64               `json:"nodeBytes,omitempty"`
 	Context        map[string]string   `json:"context,omitempty"`
 	Topology       []map[string]string `json:"topology,omitempty"`
 
-	// Growing is the size of a ControllerExpandVolume that has no definite
-	// answer; 0 where there is none. Expand paces that call.
+	// Growing is the size of a ControllerExpandVolume without a definite answer; 0 if there is
+	// none. Expand paces that call.
 	Growing int64       `json:"growing,omitempty"`
 	Expand  state.Retry `json:"expand,omitzero"`
 
-	// Attributes are those that the volume has. Modifying are those of a ControllerModifyVolume
-	// that has no definite answer; nil where there is none. Modify paces that call.
+	// Attributes are the volume's attributes. Modifying are those of a ControllerModifyVolume
+	// without a definite answer; nil if there is none. Modify paces that call.
 	Attributes Attributes  `json:"attributes,omitzero"`
 	Modifying  *Attributes `json:"modifying,omitempty"`
 	Modify     state.Retry `json:"modify,omitzero"`
-	// Mixed: a ControllerModifyVolume failed and may have changed the volume all the same.
+	// Mixed means that a ControllerModifyVolume failed but may have changed the volume.
 	Mixed bool `json:"mixed,omitempty"`
 
-	// Attach says whether the volume is attached to this node, as node NodeID.
-	// The caller that asks for it paces the calls.
+	// Attach says whether the volume is attached to this node, under the node id NodeID. The caller
+	// that asks for it paces the calls.
 	Attach state.Phase `json:"attach,omitempty"`
 	NodeID string      `json:"nodeID,omitempty"`
 
-	// Delete: a person asked for the data to be deleted. It cannot be taken back.
+	// Delete means that a person asked to delete the data. It cannot be undone.
 	Delete bool `json:"delete,omitempty"`
-	// Reject says why a volume that was made cannot be used. No pod was given
-	// it; it is deleted, and made anew. Rejects counts these in a row.
+	// Reject says why a new volume cannot be used. It is deleted before any pod gets it, and made
+	// again. Rejects counts consecutive rejections.
 	Reject  string `json:"reject,omitempty"`
 	Rejects int    `json:"rejects,omitempty"`
 }
 
-// spec is all of a CreateVolume request but the name and the secrets' values,
-// and what else the class says about a volume.
+// spec is a CreateVolume request without the name and the values of secrets, and what else the
+// class says about a volume.
 type spec struct {
 	Class        string             `json:"class,omitempty"`
 	Driver       state.DriverName   `json:"driver"`
@@ -80,19 +80,19 @@ type spec struct {
 	Parameters   map[string]string  `json:"parameters,omitempty"`
 	Attributes   Attributes         `json:"attributes,omitzero"`
 	Source       source             `json:"source,omitzero"`
-	// Topology is this node's, where the driver has VOLUME_ACCESSIBILITY_CONSTRAINTS.
+	// Topology is this node's topology if the driver has VOLUME_ACCESSIBILITY_CONSTRAINTS.
 	Topology map[string]string `json:"topology,omitempty"`
 	Secrets  secrets           `json:"secrets,omitzero"`
 }
 
-// source is the content source of a volume, by handles.
+// source is the content source of a volume. Volume and Snapshot are handles.
 type source struct {
 	Claim    Key    `json:"claim,omitzero"`
 	Volume   string `json:"volume,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`
 }
 
-// secrets names the secrets that calls for a volume take.
+// secrets are the secrets for the calls of a volume.
 type secrets struct {
 	Provision  state.SecretRef `json:"provision,omitzero"`
 	Attach     state.SecretRef `json:"attach,omitzero"`
@@ -102,7 +102,7 @@ type secrets struct {
 	NodeExpand state.SecretRef `json:"nodeExpand,omitzero"`
 }
 
-// encode writes r as it is kept in the journal.
+// encode returns r in the journal's format.
 func encode(r record) ([]byte, error) {
 	r.Version = recordVersion
 	b, err := json.Marshal(r)
@@ -112,7 +112,7 @@ func encode(r record) ([]byte, error) {
 	return b, nil
 }
 
-// decode reads what encode wrote under key. What it cannot read as a whole, it refuses.
+// decode parses what encode wrote under key. It returns an error unless the whole record is valid.
 func decode(key string, b []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -131,18 +131,18 @@ func decode(key string, b []byte) (record, error) {
 	return r, nil
 }
 
-// exists reports whether the volume is known to be there or was, with a handle.
+// exists reports whether the volume has a handle and is not known to be gone.
 func (r record) exists() bool {
 	return r.Volume.Phase == state.Present || r.Volume.Phase == state.Leaving
 }
 
-// empty reports whether nothing was ever asked of a driver.
+// empty reports whether no driver was ever asked for the volume.
 func (r record) empty() bool { return r.Name == "" }
 
-// usable reports whether pods may be given the volume.
+// usable reports whether pods may use the volume.
 func (r record) usable() bool { return r.Volume.Phase == state.Present && !r.Delete }
 
-// volume is r as others see it.
+// volume returns the public view of r.
 func (r record) volume(listed bool) Volume {
 	s := r.Spec
 	return Volume{
@@ -166,7 +166,7 @@ func (r record) reclaimNote() string {
 	return note
 }
 
-// compatible says why the volume in r cannot serve c; "" where it can.
+// incompatible says why the volume in r cannot serve c, or returns "".
 func (r record) incompatible(c Claim) string {
 	switch {
 	case c.Class.Provisioner != "" && c.Class.Provisioner != r.Spec.Driver:

@@ -11,9 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// accessMode folds a claim's access modes into CSI's one, as everybody does
-// (csi-lib-utils); a list that CSI has no mode for is represented by its first.
-// multiWriter is SINGLE_NODE_MULTI_WRITER of the Controller service.
+// accessMode folds a claim's access modes into CSI's single one, as csi-lib-utils does. For a list
+// without a CSI mode it uses the first. multiWriter says whether the Controller service has
+// SINGLE_NODE_MULTI_WRITER.
 func accessMode(modes []state.AccessMode, multiWriter bool) (csi.VolumeCapability_AccessMode_Mode, error) {
 	var list []corev1.PersistentVolumeAccessMode
 	for _, m := range modes {
@@ -32,7 +32,7 @@ func accessMode(modes []state.AccessMode, multiWriter bool) (csi.VolumeCapabilit
 	return mode, nil
 }
 
-// use is how a volume is to be used, as far as a capability tells it.
+// use is how a volume will be used, as far as a volume capability expresses it.
 type use struct {
 	mode        state.Mode
 	accessModes []state.AccessMode
@@ -42,7 +42,7 @@ type use struct {
 
 func (s spec) use() use { return use{s.Mode, s.AccessModes, s.FSType, s.MountOptions} }
 
-// capability is the volume capability for u.
+// capability returns the volume capability for u.
 func capability(u use, multiWriter bool) (*csi.VolumeCapability, error) {
 	mode, err := accessMode(u.accessModes, multiWriter)
 	if err != nil {
@@ -59,7 +59,7 @@ func capability(u use, multiWriter bool) (*csi.VolumeCapability, error) {
 	return c, nil
 }
 
-// createRequest is the CreateVolume request for a volume (CSI 1.13 CreateVolume).
+// createRequest returns the CreateVolume request for a volume (CSI 1.13 CreateVolume).
 func createRequest(name string, s spec, multiWriter bool, secret map[string]string) (*csi.CreateVolumeRequest, error) {
 	c, err := capability(s.use(), multiWriter)
 	if err != nil {
@@ -92,7 +92,7 @@ func createRequest(name string, s spec, multiWriter bool, secret map[string]stri
 	return req, nil
 }
 
-// growRequest is the ControllerExpandVolume request (CSI 1.13 ControllerExpandVolume).
+// expandRequest returns the ControllerExpandVolume request (CSI 1.13 ControllerExpandVolume).
 func expandRequest(
 	r record, o op, multiWriter bool, secret map[string]string,
 ) (*csi.ControllerExpandVolumeRequest, error) {
@@ -108,9 +108,8 @@ func expandRequest(
 	}, nil
 }
 
-// attachRequest is the ControllerPublishVolume request. readonly stays false:
-// who may write is the pod's matter, and not every driver has PUBLISH_READONLY
-// (CSI 1.13 ControllerPublishVolume).
+// attachRequest returns the ControllerPublishVolume request. readonly stays false: the pod decides
+// who may write, and not every driver has PUBLISH_READONLY (CSI 1.13 ControllerPublishVolume).
 func attachRequest(v state.Volume, nodeID string, multiWriter bool,
 	secret map[string]string,
 ) (*csi.ControllerPublishVolumeRequest, error) {
@@ -124,9 +123,8 @@ func attachRequest(v state.Volume, nodeID string, multiWriter bool,
 	}, nil
 }
 
-// checkCreated checks the answer to a CreateVolume for s made on a node with the
-// given topology. An error means that the answer cannot be used at all;
-// created.reject that the volume cannot.
+// checkCreated checks the answer to a CreateVolume for s made on a node with the given topology. It
+// returns an error if the answer is unusable, and sets created.reject if the volume is.
 func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error) {
 	c := created{
 		handle: v.GetVolumeId(), capacityBytes: v.GetCapacityBytes(), context: v.GetVolumeContext(),
@@ -160,9 +158,9 @@ func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error
 	return c, nil
 }
 
-// reachable reports whether a volume with the given topologies can be reached
-// from node: every segment of one of them must be the node's. No topology means
-// anywhere (CSI 1.13 Volume.accessible_topology).
+// reachable reports whether a volume with the given topologies can be reached from node: node must
+// have every segment of one of them. A volume without topologies can be reached from anywhere (CSI
+// 1.13 Volume.accessible_topology).
 func reachable(volume []map[string]string, node map[string]string) bool {
 	if len(volume) == 0 {
 		return true

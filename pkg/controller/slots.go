@@ -5,7 +5,7 @@ import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 // slots limits the calls in flight to one driver. Owned by Run.
 type slots struct {
 	taken   int
-	waiting []Key // in the order in which they began to wait
+	waiting []Key // in the order of arrival
 }
 
 func (c *Controller) slotsOf(name state.DriverName) *slots {
@@ -17,8 +17,8 @@ func (c *Controller) slotsOf(name state.DriverName) *slots {
 	return s
 }
 
-// queue takes a slot for o, or has e wait for one; one that it was woken for and
-// has no need of goes to the next.
+// takeSlot takes a slot for o, or queues e for one. If e was woken for a slot that it does not use,
+// the next in the queue is woken.
 func (c *Controller) takeSlot(e *entry, o op, h held) {
 	name, granted := driverOf(e), e.granted
 	e.granted = ""
@@ -34,13 +34,13 @@ func (c *Controller) takeSlot(e *entry, o op, h held) {
 	}
 }
 
-// release gives a slot back.
+// releaseSlot returns a slot.
 func (c *Controller) releaseSlot(name state.DriverName) {
 	c.slotsOf(name).taken--
 	c.wakeForSlot(name)
 }
 
-// wakeWaiting has as many claims looked at as there are free slots.
+// wakeForSlot plans as many waiting claims as there are free slots.
 func (c *Controller) wakeForSlot(name state.DriverName) {
 	s := c.slotsOf(name)
 	for free := c.cfg.MaxCalls - s.taken; free > 0 && len(s.waiting) > 0; {

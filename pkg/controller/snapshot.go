@@ -10,28 +10,29 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Snapshot is what a person wants: that a snapshot of a volume is there, or is known.
+// Snapshot is a request for a snapshot of a volume, or for an existing snapshot.
 type Snapshot struct {
 	Key
-	// UID gives the snapshot its name for ever ("snapshot-" and UID).
+	// UID determines the snapshot's name, which never changes ("snapshot-" and UID).
 	UID string
-	// Claim is the claim whose volume it is to be of, and Volume the CSI volume_id of that
-	// volume; none where Handle names a snapshot that is there.
+	// Claim is the claim of the source volume, and Volume the volume's CSI volume_id. Both are zero
+	// if Handle names an existing snapshot.
 	Claim  Key
 	Volume string
-	// Handle is the CSI snapshot_id of a snapshot that is there (a VolumeSnapshotContent
-	// with spec.source.snapshotHandle).
+	// Handle is the CSI snapshot_id of an existing snapshot (a VolumeSnapshotContent with
+	// spec.source.snapshotHandle).
 	Handle string
-	// Mode is the volumeMode of its volume: only claims of that mode are made of it; "" for any.
+	// Mode is the volumeMode of the source volume. Only claims of that mode are made from the
+	// snapshot; "" means any.
 	Mode  state.Mode
 	Class SnapshotClass
-	// Freeze is for how long at the most the volume's file system may be held still while the
-	// snapshot is made; 0 not at all.
+	// Freeze limits how long the volume's file system may be frozen while the snapshot is made; 0
+	// means no freeze.
 	Freeze time.Duration
-	// Refused says what is missing, or which field is not followed; "" for none. Such a
-	// snapshot is not made.
+	// Refused says what is missing or which field is not supported, or is "". Such a snapshot is
+	// not made.
 	Refused string
-	// Waits says what is not there yet, and comes by itself; "" for none.
+	// Waits says what is missing but will come on its own, or is "".
 	Waits string
 }
 
@@ -40,15 +41,15 @@ func (s Snapshot) equal(o Snapshot) bool {
 		s.Mode == o.Mode && s.Freeze == o.Freeze && s.Refused == o.Refused && s.Waits == o.Waits && s.Class.equal(o.Class)
 }
 
-// SnapshotClass is a VolumeSnapshotClass: who makes a snapshot, and how.
+// SnapshotClass is a VolumeSnapshotClass: which driver makes a snapshot, and how.
 type SnapshotClass struct {
 	Name string
-	// Driver is "" where the class is not there.
+	// Driver is the driver's name, or "" if the class was not found.
 	Driver     state.DriverName
 	Parameters map[string]string
-	// Retain: the snapshot stays when its VolumeSnapshot is deleted (deletionPolicy).
+	// Retain keeps the snapshot when its VolumeSnapshot is deleted (deletionPolicy).
 	Retain bool
-	// Metadata: the driver is told the names of the VolumeSnapshot and of its content, as
+	// Metadata passes the names of the VolumeSnapshot and its content to the driver, as
 	// external-snapshotter does with --extra-create-metadata.
 	Metadata bool
 }
@@ -58,7 +59,7 @@ func (c SnapshotClass) equal(o SnapshotClass) bool {
 		maps.Equal(c.Parameters, o.Parameters)
 }
 
-// policy is what becomes of a snapshot of the class.
+// policy returns the policy of the snapshots of the class.
 func (c SnapshotClass) policy() ReclaimPolicy {
 	if c.Retain {
 		return Retain
@@ -66,24 +67,25 @@ func (c SnapshotClass) policy() ReclaimPolicy {
 	return Delete
 }
 
-// Ready is the phase of a snapshot that volumes can be made of.
+// Ready is the phase of a snapshot that volumes can be made from.
 const Ready Phase = "Ready"
 
-// Consistency is what a snapshot that asked for a freeze holds.
+// Consistency is the state of the data in a snapshot that was made with a freeze.
 type Consistency string
 
-// What a snapshot holds.
+// The values of Consistency.
 const (
-	// Frozen: the file system was held still while it was made.
+	// Frozen means that the file system was frozen while the snapshot was made.
 	Frozen Consistency = "frozen"
-	// Crash: what a power cut leaves. The freeze ended before the driver had answered, or its answer was lost.
+	// Crash is the state after a power failure: the freeze expired before the driver answered, or
+	// the answer was lost.
 	Crash Consistency = "crash"
-	// Apart: each snapshot of a group holds what a power cut leaves, and they are not known to be of one
-	// moment: the freeze ended before the driver had made all, or an answer was lost.
+	// Apart means that each snapshot of a group has the state after a power failure, possibly of
+	// different moments: the freeze expired before the driver had made all, or an answer was lost.
 	Apart Consistency = "apart"
 )
 
-// SnapshotStatus is one snapshot as it stands. It is an immutable copy.
+// SnapshotStatus is the status of one snapshot. It is an immutable copy.
 type SnapshotStatus struct {
 	Snapshot Key    `json:"snapshot"`
 	UID      string `json:"uid,omitempty"`
@@ -91,20 +93,20 @@ type SnapshotStatus struct {
 	Phase  Phase            `json:"phase"`
 	Class  string           `json:"class,omitempty"`
 	Driver state.DriverName `json:"driver,omitempty"`
-	// Claim is the claim that it is of; none where a person named the snapshot.
+	// Claim is the claim of the source volume; zero if a person named the snapshot by its handle.
 	Claim Key `json:"claim,omitzero"`
-	// Group is the group snapshot that it is one of; none for others.
+	// Group is the group snapshot that it belongs to, if any.
 	Group Key `json:"group,omitzero"`
-	// Content is the name of its VolumeSnapshotContent, "" until one is bound to it.
+	// Content is the name of its VolumeSnapshotContent, or "" until one is bound to it.
 	Content string `json:"content,omitempty"`
-	// Handle is the CSI snapshot_id, "" until the driver told it.
+	// Handle is the CSI snapshot_id, or "" until the driver returns it.
 	Handle string `json:"handle,omitempty"`
-	// SizeBytes is the least size of a volume that is made of it; 0 where it is not known.
+	// SizeBytes is the minimum size of a volume made from it; 0 if unknown.
 	SizeBytes int64     `json:"sizeBytes,omitempty"`
 	Created   time.Time `json:"created,omitzero"`
-	// Ready: volumes can be made of it (CSI ready_to_use).
+	// Ready means that volumes can be made from it (CSI ready_to_use).
 	Ready bool `json:"ready"`
-	// Consistency is "" for a snapshot that asked for no freeze.
+	// Consistency is "" for a snapshot without a freeze.
 	Consistency   Consistency   `json:"consistency,omitempty"`
 	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
 	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
@@ -116,8 +118,8 @@ type SnapshotStatus struct {
 	Retry   state.Retry `json:"retry,omitzero"`
 }
 
-// SetSnapshot says that a source lists s, with its class and its claim's volume resolved as
-// they are now. It replaces what was said of the snapshot before.
+// SetSnapshot records that a source lists s, with its class and its claim's volume resolved. It
+// replaces the previous state of the snapshot.
 func (c *Controller) SetSnapshot(s Snapshot) {
 	s.Class.Parameters = maps.Clone(s.Class.Parameters)
 	c.post(func(context.Context) {
@@ -128,7 +130,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 		e.want, e.listed = s, true
 		named := e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle
 		if policy := s.Class.policy(); named && e.rec.Spec.Reclaim != policy {
-			// The policy of a content may be changed while it is there.
+			// The policy of an existing content may change.
 			e.rec.Spec.Reclaim, e.unsaved = policy, true
 		}
 		e.rec.Content = clearPause(e.rec.Content)
@@ -137,7 +139,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 	})
 }
 
-// RemoveSnapshot says that no source lists the snapshot. It is kept.
+// RemoveSnapshot records that no source lists the snapshot any longer. It is kept.
 func (c *Controller) RemoveSnapshot(key Key) {
 	c.post(func(context.Context) {
 		if e := c.snapshots.entries[key]; e != nil && e.listed {
@@ -148,8 +150,8 @@ func (c *Controller) RemoveSnapshot(key Key) {
 	})
 }
 
-// RetrySnapshot ends the wait of a snapshot, or of the group snapshot that it is one of, after a
-// failure, or after an answer that it is not ready.
+// RetrySnapshot ends the wait of a snapshot, or of the group snapshot that it belongs to, after a
+// failure or a "not ready" answer.
 func (c *Controller) RetrySnapshot(key Key) {
 	c.post(func(context.Context) {
 		switch e := c.snapshots.entries[key]; {
@@ -163,8 +165,8 @@ func (c *Controller) RetrySnapshot(key Key) {
 	})
 }
 
-// DeleteSnapshot deletes a snapshot and the data in it. Its errors, and what holds after
-// it, are those of [Controller.Delete]; a claim that is to be made of the snapshot uses it.
+// DeleteSnapshot deletes a snapshot and the data in it. Its errors and its guarantees are those of
+// [Controller.Delete]. ErrInUse means that a claim is to be made from the snapshot.
 func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool) error {
 	err := c.do(ctx, func(run context.Context) error { return c.deleteSnapshot(run, key, retained) })
 	if err != nil {
@@ -173,7 +175,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool)
 	return nil
 }
 
-// deleteSnapshot runs in Run's goroutine.
+// deleteSnapshot is DeleteSnapshot in Run's goroutine.
 func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool) error {
 	e := c.snapshots.entries[key]
 	switch {
@@ -203,7 +205,7 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 	return nil
 }
 
-// dueAt is a fact whose next call is due at once.
+// clearPause makes the next call of f due now.
 func clearPause(f state.Fact) state.Fact {
 	again := f.Retry()
 	again.NotBefore, again.Final = time.Time{}, false

@@ -12,14 +12,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// snapshotCall is one call to a driver, with all that it needs: nothing of it is shared.
+// snapshotCall is one call to a driver, with copies of everything that it needs.
 type snapshotCall struct {
 	driver Driver
 	rec    snapshotRecord
 	op     snapshotOp
 }
 
-// startSnapshot makes e's call in a goroutine of its own.
+// startSnapshot makes e's call in its own goroutine.
 func (c *Controller) startSnapshot(ctx context.Context, e *snapshotEntry) {
 	k := snapshotCall{driver: c.drivers[e.driver()].Driver, rec: e.rec, op: e.doing}
 	c.calls.Go(func() {
@@ -31,7 +31,7 @@ func (c *Controller) startSnapshot(ctx context.Context, e *snapshotEntry) {
 	})
 }
 
-// finishSnapshot takes in how a call ended. It runs in Run's goroutine.
+// finishSnapshot records the outcome of a call. It runs in Run's goroutine.
 func (c *Controller) finishSnapshot(
 	ctx context.Context, e *snapshotEntry, k snapshotCall, res snapshotResult, took time.Duration,
 ) {
@@ -59,8 +59,8 @@ func (c *Controller) finishSnapshot(
 	c.touchRestores(e.key)
 }
 
-// owner returns the snapshot of a driver that has the handle, but for the asker's own and for those
-// that a person named; nil for none.
+// owner returns another snapshot of the driver with the same handle, or nil. It ignores the
+// caller's own snapshots and those that a person named by their handles.
 func (s *snapshots) owner(driver state.DriverName, handle string, own func(*snapshotEntry) bool) *snapshotEntry {
 	for _, e := range s.entries {
 		if e.rec.Spec.Driver == driver && e.rec.Handle == handle && e.rec.Spec.Volume != "" && !own(e) {
@@ -70,7 +70,7 @@ func (s *snapshots) owner(driver state.DriverName, handle string, own func(*snap
 	return nil
 }
 
-// performSnapshot reads the secret, makes the call and checks its answer.
+// performSnapshot reads the secret, makes the call and checks the answer.
 func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapshotResult {
 	ref := k.rec.Spec.Secret
 	if k.op.verb == listSnapshot {
@@ -96,8 +96,8 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 	return snapshotResult{made: made}
 }
 
-// cutFrozen makes the call while the volume's file system is held still. A call whose earlier
-// answer was lost may have cut before, when nothing held it still.
+// createFrozen makes the call while the volume's file system is frozen. If an earlier answer was
+// lost, that call may have made the snapshot when nothing was frozen any more.
 func (c *Controller) createFrozen(ctx context.Context, k snapshotCall, secret map[string]string) snapshotResult {
 	failed := func(err error) snapshotResult {
 		return snapshotResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.verb.String(), Err: err}}
@@ -120,7 +120,7 @@ func (c *Controller) createFrozen(ctx context.Context, k snapshotCall, secret ma
 	return snapshotResult{made: made}
 }
 
-// wrongAnswer is the failure of a call whose OK cannot be used.
+// wrongAnswer returns the failure of a call whose OK cannot be used.
 func wrongAnswer(call string, err error) *state.CallError {
 	return &state.CallError{Outcome: state.Refused, Call: call, Code: codes.OK.String(), Err: err}
 }
@@ -151,13 +151,13 @@ func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string)
 		return checkSnapshot(k, resp.GetEntries()[0].GetSnapshot())
 	case deleteSnapshot:
 		_, err := client.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: k.rec.Handle, Secrets: secret})
-		return madeSnapshot{}, ignoreNotFound(err) // CSI 1.13 DeleteSnapshot: a snapshot that is not there is deleted
+		return madeSnapshot{}, ignoreNotFound(err) // CSI 1.13 DeleteSnapshot: a missing snapshot counts as deleted
 	default:
 		panic(fmt.Sprintf("sendSnapshot: verb %d is no call", k.op.verb))
 	}
 }
 
-// checkSnapshot checks what a driver says of a snapshot (CSI 1.13 Snapshot).
+// checkSnapshot checks a driver's answer about a snapshot (CSI 1.13 Snapshot).
 func checkSnapshot(k snapshotCall, s *csi.Snapshot) (madeSnapshot, error) {
 	made := madeSnapshot{
 		handle: s.GetSnapshotId(), sizeBytes: max(s.GetSizeBytes(), 0), ready: s.GetReadyToUse(),

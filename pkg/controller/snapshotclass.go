@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Class parameters that name secrets, less prefix and "-name" or "-namespace".
+// Class parameters that name secrets, without the prefix and the suffix "-name" or "-namespace".
 const (
 	snapshotterSecret = "snapshotter-secret"
 	listSecret        = "snapshotter-list-secret"
@@ -17,18 +17,18 @@ const (
 	groupGetSecret    = "group-snapshotter-get-secret"
 )
 
-// cutClass reads the parameters of a class for one snapshot or group snapshot.
+// classReader reads the parameters of a class for one snapshot or group snapshot.
 type classReader struct {
 	SnapshotClass
-	// kind is its object's, in lower case ("volumesnapshot"): external-snapshotter names templates and
-	// parameters by it.
+	// kind is the kind of the object in lower case ("volumesnapshot"), from which
+	// external-snapshotter forms the names of variables and parameters.
 	kind string
-	// of is the object; content the name of its content.
+	// of is the object's key, content the name of its content.
 	of      Key
 	content string
 }
 
-// newSnapshotSpec is what CreateSnapshot is to be called with for w, or why it cannot be.
+// newSnapshotSpec returns the CreateSnapshot request for w, or why there is none.
 func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 	if problem := checkUID(w.UID, snapshotName(w.UID)); problem != "" {
 		return snapshotSpec{}, problem
@@ -51,7 +51,7 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 	return s, ""
 }
 
-// newGroupSpec is what a group snapshot is to be made with for w, or why it cannot be. each is
+// newGroupSpec returns the request for a group snapshot for w, or why there is none. each is
 // [groupSpec.Each].
 func newGroupSpec(w Group, each bool) (groupSpec, string) {
 	if problem := checkUID(w.UID, groupName(w.UID)); problem != "" {
@@ -72,7 +72,7 @@ func newGroupSpec(w Group, each bool) (groupSpec, string) {
 	return s, ""
 }
 
-// checkUID says what is wrong with the UID by which a driver is to know a snapshot by name.
+// checkUID says what is wrong with the UID from which the snapshot's name is formed.
 func checkUID(uid, name string) string {
 	switch {
 	case uid == "":
@@ -83,7 +83,7 @@ func checkUID(uid, name string) string {
 	return ""
 }
 
-// parameters are what the driver gets of the class's: all but those that name secrets.
+// parameters returns the class's parameters for the driver: all but those that name secrets.
 func (c classReader) parameters(secrets ...string) (map[string]string, string) {
 	parameters := maps.Clone(c.Parameters)
 	for _, param := range secrets {
@@ -103,8 +103,8 @@ func (c classReader) parameters(secrets ...string) (map[string]string, string) {
 	return parameters, ""
 }
 
-// secret is the secret that the class names by two parameters; none where it has neither. The
-// templates are external-snapshotter's.
+// secret returns the secret that the class names by two parameters, or the zero value if it has
+// neither. The variables are external-snapshotter's.
 func (c classReader) secret(param string) (state.SecretRef, string) {
 	keys := []string{reserved + param + "-name", reserved + param + "-namespace"}
 	values := make([]string, len(keys))

@@ -10,16 +10,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// snapshots are the rows of snapshots, beside those of claims. Owned by Run.
+// snapshots holds all snapshots. Owned by Run.
 type snapshots struct {
 	entries map[Key]*snapshotEntry
 	dirty   map[Key]struct{}
-	// names has the snapshot of each record.Name.
+	// names maps each record.Name to its snapshot.
 	names map[string]Key
-	// cutting has, by source volume, the snapshot whose CreateSnapshot is in flight.
+	// inFlight maps a source volume to the snapshot whose CreateSnapshot is in flight.
 	inFlight map[state.VolumeID]pendingSnapshot
-	// direct counts, by volume, the attaches and detaches in flight of volumes that no claim
-	// of ours has; waiting are the callers that wait for a CreateSnapshot of theirs to end.
+	// foreign counts, by volume, the attaches and detaches in flight of volumes without a claim
+	// here. waiting are their callers that wait for a CreateSnapshot of the volume to end.
 	foreign map[state.VolumeID]int
 	waiting map[state.VolumeID][]*attachCall
 	// reading counts the callers that read the blocks of a snapshot.
@@ -34,31 +34,32 @@ func newSnapshots() snapshots {
 	}
 }
 
-// cutting is a snapshot that is being made, alone or as one of a group.
+// pendingSnapshot is a snapshot that is being made, alone or as part of a group.
 type pendingSnapshot struct {
 	snapshot Key
 	driver   state.DriverName
 }
 
-// snapshotEntry is one snapshot: what is known, what is wanted, and what is being done.
+// snapshotEntry is one snapshot: its record, its wanted state and the call in flight.
 type snapshotEntry struct {
 	key    Key
 	rec    snapshotRecord
 	want   Snapshot
 	listed bool
-	// unreadable says why the record in the journal cannot be read. Such a snapshot is not touched.
+	// unreadable says why the record in the journal cannot be read, or is "". If it is set, the
+	// snapshot is not touched.
 	unreadable string
-	// unsaved: the journal lacks what rec says. It is written with the next commit.
+	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
 	unsaved bool
 	// doing is the call in flight, if any.
 	doing snapshotOp
-	// group is the group snapshot that it is one of, whose record has it; nil for none.
+	// group is the group snapshot that it belongs to, whose record contains it; or nil.
 	group *groupEntry
 
 	waiting
 }
 
-// driver names the driver that the snapshot is or would be made by.
+// driver returns the driver that made, or would make, the snapshot.
 func (e *snapshotEntry) driver() state.DriverName {
 	if e.rec.Content.Phase != state.Absent {
 		return e.rec.Spec.Driver
@@ -66,13 +67,13 @@ func (e *snapshotEntry) driver() state.DriverName {
 	return e.want.Class.Driver
 }
 
-// gone reports whether nothing is known of the snapshot, wanted of it, or done.
+// gone reports whether the snapshot has no record, is not wanted, and has nothing in flight.
 func (e *snapshotEntry) gone() bool {
 	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == noSnapshotVerb && e.unreadable == ""
 }
 
-// mismatch says why the snapshot that is there is not the one that a source lists under its name;
-// "" where it is. Of one that was taken out of a manifest and listed anew, the snapshot is kept.
+// mismatch says why the existing snapshot is not the one that a source lists under its name, or
+// returns "". A snapshot that is removed from its manifest and listed again is the same.
 func (e *snapshotEntry) mismatch() string {
 	there := e.rec.Content.Phase == state.Present || e.rec.Content.Phase == state.Entering
 	if !e.listed || !there {
@@ -81,7 +82,7 @@ func (e *snapshotEntry) mismatch() string {
 	return e.rec.mismatch(e.want)
 }
 
-// source is the volume that it is of, or is to be of.
+// source returns the volume that the snapshot is of, or the volume wanted for it.
 func (e *snapshotEntry) source() state.VolumeID {
 	if id := e.rec.source(); id != "" || e.want.Volume == "" {
 		return id
@@ -98,8 +99,8 @@ func (s *snapshots) entry(key Key) *snapshotEntry {
 	return e
 }
 
-// set replaces e's record and keeps the names true. One that waits for a name that is free now
-// is looked at.
+// set replaces e's record and updates the names. It plans the snapshots that wait for a name that
+// is now free.
 func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
 	old := e.rec.Name
 	if e.rec = rec; !rec.empty() {
@@ -116,7 +117,7 @@ func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
 	}
 }
 
-// makes reports whether a snapshot of the key is being made; it may have no row yet.
+// isMaking reports whether a snapshot with the key is being made. It may have no entry yet.
 func (s *snapshots) isMaking(key Key) bool {
 	for _, snap := range s.inFlight {
 		if snap.snapshot == key {
@@ -126,10 +127,10 @@ func (s *snapshots) isMaking(key Key) bool {
 	return false
 }
 
-// touch has the snapshot looked at in the next step.
+// touch marks the snapshot for planning in the next step.
 func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
 
-// directEnded notes that an attach or detach has ended.
+// foreignEnded records that an attach or detach of a volume without a claim has ended.
 func (c *Controller) foreignEnded(volume state.VolumeID) {
 	if c.snapshots.foreign[volume]--; c.snapshots.foreign[volume] == 0 {
 		delete(c.snapshots.foreign, volume)
@@ -137,8 +138,8 @@ func (c *Controller) foreignEnded(volume state.VolumeID) {
 	}
 }
 
-// stepSnapshots plans the dirty snapshots, makes their intents durable in one commit, and
-// starts their calls.
+// stepSnapshots plans the dirty snapshots, makes their intents durable in one commit and starts
+// their calls.
 func (c *Controller) stepSnapshots(ctx context.Context) {
 	keys := slices.SortedFunc(maps.Keys(c.snapshots.dirty), Key.compare)
 	clear(c.snapshots.dirty)
@@ -156,7 +157,7 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 			todo[key] = o
 			changes[key] = beginSnapshot(e.rec, e.wanted(), o)
 			if o.verb == createSnapshot {
-				// now, lest another is planned
+				// Now, because another may be planned in the same step.
 				c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{key, o.spec.Driver}
 			}
 		}
@@ -181,7 +182,7 @@ func (c *Controller) stepSnapshots(ctx context.Context) {
 	c.publishSnapshots(keys)
 }
 
-// wanted is what a source lists; nil for none.
+// wanted returns what a source lists, or nil.
 func (e *snapshotEntry) wanted() *Snapshot {
 	if !e.listed {
 		return nil
@@ -192,7 +193,7 @@ func (e *snapshotEntry) wanted() *Snapshot {
 // planSnapshot decides the next step for e.
 func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
 	if e.doing.verb != noSnapshotVerb {
-		return snapshotOp{} // one call in flight; its end looks again
+		return snapshotOp{} // finishSnapshot plans it again
 	}
 	e.stopTimer()
 	if e.group != nil {
@@ -211,7 +212,7 @@ func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
 	return o
 }
 
-// asOneOf is what a snapshot of a group waits for.
+// heldByGroup returns what a snapshot of a group waits for.
 func (e *snapshotEntry) heldByGroup(g *groupEntry) held {
 	if e.listed {
 		return refusedf("its name is that of a snapshot of group snapshot %s; give it another name", g.key)
@@ -219,8 +220,8 @@ func (e *snapshotEntry) heldByGroup(g *groupEntry) held {
 	return g.held
 }
 
-// beginSnapshot starts a step whose intent is durable; or, where err says that it could not
-// be made so, does not.
+// beginSnapshot starts a step whose intent is durable. If err is set, the intent is not durable,
+// and beginSnapshot takes the step back.
 func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snapshotOp, rec snapshotRecord, err error) {
 	if err != nil {
 		c.releaseSnapshotVolume(ctx, o)
@@ -238,7 +239,7 @@ func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snap
 	c.startSnapshot(ctx, e)
 }
 
-// cutEnded lets others have the volume of a CreateSnapshot that is over, or was not begun.
+// releaseSnapshotVolume permits other calls for the volume after o has ended or was not begun.
 func (c *Controller) releaseSnapshotVolume(ctx context.Context, o snapshotOp) {
 	if o.verb != createSnapshot {
 		return
@@ -246,7 +247,8 @@ func (c *Controller) releaseSnapshotVolume(ctx context.Context, o snapshotOp) {
 	c.releaseVolume(ctx, o.spec.Driver, o.spec.Volume)
 }
 
-// volumeFree lets others have a volume, and a call of its driver.
+// releaseVolume permits other calls for a volume, and plans those that waited for it or for its
+// driver.
 func (c *Controller) releaseVolume(ctx context.Context, driver state.DriverName, handle string) {
 	volume := state.SharedID(driver, handle)
 	delete(c.snapshots.inFlight, volume)
@@ -271,21 +273,22 @@ func (c *Controller) releaseVolume(ctx context.Context, driver state.DriverName,
 	}
 }
 
-// setSnapshot replaces e's record. The claim of its volume is looked at: it may go now.
+// setSnapshot replaces e's record. It plans the claim of the volume, whose deletion may wait for
+// it.
 func (c *Controller) setSnapshot(e *snapshotEntry, rec snapshotRecord) {
 	c.touchClaimOf(e.rec.source())
 	c.snapshots.set(e, rec)
 }
 
-// touchClaimOf has the claim looked at that a volume was made for.
+// touchClaimOf plans the claim that a volume was made for.
 func (c *Controller) touchClaimOf(id state.VolumeID) {
 	if claim, ok := c.handles[id]; ok {
 		c.touch(claim)
 	}
 }
 
-// touchRestores has the claims looked at that are to be made of the snapshot, and the one
-// that it is of, which may wait for the snapshot's owner.
+// touchRestores plans the claims that are to be made from the snapshot, and the claim of its
+// volume, which may wait for the snapshot to be listed or deleted.
 func (c *Controller) touchRestores(snapshot Key) {
 	if e := c.snapshots.entries[snapshot]; e != nil {
 		c.touchClaimOf(e.rec.source())
@@ -297,12 +300,12 @@ func (c *Controller) touchRestores(snapshot Key) {
 	}
 }
 
-// lookAtSnapshot has e planned at the given time unless it is planned before.
+// lookAtSnapshot plans e at the given time unless it is planned before.
 func (c *Controller) lookAtSnapshot(e *snapshotEntry, at time.Time) {
 	e.lookAgain(at, func() { c.post(func(context.Context) { c.snapshots.touch(e.key) }) })
 }
 
-// publishSnapshots shows the snapshots as they are now, and drops those that are gone.
+// publishSnapshots updates the public status of the snapshots and drops those that are gone.
 func (c *Controller) publishSnapshots(keys []Key) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()

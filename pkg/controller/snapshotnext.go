@@ -7,17 +7,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// snapshotVerb is what is done next for a snapshot.
+// snapshotVerb is the kind of a step for a snapshot.
 type snapshotVerb uint8
 
 const (
 	noSnapshotVerb snapshotVerb = iota
 	createSnapshot              // make it, or ask again whether it is ready
-	listSnapshot                // ask for one that a person named
+	listSnapshot                // look up one that a person named by its handle
 	deleteSnapshot              // delete it
-	// Steps that need no call.
-	adoptSnapshot // take one that a person named for ready: its driver lists none
-	dropSnapshot  // drop the record: nothing is left that it tells of
+	// Steps without a call.
+	adoptSnapshot // assume that one named by its handle is ready: its driver cannot list it
+	dropSnapshot  // remove the record, which describes nothing that exists
 )
 
 var snapshotVerbNames = [...]string{"", "CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "adopt", "drop"}
@@ -27,28 +27,29 @@ func (v snapshotVerb) String() string { return snapshotVerbNames[v] }
 // calls reports whether the verb is a call to the driver.
 func (v snapshotVerb) calls() bool { return v != noSnapshotVerb && v < adoptSnapshot }
 
-// snapshotOp is one step for a snapshot, as a value.
+// snapshotOp is one step for a snapshot.
 type snapshotOp struct {
 	verb snapshotVerb
-	// spec is what cut asks for, or what is known of one that a person named.
+	// spec is what createSnapshot asks for, or what is known of one that a person named by its
+	// handle.
 	spec snapshotSpec
-	// from is the phase before the step began.
+	// from is the phase before the step.
 	from state.Phase
 }
 
-// snapshotFacts is what a decision about one snapshot depends on besides its record.
+// snapshotFacts is what a decision about one snapshot depends on in addition to its record.
 type snapshotFacts struct {
 	Driver driverFacts
-	// Busy says which call or snapshot holds up the source volume; "" for none.
+	// Busy says which call or snapshot delays a call for the source volume, or is "".
 	Busy string
-	// Used says what reads the snapshot, for which its deletion waits; "" for nothing.
+	// Used says what reads the snapshot and delays its deletion, or is "".
 	Used string
-	// Namesake is the snapshot, if any, that has the name that this one would get.
+	// Namesake is another snapshot that has the name that this one would get, or "".
 	Namesake string
 }
 
-// nextSnapshot decides the one next step for a snapshot, or says why there is none. w is nil
-// where no source lists it.
+// nextSnapshot returns the next step for a snapshot, or why there is none. w is nil if no source
+// lists it.
 func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case r.Content.Phase == state.Leaving:
@@ -57,7 +58,7 @@ func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time)
 		return snapshotOp{verb: dropSnapshot}, held{}
 	case r.Delete && r.Content.Phase == state.Present:
 		return nextDeleteSnapshot(r, f, now)
-	case r.Delete: // it may exist, and only CreateSnapshot tells its handle
+	case r.Delete: // it may exist, and only CreateSnapshot returns its handle
 		return nextCreateSnapshot(r, f, now)
 	case r.Content.Phase == state.Present:
 		return nextReadySnapshot(r, w, f, now)
@@ -74,7 +75,7 @@ func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time)
 	return nextNewSnapshot(r, *w, f, now)
 }
 
-// nextNew begins a snapshot that is not there.
+// nextNewSnapshot starts to make or look up a snapshot.
 func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case w.Refused != "":
@@ -101,7 +102,7 @@ func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Tim
 	return nextCreateSnapshot(r, f, now)
 }
 
-// nextCut makes the CreateSnapshot call, again and again until it is definite.
+// nextCreateSnapshot repeats the CreateSnapshot call until it has a definite answer.
 func nextCreateSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case f.Driver.away():
@@ -112,7 +113,7 @@ func nextCreateSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 	return snapshotOp{verb: createSnapshot, spec: r.Spec, from: r.Content.Phase}.ifDue(r.Content.Retry(), f, now)
 }
 
-// nextKnown asks for a snapshot that a person named by its handle.
+// nextListSnapshot looks up a snapshot by its handle.
 func nextListSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	if !f.Driver.caps.ListSnapshots {
 		return snapshotOp{verb: adoptSnapshot, spec: r.Spec, from: r.Content.Phase}, held{}
@@ -120,8 +121,8 @@ func nextListSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapsho
 	return snapshotOp{verb: listSnapshot, spec: r.Spec, from: r.Content.Phase}.ifDue(r.Content.Retry(), f, now)
 }
 
-// nextReady asks, with pauses, whether a snapshot that exists is ready (CSI 1.13
-// CreateSnapshot: by ListSnapshots, or by the same call again).
+// nextReadySnapshot asks, with pauses, whether an existing snapshot is ready (CSI 1.13
+// CreateSnapshot: by ListSnapshots, or by repeating the call).
 func nextReadySnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	if w != nil && r.mismatch(*w) != "" {
 		return snapshotOp{}, refusedf("%s", r.mismatch(*w))
@@ -137,7 +138,7 @@ func nextReadySnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.
 	return nextCreateSnapshot(r, f, now)
 }
 
-// nextDiscard makes the DeleteSnapshot call, again and again until it is definite.
+// nextDeleteSnapshot repeats the DeleteSnapshot call until it has a definite answer.
 func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case f.Used != "" && r.Content.Phase == state.Present:
@@ -150,7 +151,7 @@ func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 	return snapshotOp{verb: deleteSnapshot, spec: r.Spec, from: r.Content.Phase}.ifDue(r.Content.Retry(), f, now)
 }
 
-// unless returns o, or what keeps it from being made: failures of before, or calls in flight.
+// ifDue returns o, or why it is not due: an earlier failure, or calls in flight.
 func (o snapshotOp) ifDue(r state.Retry, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch h := paused(r, "the driver, the snapshot or its class", now); {
 	case h != held{}:
@@ -163,8 +164,8 @@ func (o snapshotOp) ifDue(r state.Retry, f snapshotFacts, now time.Time) (snapsh
 	return o, held{}
 }
 
-// paused says that the next call is not due; the zero value that it is. A call that failed for ever
-// is repeated when one of what changes.
+// paused says why the next call is not due, or returns the zero value if it is. A call with a final
+// failure is repeated only when one of what changes.
 func paused(r state.Retry, what string, now time.Time) held {
 	switch {
 	case r.Final:
@@ -177,27 +178,27 @@ func paused(r state.Retry, what string, now time.Time) held {
 	return held{}
 }
 
-// snapshotResult is how a call ended.
+// snapshotResult is the outcome of a call.
 type snapshotResult struct {
-	// err is nil where the driver answered OK; unsent: nothing reached the driver.
+	// err is nil if the driver answered OK. unsent means that nothing reached the driver.
 	err    *state.CallError
 	unsent bool
-	// made is the answer to cut and inspect, checked.
+	// made is the checked answer to createSnapshot and listSnapshot.
 	made madeSnapshot
 }
 
-// madeSnapshot is what a driver says of a snapshot.
+// madeSnapshot is a driver's answer about a snapshot.
 type madeSnapshot struct {
 	handle    string
-	volume    string // of a group's: the source_volume_id
+	volume    string // the source_volume_id, for a snapshot of a group
 	sizeBytes int64
 	created   time.Time
 	ready     bool
-	// consistency is what it holds, where a freeze was asked for.
+	// consistency is set if a freeze was asked for.
 	consistency Consistency
 }
 
-// beginSnapshot is the record as it must be durable before o is done.
+// beginSnapshot returns the record that must be durable before o starts.
 func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 	if r.empty() && w != nil {
 		r.Snapshot, r.UID, r.Name = w.Key, w.UID, snapshotName(w.UID)
@@ -210,7 +211,7 @@ func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 		}
 	case listSnapshot:
 		if r.Spec = o.spec; o.from == state.Absent {
-			r.Handle = w.Handle // as the person names it now
+			r.Handle = w.Handle // as it is named now
 		}
 	case adoptSnapshot:
 		if o.from == state.Absent {
@@ -228,8 +229,7 @@ func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 	return r
 }
 
-// completeSnapshot is the record after o ended with res. An empty record means that nothing
-// is left.
+// completeSnapshot returns the record after o ended with res. It is empty if nothing is left.
 func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now time.Time) snapshotRecord {
 	if res.err != nil {
 		if o.verb == createSnapshot && o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
@@ -255,11 +255,11 @@ func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now ti
 	return r
 }
 
-// lookWait is how long to wait before a driver is asked again whether a snapshot is ready:
-// the upload of one takes from seconds to hours.
+// pollWait returns the pause before the driver is asked again whether a snapshot is ready: its
+// upload takes from seconds to hours.
 func pollWait(looks int) time.Duration { return min(backoff(looks, state.Failed), time.Minute) }
 
 func snapshotName(uid string) string { return "snapshot-" + uid }
 
-// contentName is the name of the VolumeSnapshotContent, as external-snapshotter gives it.
+// contentName returns the name of the VolumeSnapshotContent, as external-snapshotter forms it.
 func contentName(uid string) string { return "snapcontent-" + uid }

@@ -8,50 +8,52 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// SnapshotBucket is the journal's bucket of records of snapshots, by [Key.String].
+// SnapshotBucket is the journal bucket of the snapshots' records, keyed by [Key.String].
 const SnapshotBucket = "snapshots"
 
 // snapshotVersion is the version that this code writes.
 const snapshotVersion = 1
 
-// snapshotRecord is the durable memory of one snapshot. Owned by Run; a plain value otherwise.
+// snapshotRecord is the durable record of one snapshot. Run owns the current one; otherwise it is a
+// plain value.
 type snapshotRecord struct {
 	Version  int    `json:"version"`
 	Snapshot Key    `json:"snapshot"`
 	UID      string `json:"uid"`
-	// Name is the name given to CreateSnapshot; with it the call is idempotent.
+	// Name is the name passed to CreateSnapshot, which makes the call idempotent.
 	Name string       `json:"name"`
 	Spec snapshotSpec `json:"spec"`
-	// Content says whether the snapshot exists, and paces the calls that change or ask for that.
+	// Content says whether the snapshot exists, and paces the calls that create, delete or look it
+	// up.
 	Content state.Fact `json:"content,omitzero"`
-	// Looks counts the answers that it is not ready yet.
+	// Looks counts the "not ready" answers.
 	Looks int `json:"looks,omitempty"`
 
-	// Known once the snapshot exists.
+	// The fields below are set once the snapshot exists.
 
 	Handle    string    `json:"handle,omitempty"`
 	SizeBytes int64     `json:"sizeBytes,omitempty"`
 	Created   time.Time `json:"created,omitzero"`
 	Ready     bool      `json:"ready,omitempty"`
-	// Consistency is what it holds, where its spec asks for a freeze.
+	// Consistency is set if the spec asks for a freeze.
 	Consistency Consistency `json:"consistency,omitempty"`
 
-	// Delete: a person asked for the snapshot to be deleted. It cannot be taken back.
+	// Delete means that a person asked to delete the snapshot. It cannot be undone.
 	Delete bool `json:"delete,omitempty"`
 }
 
-// snapshotSpec is all of a CreateSnapshot request but the name and the secrets' values, and
-// what else the class says about a snapshot.
+// snapshotSpec is a CreateSnapshot request without the name and the values of secrets, and what
+// else the class says about a snapshot.
 type snapshotSpec struct {
 	Class      string            `json:"class,omitempty"`
 	Driver     state.DriverName  `json:"driver"`
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Reclaim    ReclaimPolicy     `json:"deletionPolicy,omitempty"`
 	Claim      Key               `json:"claim,omitzero"`
-	// Volume is the source_volume_id; "" where a person named the snapshot by its handle.
+	// Volume is the source_volume_id, or "" if a person named the snapshot by its handle.
 	Volume string     `json:"volume,omitempty"`
 	Mode   state.Mode `json:"mode,omitempty"`
-	// Freeze is for how long at the most the file system is held still (nanoseconds).
+	// Freeze limits how long the file system is frozen (nanoseconds).
 	Freeze time.Duration   `json:"freeze,omitempty"`
 	Secret state.SecretRef `json:"secret,omitzero"`
 	List   state.SecretRef `json:"listSecret,omitzero"`
@@ -59,12 +61,12 @@ type snapshotSpec struct {
 
 func (r snapshotRecord) empty() bool { return r.Name == "" }
 
-// usable reports whether volumes may be made of the snapshot.
+// usable reports whether volumes may be made from the snapshot.
 func (r snapshotRecord) usable() bool {
 	return r.Content.Phase == state.Present && r.Ready && !r.Delete
 }
 
-// mismatch says why the snapshot in r is not what w asks for; "" where it is.
+// mismatch says why the snapshot in r is not the one in w, or returns "".
 func (r snapshotRecord) mismatch(w Snapshot) string {
 	switch {
 	case w.Handle != "" && w.Handle != r.Handle:
@@ -80,7 +82,7 @@ func (r snapshotRecord) mismatch(w Snapshot) string {
 	return ""
 }
 
-// source is the id of the volume that it is of.
+// source returns the id of the source volume, or "" if it is unknown.
 func (r snapshotRecord) source() state.VolumeID {
 	if r.Spec.Volume == "" {
 		return ""
@@ -88,7 +90,7 @@ func (r snapshotRecord) source() state.VolumeID {
 	return state.SharedID(r.Spec.Driver, r.Spec.Volume)
 }
 
-// encodeSnapshot writes r as it is kept in the journal.
+// encodeSnapshot returns r in the journal's format.
 func encodeSnapshot(r snapshotRecord) ([]byte, error) {
 	r.Version = snapshotVersion
 	b, err := json.Marshal(r)
@@ -98,8 +100,8 @@ func encodeSnapshot(r snapshotRecord) ([]byte, error) {
 	return b, nil
 }
 
-// decodeSnapshot reads what encodeSnapshot wrote under key. What it cannot read as a whole,
-// it refuses.
+// decodeSnapshot parses what encodeSnapshot wrote under key. It returns an error unless the whole
+// record is valid.
 func decodeSnapshot(key string, b []byte) (snapshotRecord, error) {
 	var r snapshotRecord
 	if err := json.Unmarshal(b, &r); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Snapshots lists every snapshot that is listed or has a record, by namespace and name.
+// Snapshots returns every snapshot that is listed or has a record, sorted by namespace and name.
 func (c *Controller) Snapshots() []SnapshotStatus {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -19,7 +19,7 @@ func (c *Controller) Snapshots() []SnapshotStatus {
 	return list
 }
 
-// Snapshot returns the status of one snapshot, and whether there is such a snapshot.
+// Snapshot returns the status of one snapshot, and whether it exists.
 func (c *Controller) Snapshot(key Key) (SnapshotStatus, bool) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -61,7 +61,7 @@ func (e *snapshotEntry) phase() Phase {
 	return Pending
 }
 
-// factsOfSnapshot gathers what nextSnapshot needs to know for e.
+// factsOfSnapshot collects what nextSnapshot needs to know about e.
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	f := snapshotFacts{Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source())}
 	if e.rec.Delete {
@@ -73,7 +73,7 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	return f
 }
 
-// cuttingDriver is what is known of a driver that is to make or delete snapshots.
+// snapshotDriver returns the facts about a driver that makes or deletes snapshots.
 func (c *Controller) snapshotDriver(name state.DriverName) driverFacts {
 	d := c.drivers[name]
 	if d == nil {
@@ -89,7 +89,7 @@ func (c *Controller) snapshotDriver(name state.DriverName) driverFacts {
 	return driverFacts{Problem: d.problem(), Asking: d.asking(), Full: inFlight >= c.cfg.MaxCalls, caps: d.caps}
 }
 
-// busy says why no snapshot of the volume may be made now; "" where one may.
+// busy says why no snapshot of the volume may be made now, or returns "".
 func (c *Controller) busy(id state.VolumeID) string {
 	claim := c.entries[c.handles[id]]
 	switch {
@@ -98,7 +98,7 @@ func (c *Controller) busy(id state.VolumeID) string {
 		return "its volume is being attached or detached"
 	case claim != nil && claim.doing.verb != noVerb:
 		return fmt.Sprintf("%s for claim %s is in flight", claim.doing.verb, claim.key)
-	case claim != nil && claim.unsaved: // the next life would not know that the volume is there
+	case claim != nil && claim.unsaved: // after a crash, the volume would be unknown
 		return fmt.Sprintf("the record of claim %s is not written yet", claim.key)
 	}
 	if snap, ok := c.snapshots.inFlight[id]; ok && id != "" {
@@ -107,8 +107,9 @@ func (c *Controller) busy(id state.VolumeID) string {
 	return ""
 }
 
-// usedBy says what reads one of the snapshots, for which their deletion waits; "" for nothing. A claim that is
-// only to be made of one is told that it goes.
+// usedBy says what reads one of the snapshots and delays their deletion, or returns "". A claim
+// whose volume is not being made yet does not delay it; its status says that the snapshot is being
+// deleted.
 func (c *Controller) usedBy(all ...*snapshotEntry) string {
 	for _, e := range all {
 		if claim := c.restoring(e, false); claim != "" {
@@ -121,8 +122,9 @@ func (c *Controller) usedBy(all ...*snapshotEntry) string {
 	return ""
 }
 
-// restoring names the claim whose volume is being made of the snapshot, or may be, or is made and not
-// in the journal; with wanted also one that is to be made of it. "" for none.
+// restoring returns the claim whose volume is being made from the snapshot, may be, or is made but
+// not yet in the journal; with wanted also a claim that is to be made from it. It returns "" if
+// there is none.
 func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 	for key, claim := range c.entries {
 		from := claim.want.Claim.Source
@@ -138,17 +140,17 @@ func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 	return ""
 }
 
-// cuttingOf says which snapshot e's volume waits for before it is deleted, and why: one that is being
-// made of it, or may be, or is made and not ready yet (its driver may read the volume until then); ""
-// for none. What the journal lacks does not count: the next life would ask for the snapshot again, of
-// a volume that is gone.
+// deletionBlocker says which snapshot delays the deletion of e's volume, and why, or returns "". It
+// is one that is being made, may be, or is not ready yet: until then, the driver may read the
+// volume. A snapshot that is not yet in the journal also counts, because after a crash it would be
+// requested again, from a volume that is gone.
 func (c *Controller) deletionBlocker(e *entry) string {
 	for key, g := range c.groups.entries {
 		if e.id() != "" && slices.Contains(g.unsavedVolumes, e.id()) {
 			return fmt.Sprintf("group snapshot %s of volume %s has a record that is not written yet", key, e.rec.Name)
 		}
 	}
-	var first Key // one of several, the same each time
+	var first Key // the smallest key, so that the answer does not vary
 	for key, s := range c.snapshots.entries {
 		is := e.id() != "" && s.rec.source() == e.id() && s.reading() != ""
 		if is && (first == Key{} || key.compare(first) < 0) {
@@ -166,8 +168,8 @@ func (c *Controller) deletionBlocker(e *entry) string {
 	return fmt.Sprintf("snapshot %s of volume %s %s%s", first, e.rec.Name, s.reading(), unlistedNote(listed || goes))
 }
 
-// undecided is added to why something is waited for that was begun: where its owner neither lists
-// nor deletes it, nothing goes on with it.
+// unlistedNote completes the reason of something that waits for an unfinished object: if its owner
+// neither lists nor deletes that object, nothing completes it.
 func unlistedNote(wanted bool) string {
 	if wanted {
 		return ""
@@ -175,7 +177,7 @@ func unlistedNote(wanted bool) string {
 	return ", and is no longer listed: list it again, or delete it"
 }
 
-// reads says why a driver may read the snapshot's volume yet; "" where it does not.
+// reading says why a driver may still read the snapshot's volume, or returns "".
 func (e *snapshotEntry) reading() string {
 	switch content := e.rec.Content; {
 	case content.Phase == state.Entering:
@@ -188,7 +190,7 @@ func (e *snapshotEntry) reading() string {
 	return ""
 }
 
-// snapshotFacts finds the snapshot that claim is to be made of.
+// snapshotSource finds the snapshot that claim is to be made from.
 func (c *Controller) snapshotSource(claim Claim) sourceFacts {
 	key := claim.Source.Snapshot
 	e := c.snapshots.entries[key]

@@ -11,13 +11,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// view is what others see: the status of every claim, snapshot and group snapshot, and a signal of change.
+// view is the published, read-only status of all claims, snapshots and group snapshots.
 type view struct {
 	mu          *sync.Mutex // guards the rest
 	claims      map[Key]ClaimStatus
 	snapshots   map[Key]SnapshotStatus
 	groups      map[Key]GroupStatus
-	healthConns map[state.DriverName]grpc.ClientConnInterface // drivers whose Controller service knows of health
+	healthConns map[state.DriverName]grpc.ClientConnInterface // drivers whose Controller service reports volume health
 	changed     chan struct{}
 	loaded      chan struct{}
 }
@@ -31,7 +31,7 @@ func newView() view {
 	}
 }
 
-// Claims lists every claim that is listed or has a record, by namespace and name.
+// Claims returns every claim that is listed or has a record, sorted by namespace and name.
 func (c *Controller) Claims() []ClaimStatus {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *Controller) Claims() []ClaimStatus {
 	return list
 }
 
-// Claim returns the status of one claim, and whether there is such a claim.
+// Claim returns the status of one claim, and whether it exists.
 func (c *Controller) Claim(key Key) (ClaimStatus, bool) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -50,8 +50,8 @@ func (c *Controller) Claim(key Key) (ClaimStatus, bool) {
 	return s, ok
 }
 
-// Volumes lists the volumes that pods may be given, by claim: those that exist
-// and are not being deleted.
+// Volumes returns the volumes that pods may use, by claim: those that exist and are not being
+// deleted.
 func (c *Controller) Volumes() []Volume {
 	var list []Volume
 	for _, s := range c.Claims() {
@@ -62,21 +62,20 @@ func (c *Controller) Volumes() []Volume {
 	return list
 }
 
-// Changed returns a channel that is closed at the next change of what Claims,
-// Volumes, Snapshots and Groups return. Call it before reading them.
+// Changed returns a channel that is closed at the next change of what Claims, Volumes, Snapshots
+// and Groups return. Call it before reading them.
 func (c *Controller) Changed() <-chan struct{} {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
 	return c.view.changed
 }
 
-// Loaded is closed once Run has read the records: from then on Volumes lists
-// what was made before a restart.
+// Loaded is closed once Run has read the records. From then on, Volumes includes the volumes made
+// before a restart.
 func (c *Controller) Loaded() <-chan struct{} { return c.view.loaded }
 
-// publish shows the claims as they are now, and drops those that are gone. It
-// signals a change only where there is one: who is told may tell us something
-// in turn.
+// publish updates the public status of the claims and drops those that are gone. It signals only
+// real changes, because a listener may call the Controller in response.
 func (c *Controller) publish(keys []Key) {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
@@ -98,7 +97,7 @@ func (c *Controller) publish(keys []Key) {
 	c.view.signal(changed)
 }
 
-// signal tells of a change where there is one. The caller holds mu.
+// signal announces a change. The caller holds mu.
 func (v *view) signal(changed bool) {
 	if changed {
 		close(v.changed)
@@ -106,7 +105,7 @@ func (v *view) signal(changed bool) {
 	}
 }
 
-// drop forgets an entry.
+// drop removes an entry.
 func (c *Controller) drop(e *entry) {
 	e.stopTimer()
 	delete(c.entries, e.key)

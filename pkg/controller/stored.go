@@ -17,54 +17,54 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Bounds of what a driver lists.
+// Limits for lists from a driver.
 const (
-	// listDeadline is how long one driver may take for all of it.
+	// listDeadline bounds listing everything at one driver.
 	listDeadline = 2 * time.Minute
-	// maxStored is how many volumes, or snapshots, are taken of one driver.
+	// maxStored limits the volumes, and the snapshots, taken from one driver.
 	maxStored = 100_000
-	// maxListings is how often a list is begun anew whose next page the driver has lost.
+	// maxListings limits how often a list is restarted because the driver has lost its next page.
 	maxListings = 3
 )
 
-// errEndless is a list that does not end.
+// errEndless means that a driver's list does not end.
 var errEndless = errors.New("the list does not end")
 
-// Stored is a volume or a snapshot that a driver has in its storage.
+// Stored is a volume or a snapshot in a driver's storage.
 type Stored struct {
-	// Handle is its CSI volume_id or snapshot_id.
+	// Handle is the CSI volume_id or snapshot_id.
 	Handle string
-	// Snapshot: it is one, and Of the volume that it was made of.
+	// Snapshot is true for a snapshot; Of is the volume that it was made from.
 	Snapshot bool
 	Of       string
-	// SizeBytes is 0, and Created zero, where the driver does not say.
+	// SizeBytes is 0 and Created zero if the driver does not report them.
 	SizeBytes int64
 	Created   time.Time
-	// Owner is the claim or snapshot whose record has it, for people; "" for none.
+	// Owner is the claim or snapshot whose record names it, for people; or "".
 	Owner string
 }
 
-// Listing is what one driver has, or why that is not known whole.
+// Listing is what one driver has in its storage.
 type Listing struct {
 	Driver state.DriverName
 	Stored []Stored
-	// Unlisted says what is not in Stored and why, for people; "" where all is.
+	// Unlisted says what Stored lacks and why, for people; "" if it is complete.
 	Unlisted string
-	// Unsure names a claim or snapshot that is being made: what it will have may be in
-	// Stored already, without an Owner. "" for none.
+	// Unsure is a claim or snapshot that is being made, or "". What the driver makes for it may be
+	// in Stored already, without an Owner.
 	Unsure string
 }
 
-// lister is a driver that is asked for all that it has.
+// lister lists what one driver has.
 type lister struct {
 	driver  Driver
 	caps    caps
-	problem string // why it cannot be asked
+	problem string // why the driver cannot be asked, or ""
 }
 
 // Stored asks every driver that is up for all volumes and snapshots in its storage (CSI 1.13
-// ListVolumes, ListSnapshots), sorted by driver. They may be other nodes', too. It changes
-// nothing. Each driver has two minutes; one that fails is told of in its Listing.
+// ListVolumes, ListSnapshots), sorted by driver. They may include those of other nodes. Stored
+// changes nothing. Each driver has two minutes; its Listing reports a failure.
 func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 	var all []lister
 	if err := c.read(ctx, func() { all = c.listers() }); err != nil {
@@ -80,19 +80,20 @@ func (c *Controller) Stored(ctx context.Context) ([]Listing, error) {
 		})
 	}
 	asked.Wait()
-	// The records are read when the drivers have answered: what was made meanwhile has an owner.
+	// Read the records after the drivers have answered, so that what was made meanwhile has an
+	// owner.
 	if err := c.read(ctx, func() { c.setOwners(out) }); err != nil {
 		return nil, fmt.Errorf("list what drivers have: %w", err)
 	}
 	return out, nil
 }
 
-// read has f run in Run's goroutine, and waits for it. After an error f may run yet.
+// read runs f in Run's goroutine and waits for it. After an error, f may still run later.
 func (c *Controller) read(ctx context.Context, f func()) error {
 	return c.do(ctx, func(context.Context) error { f(); return nil })
 }
 
-// listers are the drivers that have a Controller service. It runs in Run's goroutine.
+// listers returns the drivers that have a Controller service. It runs in Run's goroutine.
 func (c *Controller) listers() (all []lister) {
 	for _, d := range c.drivers {
 		if d.known && !d.caps.Controller {
@@ -105,7 +106,7 @@ func (c *Controller) listers() (all []lister) {
 	return all
 }
 
-// own says of what drivers have which record has it. It runs in Run's goroutine.
+// setOwners sets the owners in listings from the records. It runs in Run's goroutine.
 func (c *Controller) setOwners(listings []Listing) {
 	for i := range listings {
 		l := &listings[i]
@@ -168,7 +169,8 @@ func (l lister) list(ctx context.Context) Listing {
 	return out
 }
 
-// pager asks for the page at a token, and returns the next one's, "" after the last.
+// pager requests the page at token and returns it with the next token, which is "" after the last
+// page.
 type pager func(ctx context.Context, token string) (page []Stored, next string, err error)
 
 func (l lister) volumesPage(ctx context.Context, token string) (page []Stored, next string, err error) {
@@ -198,8 +200,8 @@ func (l lister) snapshotsPage(ctx context.Context, token string) (page []Stored,
 	return page, resp.GetNextToken(), err
 }
 
-// pages follows a list to its end. A driver that has lost a page answers ABORTED, and the
-// list is begun anew (CSI 1.13 ListVolumes Errors).
+// listAll follows a list to its end. It restarts the list if the driver answers ABORTED because it
+// has lost a page (CSI 1.13 ListVolumes Errors).
 func listAll(ctx context.Context, ask pager) ([]Stored, error) {
 	var err error
 	for range maxListings {

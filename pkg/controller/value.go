@@ -11,14 +11,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Key names a claim. Claims are known by name, not by UID, so that one which
-// vanished and came back finds its data again.
+// Key identifies a claim by name, not by UID, so that a claim that is removed and listed again
+// finds its data.
 type Key struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-// String is "namespace/name", which is also the record's key in the journal.
+// String returns "namespace/name", which is also the record's key in the journal.
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
 func (k Key) compare(o Key) int {
@@ -28,61 +28,61 @@ func (k Key) compare(o Key) int {
 	return strings.Compare(k.Name, o.Name)
 }
 
-// Claim is what a person wants: a volume of a class.
+// Claim is a request for a volume of a class.
 type Claim struct {
 	Key
-	// UID gives the volume its name for ever ("pvc-" and UID).
+	// UID determines the volume's name, which never changes ("pvc-" and UID).
 	UID string
-	// SizeBytes is the least size; LimitBytes the most, 0 for no limit.
+	// SizeBytes is the minimum size, LimitBytes the maximum; 0 means no maximum.
 	SizeBytes, LimitBytes int64
 	AccessModes           []state.AccessMode
 	Mode                  state.Mode
-	// Class is the class that the claim names, resolved.
+	// Class is the resolved StorageClass of the claim.
 	Class Class
-	// Attributes is the VolumeAttributesClass that the claim names, resolved.
+	// Attributes is the resolved VolumeAttributesClass of the claim.
 	Attributes AttributesClass
-	// Source is what the volume is to hold in the beginning; nil for nothing.
+	// Source is the initial content of the volume; nil means an empty volume.
 	Source *DataSource
-	// Refused says which field of the claim is not followed; "" for none. Such a claim
-	// gets no volume, and one that has a volume says so.
+	// Refused says which field of the claim is not supported, or is "". Such a claim gets no
+	// volume, and a claim that already has one reports it.
 	Refused string
 }
 
-// Class is a StorageClass: who makes a volume, and how.
+// Class is a StorageClass: which driver makes a volume, and how.
 type Class struct {
 	Name string
-	// Provisioner is the driver's name; "" where the class is not there.
+	// Provisioner is the driver's name, or "" if the class was not found.
 	Provisioner    state.DriverName
 	Parameters     map[string]string
 	MountOptions   []string
 	AllowExpansion bool
-	// Retain: the volume and its data stay when the claim is deleted (reclaimPolicy).
+	// Retain keeps the volume and its data when the claim is deleted (reclaimPolicy).
 	Retain bool
-	// Metadata: the driver is told the names of the claim and of its PersistentVolume, as
+	// Metadata passes the names of the claim and its PersistentVolume to the driver, as
 	// external-provisioner does with --extra-create-metadata.
 	Metadata bool
-	// Topologies are where its volumes may be (allowedTopologies): any of these, each with
-	// the values that a key may have. None is anywhere.
+	// Topologies lists where volumes may be made (allowedTopologies): in any of these, each with
+	// the allowed values of a key. If it is empty, anywhere.
 	Topologies []map[string][]string
 }
 
-// DataSource says what a new volume holds: exactly one field is set.
+// DataSource is the initial content of a new volume. Exactly one field is set.
 type DataSource struct {
-	// Claim is another claim, whose volume is cloned.
+	// Claim is the claim whose volume is cloned.
 	Claim Key
-	// Snapshot is a snapshot that the controller knows: the volume is made of it.
+	// Snapshot is a snapshot known to the controller.
 	Snapshot Key
 	// SnapshotHandle is the driver's snapshot_id.
 	SnapshotHandle string
-	// Unknown says why it is not known what is meant. Such a claim gets no
-	// volume: an empty one in place of a copy would pass for lost data.
+	// Unknown says why the source could not be resolved. Such a claim gets no volume: an empty one
+	// instead of a copy would look like lost data.
 	Unknown string
 }
 
-// ofClaim reports whether the volume is to be a clone of another claim's.
+// ofClaim reports whether the volume is to be a clone of another claim's volume.
 func (s *DataSource) ofClaim() bool { return s != nil && s.Claim != (Key{}) }
 
-// ofSnapshot reports whether the volume is to be made of a snapshot that is known by name.
+// ofSnapshot reports whether the volume is to be made from a snapshot known by name.
 func (s *DataSource) ofSnapshot() bool { return s != nil && s.Snapshot != (Key{}) }
 
 func (c Claim) equal(o Claim) bool {
@@ -114,40 +114,40 @@ func (c Claim) clone() Claim {
 	return c
 }
 
-// Driver is a driver that is up, as this package needs it.
+// Driver is a driver that is up.
 type Driver struct {
 	Name state.DriverName
-	// Conn reaches its Identity, Controller and Node services (CSI 1.13: one
-	// endpoint serves all that a plugin has). The caller closes it after
-	// DriverDown. It is pkg/csiclient's, which refuses requests that are larger
-	// than CSI allows and takes secrets out of errors (rule 7).
+	// Conn reaches the driver's Identity, Controller and Node services (CSI 1.13: a plugin serves
+	// all of them on one endpoint). The caller closes it after DriverDown. It comes from
+	// pkg/csiclient, which refuses requests larger than CSI allows and removes secrets from errors
+	// (rule 7).
 	Conn grpc.ClientConnInterface
-	// NodeID is what NodeGetInfo returned; ControllerPublishVolume is given it.
+	// NodeID is the node_id from NodeGetInfo, for ControllerPublishVolume.
 	NodeID string
-	// Topology is this node's accessible topology as the driver sees it.
+	// Topology is this node's topology as the driver reports it.
 	Topology map[string]string
 }
 
-// Volume is a volume that exists, as a PersistentVolume would tell it. It is
-// an immutable copy.
+// Volume is an existing volume, with what a PersistentVolume would contain. It is an immutable
+// copy.
 type Volume struct {
 	// Name is "pvc-" and the claim's UID.
 	Name string `json:"name"`
-	// Claim and ClaimUID name the claim it was made for.
+	// Claim and ClaimUID identify the claim that the volume was made for.
 	Claim    Key    `json:"claim"`
 	ClaimUID string `json:"claimUID"`
-	// Class is the name of the class it was made by.
+	// Class is the name of the class that it was made with.
 	Class string `json:"class,omitempty"`
-	// AttributesClass is the name of the VolumeAttributesClass that it has; "" for none.
+	// AttributesClass is the name of its VolumeAttributesClass, or "".
 	AttributesClass string           `json:"attributesClass,omitempty"`
 	Driver          state.DriverName `json:"driver"`
 	// Handle is the CSI volume_id.
 	Handle string `json:"handle"`
-	// CapacityBytes is how large the driver says that it is; NodeBytes how large
-	// the node was last known to serve it. Where they differ the node has to expand it.
+	// CapacityBytes is the size that the driver reports, NodeBytes the last known size on the node.
+	// If they differ, the node has to expand the volume.
 	CapacityBytes int64 `json:"capacityBytes"`
-	// RequestedBytes is the largest size that its claim asked for and got: it is not
-	// made smaller.
+	// RequestedBytes is the largest size that its claim asked for and got. The volume never gets
+	// smaller.
 	RequestedBytes int64 `json:"requestedBytes,omitempty"`
 	NodeBytes      int64 `json:"nodeBytes"`
 	// Context is the CSI volume_context.
@@ -156,74 +156,75 @@ type Volume struct {
 	MountOptions []string           `json:"mountOptions,omitempty"`
 	AccessModes  []state.AccessMode `json:"accessModes,omitempty"`
 	Mode         state.Mode         `json:"mode"`
-	// The secrets that node and controller calls for the volume take.
+	// The secrets for node and controller calls of the volume.
 	AttachSecret     state.SecretRef `json:"attachSecret,omitzero"`
 	StageSecret      state.SecretRef `json:"stageSecret,omitzero"`
 	PublishSecret    state.SecretRef `json:"publishSecret,omitzero"`
 	NodeExpandSecret state.SecretRef `json:"nodeExpandSecret,omitzero"`
-	// Topology is where it can be reached from: any of these. Empty means anywhere.
+	// Topology lists from where it can be reached: any of these, or anywhere if empty.
 	Topology []map[string]string `json:"topology,omitempty"`
-	// ReclaimPolicy is what its class said when it was made; "" where an earlier version
-	// made it, which did not ask.
+	// ReclaimPolicy is the policy of its class when it was made, or "" if an earlier version, which
+	// did not read the policy, made it.
 	ReclaimPolicy ReclaimPolicy `json:"reclaimPolicy,omitempty"`
-	// Released: no source lists the claim. The volume is kept.
+	// Released means that no source lists the claim. The volume is kept.
 	Released bool `json:"released,omitempty"`
 	// ReclaimNote tells a person how long the volume is kept.
 	ReclaimNote string `json:"reclaimNote"`
 }
 
-// ID is the id under which the manager knows the volume.
+// ID returns the manager's id of the volume.
 func (v Volume) ID() state.VolumeID { return state.SharedID(v.Driver, v.Handle) }
 
-// ReclaimPolicy says what becomes of a volume whose claim is deleted (Kubernetes'
+// ReclaimPolicy says what happens to a volume when its claim is deleted (Kubernetes'
 // persistentVolumeReclaimPolicy).
 type ReclaimPolicy string
 
-// The policies of volumes that drivers make.
+// The policies of volumes that drivers create.
 const (
 	Delete ReclaimPolicy = "Delete"
 	Retain ReclaimPolicy = "Retain"
 )
 
-// Phase is a claim's, for people.
+// Phase is the state of a claim, for people.
 type Phase string
 
 // The phases of a claim.
 const (
-	// Pending: it has no volume yet.
+	// Pending means that it has no volume yet.
 	Pending Phase = "Pending"
-	// Bound: it has one.
+	// Bound means that it has a volume.
 	Bound Phase = "Bound"
-	// Released: no source lists it; its volume, if one was made, is kept.
+	// Released means that no source lists it. Its volume, if it has one, is kept.
 	Released Phase = "Released"
-	// Deleting: Delete was called, and the volume is not known to be gone.
+	// Deleting means that Delete was called and the volume may still exist.
 	Deleting Phase = "Deleting"
 )
 
-// ClaimStatus is one claim as it stands. It is an immutable copy.
+// ClaimStatus is the status of one claim. It is an immutable copy.
 type ClaimStatus struct {
 	Claim Key    `json:"claim"`
 	UID   string `json:"uid,omitempty"`
 	Phase Phase  `json:"phase"`
 	Class string `json:"class,omitempty"`
-	// Source is the snapshot that it is to be made of; none where it is not, or not listed.
+	// Source is the snapshot that its volume is made from; zero if there is none or the claim is
+	// not listed.
 	Source Key `json:"source,omitzero"`
-	// WantBytes is the size that the claim asks for; 0 where it is not listed.
+	// WantBytes is the size that the claim asks for; 0 if it is not listed.
 	WantBytes int64 `json:"wantBytes,omitempty"`
-	// Volume is nil until the volume is there.
+	// Volume is nil until the volume exists.
 	Volume *Volume `json:"volume,omitempty"`
-	// Call is the CSI call in flight ("CreateVolume"), "" where none is.
+	// Call is the CSI call in flight ("CreateVolume"), or "".
 	Call string `json:"call,omitempty"`
-	// Reason says, in one sentence, why the claim is not as wanted and nothing
-	// is being done about it; "" where it is as wanted or a call is in flight.
+	// Reason says, in one sentence, why the claim is not as wanted and no call is in flight. It is
+	// "" if the claim is as wanted or a call is in flight.
 	Reason string `json:"reason,omitempty"`
-	// Refused: only a change of the claim, its class or its driver helps.
+	// Refused means that only a change of the claim, its class or its driver helps.
 	Refused bool `json:"refused,omitempty"`
-	// Until is when that is looked at again if no event comes first; zero means
-	// that only an event helps.
+	// Until is when the claim is planned again if no event comes first; zero if only an event
+	// helps.
 	Until time.Time `json:"until,omitzero"`
 	// Since is when Call or Reason began.
 	Since time.Time `json:"since,omitzero"`
-	// Retry is the pacing and the last failure of the step at hand.
+	// Retry is the back-off and the last failure of the current step.
 	Retry state.Retry `json:"retry,omitzero"`
 }

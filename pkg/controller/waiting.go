@@ -2,15 +2,15 @@ package controller
 
 import "time"
 
-// waiting is why nothing is done for a row of a claim, a snapshot or a group snapshot, since when,
-// and when it is looked at again.
+// waiting is why there is no step for a claim, snapshot or group snapshot, since when, and the
+// timer for the next look.
 type waiting struct {
 	held  held
 	since time.Time
 	timer *time.Timer
 }
 
-// hold notes why nothing is done.
+// hold records why there is no step.
 func (w *waiting) hold(h held) {
 	if w.held.reason != h.reason {
 		w.since = time.Now()
@@ -18,7 +18,7 @@ func (w *waiting) hold(h held) {
 	w.held = h
 }
 
-// lookAgain has look called at the given time, and not at an earlier one.
+// lookAgain calls look at the given time. It replaces the earlier timer.
 func (w *waiting) lookAgain(at time.Time, look func()) {
 	w.stopTimer()
 	w.timer = time.AfterFunc(time.Until(at), look)
