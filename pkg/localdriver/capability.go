@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// accessModes are the modes of a volume that only one node can reach.
+// accessModes are the access modes of a volume that only one node can reach.
 var accessModes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
@@ -19,8 +19,8 @@ var accessModes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
 }
 
-// useOf reads one volume capability. The error is INVALID_ARGUMENT.
-func useOf(c *csi.VolumeCapability) (use, error) {
+// parseUse parses one volume capability. Its errors are INVALID_ARGUMENT.
+func parseUse(c *csi.VolumeCapability) (use, error) {
 	u := use{Mode: c.GetAccessMode().GetMode().String()}
 	if c == nil || c.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_UNKNOWN {
 		return use{}, invalid("the volume capability or its access mode is missing")
@@ -43,7 +43,7 @@ func useOf(c *csi.VolumeCapability) (use, error) {
 	return u, nil
 }
 
-// unsupported says why a volume of a type cannot be used as c asks; "" if it can.
+// unsupported says why a volume of the given type cannot be used as c asks, or returns "".
 func unsupported(kind string, c *csi.VolumeCapability) string {
 	if !slices.Contains(accessModes, c.GetAccessMode().GetMode()) {
 		return fmt.Sprintf("access mode %s: the volume is on one node", c.GetAccessMode().GetMode())
@@ -54,8 +54,8 @@ func unsupported(kind string, c *csi.VolumeCapability) string {
 	return ""
 }
 
-// exclusive reports whether a publication in this mode bears no other beside it
-// (CSI 1.13 NodePublishVolume, second table).
+// exclusive reports whether a publication in this mode allows no other (CSI 1.13 NodePublishVolume,
+// second table).
 func exclusive(mode string) bool {
 	return mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER.String()
 }
@@ -65,18 +65,18 @@ func readerOnly(mode string) bool {
 	return mode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY.String()
 }
 
-// The parameters of a StorageClass, and the attributes of an inline volume.
+// The parameters of a StorageClass and the attributes of an inline volume.
 const (
 	paramType = "type"
-	paramSize = "size" // inline only
-	// paramPrefix begins what the CO adds by itself.
+	paramSize = "size" // inline volumes only
+	// paramPrefix is the prefix of parameters that the CO adds.
 	paramPrefix = "csi.storage.k8s.io/"
 	// paramEphemeral marks an inline volume.
 	paramEphemeral = paramPrefix + "ephemeral"
 )
 
-// typeOf reads the parameter "type", and refuses parameters that it does not know.
-func typeOf(params map[string]string, known ...string) (string, error) {
+// parseType parses the parameter "type". It returns an error for parameters that it does not know.
+func parseType(params map[string]string, known ...string) (string, error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		if key != paramType && !slices.Contains(known, key) && !strings.HasPrefix(key, paramPrefix) {
 			return "", invalid("unknown parameter %q", key)
@@ -92,14 +92,14 @@ func typeOf(params map[string]string, known ...string) (string, error) {
 	}
 }
 
-// The unit and the default of sizes, in bytes.
+// The unit of sizes and the default size, in bytes.
 const (
 	sizeUnit    = 4 << 10
 	defaultSize = 1 << 30
 )
 
-// sizeFor is the size in bytes to give for a capacity range: what is required,
-// or else the default, not below least, in whole units.
+// sizeFor returns the size in bytes for a capacity range: the required size, or else the default,
+// but at least least, in whole units.
 func sizeFor(r *csi.CapacityRange, least int64) (int64, error) {
 	required, limit := r.GetRequiredBytes(), r.GetLimitBytes()
 	if required < 0 || limit < 0 || (limit > 0 && required > limit) {
@@ -123,10 +123,10 @@ func sizeFor(r *csi.CapacityRange, least int64) (int64, error) {
 	return size, nil
 }
 
-// maxSize keeps sizes far from overflow: 8 EiB less a bit.
+// maxSize prevents overflow: it is slightly below 8 EiB.
 const maxSize = 1<<63 - 1<<20
 
-// checkPath refuses a path that a CO must not send (CSI 1.13: absolute).
+// checkPath rejects a path that a CO must not send (CSI 1.13: absolute).
 func checkPath(field, path string) error {
 	if path == "" {
 		return invalid("%s is missing", field)

@@ -13,8 +13,8 @@ type controllerServer struct {
 	driver *Driver
 }
 
-// controllerCapabilities is all that the Controller service can do. There is
-// no PUBLISH_UNPUBLISH_VOLUME: nothing has to be attached to its own node.
+// controllerCapabilities are the capabilities of the Controller service. PUBLISH_UNPUBLISH_VOLUME
+// is missing because volumes are already on their node.
 var controllerCapabilities = []csi.ControllerServiceCapability_RPC_Type{
 	csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 	csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
@@ -30,7 +30,7 @@ var controllerCapabilities = []csi.ControllerServiceCapability_RPC_Type{
 	csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 }
 
-// ControllerGetCapabilities lists what the service can do.
+// ControllerGetCapabilities returns the capabilities of the service.
 func (s *controllerServer) ControllerGetCapabilities(context.Context,
 	*csi.ControllerGetCapabilitiesRequest,
 ) (*csi.ControllerGetCapabilitiesResponse, error) {
@@ -43,9 +43,9 @@ func (s *controllerServer) ControllerGetCapabilities(context.Context,
 	return resp, nil
 }
 
-// DeleteVolume removes a volume and its data (CSI 1.13 DeleteVolume). A volume
-// that is attached anywhere on the node is FAILED_PRECONDITION; one that does
-// not exist is OK. Snapshots of it live on.
+// DeleteVolume deletes a volume and its data (CSI 1.13 DeleteVolume). It answers
+// FAILED_PRECONDITION if the volume is in use on the node, and OK if it does not exist. Its
+// snapshots remain.
 func (s *controllerServer) DeleteVolume(
 	ctx context.Context, req *csi.DeleteVolumeRequest,
 ) (*csi.DeleteVolumeResponse, error) {
@@ -54,7 +54,7 @@ func (s *controllerServer) DeleteVolume(
 		return nil, invalid("volume_id is missing")
 	}
 	d := s.driver
-	release, err := d.locks.take(lockVolume(id))
+	release, err := d.locks.tryLock(lockVolume(id))
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func (s *controllerServer) DeleteVolume(
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// deleteVolume removes v, which the caller has locked. It can be repeated from
-// wherever it was cut off.
+// deleteVolume deletes v, which the caller has locked. It can be repeated after a crash at any
+// point.
 func (d *Driver) deleteVolume(ctx context.Context, v volume) error {
 	if err := d.mustBeIdle(ctx, v); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (d *Driver) deleteVolume(ctx context.Context, v volume) error {
 	return d.store.dropVolume(v.ID)
 }
 
-// mustBeIdle is FAILED_PRECONDITION while the kernel shows a use of the volume.
+// mustBeIdle returns FAILED_PRECONDITION if the kernel shows that the volume is in use.
 func (d *Driver) mustBeIdle(ctx context.Context, v volume) error {
 	a := d.store.attachment(v.ID)
 	paths := []string{}
@@ -123,8 +123,8 @@ func (d *Driver) mustBeIdle(ctx context.Context, v volume) error {
 	return err
 }
 
-// ValidateVolumeCapabilities confirms what a volume can do (CSI 1.13
-// ValidateVolumeCapabilities), or says in the message what it cannot.
+// ValidateVolumeCapabilities confirms the capabilities of a volume (CSI 1.13
+// ValidateVolumeCapabilities). If the volume lacks one, the message says so.
 func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context,
 	req *csi.ValidateVolumeCapabilitiesRequest,
 ) (*csi.ValidateVolumeCapabilitiesResponse, error) {
@@ -137,14 +137,14 @@ func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context,
 	}
 	for _, c := range req.GetVolumeCapabilities() {
 		reason := unsupported(v.Type, c)
-		if _, err := useOf(c); err != nil {
+		if _, err := parseUse(c); err != nil {
 			reason = err.Error()
 		}
 		if reason != "" {
 			return &csi.ValidateVolumeCapabilitiesResponse{Message: reason}, nil
 		}
 	}
-	if _, err := typeOf(req.GetParameters()); err != nil {
+	if _, err := parseType(req.GetParameters()); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
@@ -153,7 +153,7 @@ func (s *controllerServer) ValidateVolumeCapabilities(_ context.Context,
 	}}, nil
 }
 
-// mustVolume returns the record of a volume that is there and whole.
+// mustVolume returns the record of a volume that exists and is complete.
 func (d *Driver) mustVolume(id string) (volume, error) {
 	v, ok, err := d.store.volume(id)
 	switch {
@@ -169,9 +169,8 @@ func (d *Driver) mustVolume(id string) (volume, error) {
 	return v, nil
 }
 
-// ControllerExpandVolume enlarges a volume; the node still has to be told
-// where it is an image (CSI 1.13 ControllerExpandVolume). A volume that is not
-// staged grows at its next NodeStageVolume.
+// ControllerExpandVolume enlarges a volume (CSI 1.13 ControllerExpandVolume). An image also needs
+// NodeExpandVolume. A volume that is not staged grows at its next NodeStageVolume.
 func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 	req *csi.ControllerExpandVolumeRequest,
 ) (*csi.ControllerExpandVolumeResponse, error) {
@@ -180,7 +179,7 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 		return nil, invalid("volume_id or capacity_range is missing")
 	}
 	d := s.driver
-	release, err := d.locks.take(lockVolume(id))
+	release, err := d.locks.tryLock(lockVolume(id))
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +197,7 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 	if err != nil {
 		return nil, err
 	}
-	if v, err = d.promise(v, size); err != nil {
+	if v, err = d.reserve(v, size); err != nil {
 		return nil, err
 	}
 	if v.Type == typeImage {
@@ -211,7 +210,7 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 	}, nil
 }
 
-// sizeToGrowTo is the size in bytes that v is to have for r: never less than it has.
+// sizeToGrowTo returns the new size of v for r, in bytes. It is never less than the current size.
 func sizeToGrowTo(v volume, r *csi.CapacityRange) (int64, error) {
 	switch required, limit := r.GetRequiredBytes(), r.GetLimitBytes(); {
 	case required == 0 && limit == 0:
@@ -224,8 +223,8 @@ func sizeToGrowTo(v volume, r *csi.CapacityRange) (int64, error) {
 	return sizeFor(r, v.CapacityBytes)
 }
 
-// promise records v with size as its capacity, if there is space for that.
-func (d *Driver) promise(v volume, size int64) (volume, error) {
+// reserve records v with size as its capacity if there is enough space.
+func (d *Driver) reserve(v volume, size int64) (volume, error) {
 	if v.Type != typeImage {
 		v.CapacityBytes = size
 		return v, d.store.putVolume(v)
@@ -266,7 +265,7 @@ func (s *controllerServer) ControllerGetVolume(_ context.Context,
 	}, nil
 }
 
-// describe is a volume as the CO sees it.
+// describe returns the CO's view of a volume.
 func (d *Driver) describe(v volume) *csi.Volume {
 	out := &csi.Volume{
 		VolumeId: v.ID, CapacityBytes: v.CapacityBytes, AccessibleTopology: []*csi.Topology{d.topology()},
@@ -285,8 +284,8 @@ func (d *Driver) describe(v volume) *csi.Volume {
 	return out
 }
 
-// ListVolumes lists the volumes that were created, in the order of their ids
-// (CSI 1.13 ListVolumes). Inline volumes are not among them.
+// ListVolumes returns the volumes that CreateVolume made, sorted by id, without inline volumes (CSI
+// 1.13 ListVolumes).
 func (s *controllerServer) ListVolumes(
 	_ context.Context, req *csi.ListVolumesRequest,
 ) (*csi.ListVolumesResponse, error) {
@@ -304,17 +303,17 @@ func (s *controllerServer) ListVolumes(
 	return resp, nil
 }
 
-// GetCapacity says how much may still be asked for (CSI 1.13 GetCapacity).
+// GetCapacity returns how much space can still be requested (CSI 1.13 GetCapacity).
 func (s *controllerServer) GetCapacity(
 	_ context.Context, req *csi.GetCapacityRequest,
 ) (*csi.GetCapacityResponse, error) {
 	d := s.driver
-	kind, err := typeOf(req.GetParameters())
+	kind, err := parseType(req.GetParameters())
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range req.GetVolumeCapabilities() {
-		if _, err := useOf(c); err != nil || unsupported(kind, c) != "" {
+		if _, err := parseUse(c); err != nil || unsupported(kind, c) != "" {
 			return &csi.GetCapacityResponse{}, nil
 		}
 	}
@@ -328,9 +327,8 @@ func (s *controllerServer) GetCapacity(
 	return &csi.GetCapacityResponse{AvailableCapacity: max(free, 0) / sizeUnit * sizeUnit}, nil
 }
 
-// freeSpace is how many bytes are neither used nor promised to an image, and
-// how many the file system has in all. Blocks that an image shares with its
-// copies count as its own.
+// freeSpace returns how many bytes are neither used nor reserved for an image, and the size of the
+// file system. Blocks that an image shares with its copies count as the image's own.
 func (d *Driver) freeSpace() (free, total int64, err error) {
 	free, total, err = statfsBytes(d.dir)
 	if err != nil {

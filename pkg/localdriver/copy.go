@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// partSuffix marks a copy that is not finished.
+// partSuffix marks an unfinished copy.
 const partSuffix = ".part"
 
-// copyOf is a copy to make: the bytes of from become those of the volume or snapshot id.
+// copyOf is a copy to make: the data of volume or snapshot id is copied from the volume from.
 type copyOf struct {
 	from volume
 	id   string
 }
 
-// copyData copies the bytes of from, which the caller has locked, to those of
-// the volume or snapshot id, durably.
+// copyData copies the data of from, which the caller has locked, to the volume or snapshot id. The
+// copy is durable.
 func (d *Driver) copyData(ctx context.Context, from volume, id string) error {
 	return d.makeCopies(ctx, []copyOf{{from: from, id: id}})
 }
 
-// makeCopies makes copies of volumes, which the caller has locked, durably and as all of them are at
-// one moment, or leaves none. A directory that is in use is copied while it changes. No volume uses
-// the copies yet: what those that were cut off have left, finished or not, is of another moment and
-// is replaced.
+// makeCopies copies volumes that the caller has locked. The copies are durable and show all volumes
+// at one moment; after an error none is left. A directory in use is copied while it changes.
+// makeCopies replaces what an interrupted attempt left, finished or not: no volume uses it yet, and
+// it shows another moment.
 func (d *Driver) makeCopies(ctx context.Context, copies []copyOf) error {
 	for _, c := range copies {
 		if err := d.removeData(ctx, c.id, c.from.Type); err != nil {
@@ -36,7 +36,7 @@ func (d *Driver) makeCopies(ctx context.Context, copies []copyOf) error {
 		}
 	}
 	dir := filepath.Join(d.dir, dataDir)
-	err := d.fillParts(ctx, copies)
+	err := d.fillCopies(ctx, copies)
 	if err == nil {
 		err = syncFS(dir)
 	}
@@ -55,8 +55,7 @@ func (d *Driver) makeCopies(ctx context.Context, copies []copyOf) error {
 	return err
 }
 
-// removeData removes the bytes of a volume or snapshot, and of a copy that was
-// to become them.
+// removeData removes the data of a volume or snapshot, and an unfinished copy for it.
 func (d *Driver) removeData(ctx context.Context, id, kind string) error {
 	path := d.store.dataPath(id, kind)
 	for _, name := range []string{filepath.Base(path) + partSuffix, filepath.Base(path)} {
@@ -76,9 +75,9 @@ func (d *Driver) copyDirectory(ctx context.Context, c copyOf) error {
 	return nil
 }
 
-// fillParts copies what copies are of to the files and directories that are to become them: first
-// the images that may be written to meanwhile, since the others stay as they are.
-func (d *Driver) fillParts(ctx context.Context, copies []copyOf) (err error) {
+// fillCopies makes the unfinished files and directories of copies. It starts with the images in
+// use, which may be written meanwhile; the others do not change.
+func (d *Driver) fillCopies(ctx context.Context, copies []copyOf) (err error) {
 	var moving, still []part
 	defer func() {
 		for _, p := range append(moving, still...) {
@@ -99,7 +98,7 @@ func (d *Driver) fillParts(ctx context.Context, copies []copyOf) (err error) {
 			still = append(still, p)
 		}
 	}
-	if err := d.copyMoving(ctx, moving); err != nil {
+	if err := d.copyInUse(ctx, moving); err != nil {
 		return err
 	}
 	for _, p := range still {
@@ -115,16 +114,16 @@ func (d *Driver) fillParts(ctx context.Context, copies []copyOf) (err error) {
 	return err
 }
 
-// part is the copy of an image that is being made.
+// part is an unfinished copy of an image.
 type part struct {
 	copyOf
 	source, target *os.File
-	// cloned: the target is a clone of the source, as it was at one moment, so the file system can reflink.
+	// cloned means that target is an atomic clone of source, so the file system supports reflink.
 	cloned bool
 }
 
-// openPart makes the file that is to become the copy of an image, clones the image to it if the file system
-// can, and reports whether the image is in use.
+// openPart makes the file for the copy of an image and clones the image to it if the file system
+// supports that. It reports whether the image is in use.
 func (d *Driver) openPart(ctx context.Context, c copyOf) (p part, inUse bool, err error) {
 	if err := d.flush(ctx, c.from); err != nil {
 		return p, false, err
@@ -152,20 +151,20 @@ func (p part) close() error { return errors.Join(p.source.Close(), p.target.Clos
 
 func (p part) failed(err error) error { return fmt.Errorf("copy %s to %s: %w", p.from.ID, p.id, err) }
 
-// copyMoving copies images that are in use, as all of them are at one moment. A clone is of one
-// moment; more of them, and copies that take time, need file systems that are held still.
-func (d *Driver) copyMoving(ctx context.Context, parts []part) error {
+// copyInUse copies images that are in use, all at one moment. A single clone is atomic; several
+// clones, and copies that take time, need frozen file systems.
+func (d *Driver) copyInUse(ctx context.Context, parts []part) error {
 	if len(parts) == 0 || len(parts) == 1 && parts[0].cloned {
 		return nil
 	}
 	volumes := make([]volume, 0, len(parts))
 	for _, p := range parts {
 		volumes = append(volumes, p.from)
-		if err := p.target.Truncate(0); err != nil { // a clone of another moment; dropping it takes time
+		if err := p.target.Truncate(0); err != nil { // before the freeze, because it takes time
 			return p.failed(err)
 		}
 	}
-	err := d.whileStill(ctx, volumes, func(ctx context.Context) error {
+	err := d.whileFrozen(ctx, volumes, func(ctx context.Context) error {
 		for _, p := range parts {
 			if err := p.fill(ctx); err != nil {
 				return err

@@ -14,33 +14,33 @@ import (
 
 var errNotExist = fs.ErrNotExist
 
-// maxName is how many bytes a name or an id has at most (CSI 1.13, "Size Limits").
+// maxName is the maximum length of a name or id in bytes (CSI 1.13, "Size Limits").
 const maxName = 128
 
-// createSpec is a CreateVolume request, checked.
+// createSpec is a checked CreateVolume request.
 type createSpec struct {
 	name        string
 	kind        string
-	fsType      string // "" where none is named
-	mount       bool   // a file system is wanted
+	fsType      string // "" if the request has none
+	mount       bool   // a file system is requested
 	sizes       *csi.CapacityRange
 	source      *source
 	readAheadKB int // 0: the kernel's default
 }
 
-// CreateVolume makes a volume, or finds the one of that name (CSI 1.13
-// CreateVolume): ALREADY_EXISTS where that one is incompatible, NOT_FOUND or
-// INVALID_ARGUMENT for the source, OUT_OF_RANGE for a size that cannot be,
-// RESOURCE_EXHAUSTED where there is no space or the topology is another's.
+// CreateVolume makes a volume or finds the one with that name (CSI 1.13 CreateVolume). It answers
+// ALREADY_EXISTS if that one is incompatible, NOT_FOUND or INVALID_ARGUMENT because of the source,
+// OUT_OF_RANGE for an impossible size, and RESOURCE_EXHAUSTED if there is no space or the topology
+// is not this node's.
 func (s *controllerServer) CreateVolume(
 	ctx context.Context, req *csi.CreateVolumeRequest,
 ) (*csi.CreateVolumeResponse, error) {
 	d := s.driver
-	w, err := d.readWish(req)
+	w, err := d.parseCreate(req)
 	if err != nil {
 		return nil, err
 	}
-	release, err := d.locks.take(append(w.source.locks(), lockVolumeName(w.name))...)
+	release, err := d.locks.tryLock(append(w.source.locks(), lockVolumeName(w.name))...)
 	if err != nil {
 		return nil, err
 	}
@@ -56,40 +56,40 @@ func (s *controllerServer) CreateVolume(
 	} else if err := w.matches(v); err != nil {
 		return nil, err
 	}
-	releaseID, err := d.locks.take(lockVolume(v.ID))
+	releaseID, err := d.locks.tryLock(lockVolume(v.ID))
 	if err != nil {
 		return nil, err
 	}
 	defer releaseID()
 	if !found {
-		if v, err = d.promise(v, v.CapacityBytes); err != nil {
+		if v, err = d.reserve(v, v.CapacityBytes); err != nil {
 			return nil, err
 		}
 	}
-	if v, err = d.materialise(ctx, v); err != nil {
+	if v, err = d.makeData(ctx, v); err != nil {
 		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: d.describe(v)}, nil
 }
 
-// readWish checks all of a request that can be checked without looking at other volumes.
-func (d *Driver) readWish(req *csi.CreateVolumeRequest) (createSpec, error) {
+// parseCreate checks everything in a request that does not depend on other volumes.
+func (d *Driver) parseCreate(req *csi.CreateVolumeRequest) (createSpec, error) {
 	if req.GetName() == "" || len(req.GetVolumeCapabilities()) == 0 {
 		return createSpec{}, invalid("name or volume_capabilities is missing")
 	}
 	if len(req.GetName()) > maxName {
 		return createSpec{}, invalid("the name has %d bytes, more than %d", len(req.GetName()), maxName)
 	}
-	kind, err := typeOf(req.GetParameters())
+	kind, err := parseType(req.GetParameters())
 	if err != nil {
 		return createSpec{}, err
 	}
 	w := createSpec{name: req.GetName(), kind: kind, sizes: req.GetCapacityRange()}
-	if w.readAheadKB, err = readMutable(req.GetMutableParameters(), kind); err != nil {
+	if w.readAheadKB, err = parseMutable(req.GetMutableParameters(), kind); err != nil {
 		return createSpec{}, err
 	}
 	for _, c := range req.GetVolumeCapabilities() {
-		u, err := useOf(c)
+		u, err := parseUse(c)
 		if err != nil {
 			return createSpec{}, err
 		}
@@ -104,11 +104,11 @@ func (d *Driver) readWish(req *csi.CreateVolumeRequest) (createSpec, error) {
 	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !d.matchesAny(r.GetRequisite()) {
 		return createSpec{}, refuse(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
 	}
-	w.source, err = readSource(req.GetVolumeContentSource())
+	w.source, err = parseSource(req.GetVolumeContentSource())
 	return w, err
 }
 
-func readSource(s *csi.VolumeContentSource) (*source, error) {
+func parseSource(s *csi.VolumeContentSource) (*source, error) {
 	switch {
 	case s == nil:
 		return nil, nil
@@ -120,7 +120,7 @@ func readSource(s *csi.VolumeContentSource) (*source, error) {
 	return nil, invalid("volume_content_source names neither a snapshot nor a volume")
 }
 
-// locks are what must stand still while s is copied.
+// locks returns the locks to hold while s is copied.
 func (s *source) locks() []string {
 	switch {
 	case s == nil:
@@ -131,7 +131,7 @@ func (s *source) locks() []string {
 	return []string{lockVolume(s.Volume)}
 }
 
-// matches is ALREADY_EXISTS if v is not what is wished for.
+// matches returns ALREADY_EXISTS if v does not match the request.
 func (w createSpec) matches(v volume) error {
 	same := v.Type == w.kind && (w.fsType == "" || v.FSType == w.fsType) &&
 		(w.source == nil) == (v.Source == nil) && (w.source == nil || *w.source == *v.Source)
@@ -147,7 +147,7 @@ func (w createSpec) matches(v volume) error {
 	return nil
 }
 
-// plan is the record of the volume to make for w.
+// plan returns the record of the volume to make for w.
 func (d *Driver) plan(w createSpec) (volume, error) {
 	v := volume{
 		ID: newID("lv", w.name), Name: w.name, Type: w.kind, Phase: phaseReady, FSType: w.fsType, Source: w.source,
@@ -188,8 +188,8 @@ func (d *Driver) plan(w createSpec) (volume, error) {
 	return v, err
 }
 
-// original is what a source is a copy of, as a volume record. Its ID and Type
-// tell where the bytes are.
+// original returns what a source refers to as a volume record. Its ID and Type say where the data
+// is.
 func (d *Driver) original(s source) (volume, error) {
 	if s.Volume != "" {
 		v, err := d.mustVolume(s.Volume)
@@ -211,8 +211,8 @@ func (d *Driver) original(s source) (volume, error) {
 	}, nil
 }
 
-// materialise makes the bytes of a recorded volume. It can be repeated.
-func (d *Driver) materialise(ctx context.Context, v volume) (volume, error) {
+// makeData makes the data of a recorded volume. It can be repeated.
+func (d *Driver) makeData(ctx context.Context, v volume) (volume, error) {
 	path := d.store.dataPath(v.ID, v.Type)
 	if v.Phase == phaseCreating {
 		from, err := d.original(*v.Source)
@@ -236,7 +236,8 @@ func (d *Driver) materialise(ctx context.Context, v volume) (volume, error) {
 	return v, makeDirectory(path)
 }
 
-// makeDirectory makes the directory of a volume, durably; a umask does not change its mode.
+// makeDirectory makes the directory of a volume, durably and with a mode that is independent of the
+// umask.
 func makeDirectory(path string) error {
 	err := os.Mkdir(path, 0o755)
 	if errors.Is(err, fs.ErrExist) {

@@ -1,58 +1,53 @@
-// Package localdriver is a real CSI driver (CSI 1.13) for the storage of one
-// node: it keeps volumes as sparse image files on loop devices, or as plain
-// directories, below one state directory.
+// Package localdriver is a CSI driver (CSI 1.13) for the storage of one node. It stores volumes as
+// sparse image files on loop devices, or as plain directories, in one state directory.
 //
 // # Kinds of volume
 //
-// The parameter "type" of a StorageClass, or of an inline volume, chooses:
+// The parameter "type" of a StorageClass, or of an inline volume, selects the kind:
 //
-//   - "image", the default: a sparse file of exactly the size asked for (rounded
-//     up to 4 KiB), on a loop device. The volume is a file system made on it at
-//     the first NodeStageVolume (xfs unless fsType says ext4 or btrfs), or the
-//     raw block device itself. The size is a real limit. Space is promised only
-//     once: what images may still grow by is not offered to others.
-//   - "directory": a directory, bind-mounted. Cheap, without any size limit: the
-//     capacity asked for is remembered and reported, not enforced.
+//   - "image", the default: a sparse file of exactly the requested size (rounded up to 4 KiB) on a
+//     loop device. The volume is a file system, made at the first NodeStageVolume (xfs unless
+//     fsType says ext4 or btrfs), or the raw block device itself. The size is a real limit. Space
+//     is reserved: what an image may still grow by is not available to other images.
+//   - "directory": a bind-mounted directory. It is cheap and has no size limit: the requested
+//     capacity is recorded and reported, but not enforced.
 //
-// mkfs.xfs refuses less than 300 MiB because small logs are slow, not because
-// the format differs. Smaller volumes are made all the same, with its
-// --unsupported flag; the kernel mounts and grows them like any other. Who
-// wants only what mkfs.xfs supports asks for 300 MiB or for ext4.
+// mkfs.xfs refuses sizes below 300 MiB because small logs are slow, not because the format differs.
+// The driver makes smaller volumes with its --unsupported flag; the kernel mounts and grows them
+// like any other. Users who want only what mkfs.xfs supports request 300 MiB or ext4.
 //
 // # Growth
 //
-// ControllerExpandVolume enlarges the image; NodeExpandVolume tells the loop
-// device and the mounted file system. Growing a mounted ext4 needs
-// CAP_SYS_RESOURCE: without it NodeExpandVolume answers FAILED_PRECONDITION and
-// the file system grows at the next NodeStageVolume.
+// ControllerExpandVolume enlarges the image; NodeExpandVolume enlarges the loop device and the
+// mounted file system. Growing a mounted ext4 needs CAP_SYS_RESOURCE: without it NodeExpandVolume
+// answers FAILED_PRECONDITION, and the file system grows at the next NodeStageVolume.
 //
 // # Snapshots and clones
 //
-// Both are whole, independent copies: by reflink where the file system below
-// the state directory can, else by copying the parts that hold data. A mounted
-// file system is frozen while its image is copied without reflink. A raw block
-// volume in use cannot be frozen, so without reflink it is refused. A directory
-// is copied file by file, which is no single point in time if it is being written.
+// Both are complete, independent copies: made by reflink if the file system of the state directory
+// supports it, else by copying the parts that hold data. Without reflink, a mounted file system is
+// frozen while its image is copied, and a raw block volume in use is refused because it cannot be
+// frozen. A directory is copied file by file; if it is being written meanwhile, the copy shows no
+// single point in time.
 //
-// A group snapshot has copies of several volumes, all or none, and all of one
-// moment: where several are in use, every file system among them is frozen before the first is
-// copied and thawed after the last, also where reflink makes each copy at once.
-// Volumes that are not in use are copied after that.
-// A freeze that the orchestrator has made is left to it; one that it ends too
-// early fails the call. A directory that is mounted and a raw block volume in use
-// cannot be held still, so a group with one is FAILED_PRECONDITION. The members
-// are snapshots as any other, except that they come and go with their group.
+// A group snapshot contains copies of several volumes, all or none, and all of one moment: if
+// several are in use, all their file systems are frozen before the first is copied and thawed after
+// the last, even if reflink makes each copy atomic. Volumes that are not in use are copied after
+// that. If the orchestrator has frozen a file system, the driver leaves the freeze to it, and the
+// call fails if that freeze ends too early. A mounted directory and a raw block volume in use
+// cannot be frozen, so a group that contains one fails with FAILED_PRECONDITION. The members are
+// normal snapshots, except that they are created and deleted with their group.
 //
-// No freeze of this driver lasts longer than a minute, whatever the copy does: the call
-// is FAILED_PRECONDITION then, and leaves nothing. Whether the file system can reflink
-// is known before the freeze, by a clone of each image. Without reflink, and with more data
-// than is copied within a minute, a volume is copied only while it is not in use.
+// No freeze by this driver lasts longer than a minute, even if the copy hangs: the call then fails
+// with FAILED_PRECONDITION and leaves nothing behind. The driver finds out before the freeze
+// whether the file system supports reflink, by cloning each image. Without reflink, a volume with
+// more data than can be copied in a minute is copied only while it is not in use.
 //
 // # Changed blocks
 //
-// SnapshotMetadata tells which 4 KiB blocks of a snapshot hold data, by the holes of
-// its image, and in which blocks two snapshots of a volume differ, by comparing them:
-// it reads both, but for the holes of both. Volumes of type directory have no blocks.
+// SnapshotMetadata reports which 4 KiB blocks of a snapshot hold data, from the holes of its image,
+// and which blocks differ between two snapshots of a volume, by comparing them: it reads both
+// images except where both have holes. Volumes of type directory have no blocks.
 //
 // # Owns
 //
@@ -66,19 +61,18 @@
 //
 // # Invariants
 //
-// A record is durable (written, synced, renamed, directory synced) before the
-// side effect it announces, so that after a crash at any point the same call
-// finds out what is left to do. A group is one record, so that one write makes
-// all of its members ready; one that a crash cut off is begun anew, since its
-// volumes have been written to meanwhile. What is attached is written before the mount
-// but not synced, because neither survives a reboot: it carries the boot id.
-// A device is formatted only if its image holds no data at all, or if a
-// durable record says that this driver's own mkfs was interrupted. Loop devices
-// of file systems clear themselves with the last user (autoclear), so a killed
-// driver leaks none; those of raw block volumes are found again by their image.
+// A record is durable (written, synced, renamed, directory synced) before the side effect that it
+// announces, so that after a crash at any point the same call can find out what is left to do. A
+// group is one record, so that one write makes all its members ready. A group that a crash
+// interrupted is made again from the start, because its volumes may have been written since.
+// Attachments are written before the mount but not synced, because neither survives a reboot: they
+// contain the boot id. A device is formatted only if its image holds no data at all, or if a
+// durable record says that this driver's own mkfs was interrupted. Loop devices of file systems are
+// detached by the kernel with their last user (autoclear), so a killed driver leaks none; those of
+// raw block volumes are found by their image.
 //
 // # Concurrency
 //
-// Calls for different volumes run side by side and never wait for each other; a
-// second call for a volume, a name, a snapshot or a group in flight is answered ABORTED.
+// Calls for different volumes run concurrently and do not wait for each other. A call is answered
+// ABORTED if another call for the same volume, name, snapshot or group is in flight.
 package localdriver

@@ -19,30 +19,30 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// DefaultName is the name of the driver where Config gives none.
+// DefaultName is the driver's name if Config has none.
 const DefaultName = "local.csi-volmgr.dev"
 
-// stopGrace is how long calls in flight may go on after Serve is told to end.
-// Longer than an mkfs takes; a call cut off is repeated by the CO.
+// stopGrace is how long calls in flight may continue after Serve is stopped. It is longer than an
+// mkfs takes; the CO repeats a call that is cut off.
 const stopGrace = 10 * time.Second
 
-// Config is what a driver needs.
+// Config configures a driver.
 type Config struct {
 	// Name is the driver's CSI name; "" means DefaultName.
 	Name string
-	// NodeID names this node to the CO and in the topology; it must not be empty.
+	// NodeID identifies this node to the CO and in the topology. It must not be empty.
 	NodeID string
-	// StateDir is the directory of records and data; it is made. One driver at a time.
+	// StateDir is the directory for records and data. New creates it. Only one driver can use it at
+	// a time.
 	StateDir string
-	// Roots are the directories below which staging and target paths lie. They
-	// may be reached through symbolic links; no element below them may be one.
+	// Roots are the directories that contain staging and target paths. A path to a root may contain
+	// symbolic links; a path below it may not.
 	Roots []string
-	// Logger receives what happens; nil discards it.
+	// Logger is where the driver logs; nil discards.
 	Logger *slog.Logger
 }
 
-// Driver serves five CSI services. Its methods may be called by many
-// goroutines at once.
+// Driver serves five CSI services. Its methods are safe for concurrent use.
 type Driver struct {
 	name   string
 	nodeID string
@@ -53,19 +53,19 @@ type Driver struct {
 	mounts *mount.Kernel
 	lock   *os.File // holds the flock on the state directory
 
-	// serving is closed by markServing, once the CSI socket answers.
+	// markServing closes serving once the CSI socket answers.
 	serving     chan struct{}
 	markServing func()
 
-	// maxFreeze is maxFreeze; a test has less time.
+	// maxFreeze is the constant maxFreeze, except in tests.
 	maxFreeze time.Duration
 
-	// space orders the decisions that promise space, so that none is promised twice.
+	// space serializes reservations of space, so that no space is reserved twice.
 	space sync.Mutex
 }
 
-// New opens the state directory and finishes what a killed driver left half
-// done. It starts nothing. Close releases the directory.
+// New opens the state directory and thaws file systems that a killed driver left frozen. It starts
+// nothing. Close releases the directory.
 func New(c Config) (*Driver, error) {
 	if c.Name == "" {
 		c.Name = DefaultName
@@ -104,10 +104,10 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
-// Close releases the state directory. Volumes stay as they are.
+// Close releases the state directory. Volumes remain as they are.
 func (d *Driver) Close() error { return d.lock.Close() }
 
-// lockDir makes sure that no other driver uses dir.
+// lockDir locks dir against other drivers.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -121,14 +121,14 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// thawAll ends the freezes of a driver that was killed during a copy. One that
-// cannot be ended keeps its record, and holds up no other volume.
+// thawAll thaws the file systems that a driver killed during a copy left frozen. If one cannot be
+// thawed, its record remains and the others are not affected.
 func (d *Driver) thawAll() {
 	for _, a := range d.store.attachments() {
 		if !a.Frozen {
 			continue
 		}
-		if err := d.thawLeft(a); err != nil {
+		if err := d.thawLeftover(a); err != nil {
 			d.log.Error("file system frozen by a killed driver stays frozen", "volume", a.ID, "err", err)
 		} else {
 			d.log.Info("thawed a file system frozen by a killed driver", "volume", a.ID)
@@ -136,8 +136,8 @@ func (d *Driver) thawAll() {
 	}
 }
 
-// Serve answers CSI calls on endpoint, "unix:///path" or a path, until ctx
-// ends; then it lets the calls in flight finish. The socket is open to its owner only.
+// Serve answers CSI calls on endpoint ("unix:///path" or a path) until ctx ends, and then waits for
+// the calls in flight. Only the owner may open the socket.
 func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	path, err := unixsocket.EndpointPath(endpoint)
 	if err != nil {
@@ -177,14 +177,14 @@ func serve(ctx context.Context, srv *grpc.Server, l *listener) error {
 	return nil
 }
 
-// intercept gives every error its code, and logs each call once: never the
-// request, which may hold secrets.
+// intercept gives every error its code and logs each call once, without the request, which may
+// contain secrets.
 func (d *Driver) intercept(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
 	start := time.Now()
 	resp, err := handler(ctx, req)
-	err = answer(err)
+	err = toStatus(err)
 	log := d.log.With("op", filepath.Base(info.FullMethod), "took", time.Since(start))
 	if v, ok := req.(interface{ GetVolumeId() string }); ok {
 		log = log.With("volume", v.GetVolumeId())
@@ -197,12 +197,12 @@ func (d *Driver) intercept(
 	return resp, nil
 }
 
-// interceptStream does the same for a call whose answer is a stream.
+// interceptStream does the same for a streaming call.
 func (d *Driver) interceptStream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {
 	start := time.Now()
-	err := answer(handler(srv, stream))
+	err := toStatus(handler(srv, stream))
 	log := d.log.With("op", filepath.Base(info.FullMethod), "took", time.Since(start))
 	if err != nil {
 		log.Info("call refused", "err", err)

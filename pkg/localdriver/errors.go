@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// refusal is an error that says which code to answer with.
+// refusal is an error with the gRPC code to answer.
 type refusal struct {
 	code codes.Code
 	text string
@@ -22,8 +22,8 @@ func refuse(code codes.Code, format string, args ...any) error {
 	return &refusal{code: code, text: fmt.Sprintf(format, args...)}
 }
 
-// answer turns what went wrong into the gRPC status to answer with.
-func answer(err error) error {
+// toStatus converts an error to the gRPC status to answer.
+func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -33,7 +33,7 @@ func answer(err error) error {
 	return status.Error(codeOf(err), err.Error())
 }
 
-// codeOf is the code for an error that names none (CSI 1.13, "Error Scheme").
+// codeOf returns the code for an error that is not a refusal (CSI 1.13, "Error Scheme").
 func codeOf(err error) codes.Code {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -68,7 +68,7 @@ func noGroup(id string) error {
 	return refuse(codes.NotFound, "group snapshot %q does not exist", id)
 }
 
-// noData says that what the record promises is not there.
+// noData reports that data is missing although there is a record.
 func noData(id string, err error) error {
 	return fmt.Errorf("data of volume %s: %w", id, err)
 }

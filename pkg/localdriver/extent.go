@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compareBytes is how much of two images is read at a time.
+// compareBytes is how many bytes of two images are read at a time.
 const compareBytes = 1 << 20
 
-// nextData is the first extent of an image at or after offset that holds data, in whole blocks and
-// before end; ok is false where there is none.
+// nextData returns the first extent of an image at or after offset that holds data, in whole blocks
+// and before end. ok is false if there is none.
 func nextData(image *os.File, offset, end int64) (extent [2]int64, ok bool, err error) {
 	start, err := unix.Seek(int(image.Fd()), offset, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) || err == nil && start >= end {
@@ -33,8 +33,8 @@ func nextData(image *os.File, offset, end int64) (extent [2]int64, ok bool, err 
 	return [2]int64{start, min(stop, end)}, true, nil
 }
 
-// allocated tells out where an image holds data.
-func allocated(ctx context.Context, image *os.File, out *pages) error {
+// addAllocated adds the extents of an image that hold data to out.
+func addAllocated(ctx context.Context, image *os.File, out *pages) error {
 	for offset := out.from; offset < out.capacity; {
 		extent, ok, err := nextData(image, offset, out.capacity)
 		if err != nil || !ok {
@@ -51,9 +51,9 @@ func allocated(ctx context.Context, image *os.File, out *pages) error {
 	return nil
 }
 
-// changed tells out which blocks differ in two images. Where both have a hole nothing is read: a hole
-// is zeros, as is what lies beyond the end of the smaller one.
-func changed(ctx context.Context, before, after *os.File, out *pages) error {
+// addChanged adds the blocks that differ between two images to out. It does not read where both
+// have a hole. Holes, and everything after the end of the smaller image, count as zeros.
+func addChanged(ctx context.Context, before, after *os.File, out *pages) error {
 	c := comparison{before: before, after: after, out: out}
 	c.a, c.b = make([]byte, compareBytes), make([]byte, compareBytes)
 	for offset := out.from; offset < out.capacity; {
@@ -86,7 +86,7 @@ type comparison struct {
 	a, b          []byte
 }
 
-// compare compares what lies in an extent.
+// compare compares an extent of the images.
 func (c *comparison) compare(ctx context.Context, extent [2]int64) error {
 	for at := extent[0]; at < extent[1]; {
 		n := min(extent[1]-at, compareBytes)
@@ -95,7 +95,7 @@ func (c *comparison) compare(ctx context.Context, extent [2]int64) error {
 			return err
 		}
 		if !bytes.Equal(a, b) {
-			if err := c.blocks(a, b, at); err != nil {
+			if err := c.addDifferences(a, b, at); err != nil {
 				return err
 			}
 		}
@@ -107,8 +107,8 @@ func (c *comparison) compare(ctx context.Context, extent [2]int64) error {
 	return nil
 }
 
-// blocks tells which blocks of a and b differ. They begin at offset.
-func (c *comparison) blocks(a, b []byte, offset int64) error {
+// addDifferences adds the blocks that differ between a and b, which begin at offset.
+func (c *comparison) addDifferences(a, b []byte, offset int64) error {
 	for i := 0; i < len(a); i += sizeUnit {
 		end := min(i+sizeUnit, len(a))
 		if bytes.Equal(a[i:end], b[i:end]) {
@@ -121,7 +121,7 @@ func (c *comparison) blocks(a, b []byte, offset int64) error {
 	return nil
 }
 
-// readZeros fills buf from offset on, with zeros beyond the end of the image.
+// readZeros reads len(buf) bytes at offset; beyond the end of the image it reads zeros.
 func readZeros(image *os.File, buf []byte, offset int64) error {
 	n, err := image.ReadAt(buf, offset)
 	if errors.Is(err, io.EOF) {

@@ -11,27 +11,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The file systems that volumes may have.
+// The supported file systems.
 const (
 	fsXFS   = "xfs"
 	fsExt4  = "ext4"
 	fsBtrfs = "btrfs"
 )
 
-// defaultFS is made where the request names no other.
+// defaultFS is the file system if the request names none.
 const defaultFS = fsXFS
 
-// The sizes, in bytes, below which a file system cannot be made.
+// The minimum sizes of the file systems, in bytes.
 const (
 	minXFSBytes   = 16 << 20
 	minExt4Bytes  = 4 << 20
 	minBtrfsBytes = 128 << 20
-	// xfsSupportedBytes is what mkfs.xfs refuses to go below unless told (see the package comment).
+	// xfsSupportedBytes is the minimum of mkfs.xfs without --unsupported (see the package comment).
 	xfsSupportedBytes = 300 << 20
 )
 
-// minBytes is the smallest volume for a file system; ok is false for one that
-// this driver does not make.
+// minBytes returns the minimum size of a volume with a file system. ok is false if the driver does
+// not support it.
 func minBytes(fsType string) (size int64, ok bool) {
 	switch fsType {
 	case fsXFS:
@@ -44,8 +44,8 @@ func minBytes(fsType string) (size int64, ok bool) {
 	return 0, false
 }
 
-// makeFS formats a device that is known to be blank, so nothing is discarded,
-// or that an interrupted mkfs left behind.
+// makeFS formats a device that is blank, or that an interrupted mkfs left behind. It does not
+// discard, because there is nothing to discard.
 func makeFS(ctx context.Context, fsType, device string, size int64) error {
 	switch fsType {
 	case fsXFS:
@@ -62,8 +62,8 @@ func makeFS(ctx context.Context, fsType, device string, size int64) error {
 	return fmt.Errorf("make file system %q: not one of xfs, ext4, btrfs", fsType)
 }
 
-// checkFS repairs what is safe to repair before a mount. xfs and btrfs do that
-// when they are mounted.
+// checkFS repairs what can be repaired safely before a mount. xfs and btrfs do that when they are
+// mounted.
 func checkFS(ctx context.Context, fsType, device string) error {
 	if fsType != fsExt4 {
 		return nil
@@ -71,7 +71,7 @@ func checkFS(ctx context.Context, fsType, device string) error {
 	return runFsck(ctx, "-p", device)
 }
 
-// runFsck runs e2fsck, whose exit codes 0 and 1 mean that the file system is now sound.
+// runFsck runs e2fsck. Its exit codes 0 and 1 mean that the file system is now clean.
 func runFsck(ctx context.Context, args ...string) error {
 	err := runTool(ctx, "e2fsck", args...)
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 1 {
@@ -80,8 +80,8 @@ func runFsck(ctx context.Context, args ...string) error {
 	return err
 }
 
-// growUnmounted grows a file system to the size of its device where that is
-// done without mounting it, which for ext4 needs no CAP_SYS_RESOURCE.
+// growUnmounted grows a file system to the size of its device if that is possible without mounting
+// it. For ext4 this avoids the need for CAP_SYS_RESOURCE.
 func growUnmounted(ctx context.Context, fsType, device string) (done bool, err error) {
 	if fsType != fsExt4 {
 		return false, nil
@@ -92,8 +92,8 @@ func growUnmounted(ctx context.Context, fsType, device string) (done bool, err e
 	return true, runTool(ctx, "resize2fs", device)
 }
 
-// The ioctls that grow a mounted file system (linux/fs/ext4/ext4.h,
-// linux/fs/xfs/libxfs/xfs_fs.h, linux/btrfs.h), not in x/sys.
+// The ioctls that grow a mounted file system, which x/sys lacks (linux/fs/ext4/ext4.h,
+// linux/fs/xfs/libxfs/xfs_fs.h, linux/btrfs.h).
 const (
 	ext4IocResizeFS   = 0x40086610 // _IOW('f', 16, __u64)
 	xfsIocFSGeometry1 = 0x80705864 // _IOR('X', 100, struct xfs_fsop_geom_v1)
@@ -124,8 +124,8 @@ type btrfsVolArgs struct {
 	Name [4088]byte
 }
 
-// growMounted grows the file system mounted at path to size bytes, the size of
-// its device. EPERM means that the kernel wants a capability this process lacks.
+// growMounted grows the file system mounted at path to size bytes, the size of its device. EPERM
+// means that the process lacks a capability.
 func growMounted(fsType, path string, size int64) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -171,8 +171,8 @@ func growXFS(dir *os.File, size int64) error {
 	return ioctl(dir, xfsIocGrowFSData, unsafe.Pointer(&data))
 }
 
-// The ioctls that make a mounted file system consistent on its device and hold back every write, and that
-// end this (linux/fs.h). FITHAW of one that is not frozen is EINVAL.
+// The ioctls that freeze a mounted file system, after they have written it to its device, and thaw
+// it (linux/fs.h). FITHAW returns EINVAL if it is not frozen.
 const (
 	iocFreeze = 0xc0045877 // FIFREEZE
 	iocThaw   = 0xc0045878 // FITHAW
@@ -185,7 +185,7 @@ func ioctl(f *os.File, request uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// syncFS writes what the file system mounted at path has in memory to its device.
+// syncFS writes the dirty data of the file system mounted at path to its device.
 func syncFS(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -17,7 +17,7 @@ type groupServer struct {
 	driver *Driver
 }
 
-// GroupControllerGetCapabilities lists what the service can do.
+// GroupControllerGetCapabilities returns the capabilities of the service.
 func (s *groupServer) GroupControllerGetCapabilities(context.Context,
 	*csi.GroupControllerGetCapabilitiesRequest,
 ) (*csi.GroupControllerGetCapabilitiesResponse, error) {
@@ -27,9 +27,9 @@ func (s *groupServer) GroupControllerGetCapabilities(context.Context,
 	}}}, nil
 }
 
-// CreateVolumeGroupSnapshot copies volumes as all of them are at one moment (CSI 1.13
-// CreateVolumeGroupSnapshot). FAILED_PRECONDITION names a volume that cannot be held
-// still; after an error nothing of the group is left.
+// CreateVolumeGroupSnapshot copies volumes, all at one moment (CSI 1.13 CreateVolumeGroupSnapshot).
+// It answers FAILED_PRECONDITION if a volume cannot be frozen. After an error, nothing of the group
+// is left.
 func (s *groupServer) CreateVolumeGroupSnapshot(ctx context.Context,
 	req *csi.CreateVolumeGroupSnapshotRequest,
 ) (*csi.CreateVolumeGroupSnapshotResponse, error) {
@@ -44,7 +44,7 @@ func (s *groupServer) CreateVolumeGroupSnapshot(ctx context.Context,
 	for _, id := range req.GetSourceVolumeIds() {
 		held = append(held, lockVolume(id))
 	}
-	release, err := d.locks.take(held...)
+	release, err := d.locks.tryLock(held...)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *groupServer) CreateVolumeGroupSnapshot(ctx context.Context,
 	return &csi.CreateVolumeGroupSnapshotResponse{GroupSnapshot: describeGroup(g)}, nil
 }
 
-// checkSources checks source_volume_ids: each is to become one member.
+// checkSources checks source_volume_ids, each of which becomes one member.
 func checkSources(ids []string) error {
 	if len(ids) == 0 {
 		return invalid("source_volume_ids is empty: a group snapshot is of at least one volume")
@@ -84,12 +84,12 @@ func checkSources(ids []string) error {
 	return nil
 }
 
-// sameIDs reports whether two lists are of the same ids, in whatever order.
+// sameIDs reports whether two lists have the same ids in any order.
 func sameIDs(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// newGroup is the record of a group to make, whose members are not copied yet.
+// newGroup returns the record of a new group without copies.
 func newGroup(name string, sources []string) group {
 	g := group{ID: newID("group", name), Name: name, Phase: phaseCreating}
 	for _, id := range sources {
@@ -98,7 +98,7 @@ func newGroup(name string, sources []string) group {
 	return g
 }
 
-// sources are the volumes that the members are of.
+// sources returns the source volumes of the members.
 func (g group) sources() (ids []string) {
 	for _, m := range g.Members {
 		ids = append(ids, m.SourceVolume)
@@ -106,7 +106,7 @@ func (g group) sources() (ids []string) {
 	return ids
 }
 
-// members are the ids of the members.
+// members returns the ids of the members.
 func (g group) members() (ids []string) {
 	for _, m := range g.Members {
 		ids = append(ids, m.ID)
@@ -114,7 +114,7 @@ func (g group) members() (ids []string) {
 	return ids
 }
 
-// lockMembers are the members as they may be held.
+// lockMembers returns the lock keys of the members.
 func (g group) lockMembers() (keys []string) {
 	for _, m := range g.Members {
 		keys = append(keys, lockSnapshot(m.ID))
@@ -122,10 +122,10 @@ func (g group) lockMembers() (keys []string) {
 	return keys
 }
 
-// takeGroup makes g, or leaves nothing of it. A g that a crash cut off begins anew, because the volumes
-// have been written to since.
+// takeGroup makes g; after an error, nothing of it is left. If a crash interrupted g, it starts
+// again, because the volumes may have been written since.
 func (d *Driver) takeGroup(ctx context.Context, g group) (group, error) {
-	release, err := d.locks.take(append(g.lockMembers(), lockGroup(g.ID))...)
+	release, err := d.locks.tryLock(append(g.lockMembers(), lockGroup(g.ID))...)
 	if err != nil {
 		return g, err
 	}
@@ -134,9 +134,9 @@ func (d *Driver) takeGroup(ctx context.Context, g group) (group, error) {
 	if err != nil {
 		return g, errors.Join(err, d.removeKnown(context.WithoutCancel(ctx), g))
 	}
-	g.Members, g.Created = slices.Clone(g.Members), time.Now() // the store has the others
+	g.Members, g.Created = slices.Clone(g.Members), time.Now() // the store has the old slice
 	for i, c := range copies {
-		g.Members[i].copied = c.from.asCopied()
+		g.Members[i].copied = c.from.copyInfo()
 	}
 	whole := g
 	whole.Phase = phaseReady
@@ -153,8 +153,8 @@ func (d *Driver) takeGroup(ctx context.Context, g group) (group, error) {
 	return whole, nil
 }
 
-// groupCopies are the copies that the members of g are to become, of volumes that all can be copied as far as
-// records and the kernel's mounts tell: a directory cannot be held still, so it must not be in use.
+// groupCopies returns the copies for the members of g. It checks, by the records and the kernel's
+// mounts, that all volumes can be copied: a directory cannot be frozen, so it must not be in use.
 func (d *Driver) groupCopies(ctx context.Context, g group) ([]copyOf, error) {
 	copies := make([]copyOf, 0, len(g.Members))
 	for _, m := range g.Members {
@@ -173,7 +173,7 @@ func (d *Driver) groupCopies(ctx context.Context, g group) ([]copyOf, error) {
 	return copies, nil
 }
 
-// removeKnown removes what a crash left of g, and writes nothing where it left nothing.
+// removeKnown removes what a crash left of g. It writes nothing if there is no record.
 func (d *Driver) removeKnown(ctx context.Context, g group) error {
 	_, known, err := d.store.group(g.ID)
 	if err != nil || !known {
@@ -182,7 +182,8 @@ func (d *Driver) removeKnown(ctx context.Context, g group) error {
 	return d.removeGroup(ctx, g)
 }
 
-// removeGroup removes what there is of g, whose phase says that it is not whole: first that, last the record.
+// removeGroup removes everything of g, whose phase says that it is incomplete: it writes g first
+// and removes the record last.
 func (d *Driver) removeGroup(ctx context.Context, g group) error {
 	if err := d.store.putGroup(g); err != nil {
 		return err
@@ -195,8 +196,8 @@ func (d *Driver) removeGroup(ctx context.Context, g group) error {
 	return d.store.dropGroup(g)
 }
 
-// DeleteVolumeGroupSnapshot removes a group with its members; one that does not exist is
-// OK (CSI 1.13 DeleteVolumeGroupSnapshot). Volumes made from members live on.
+// DeleteVolumeGroupSnapshot deletes a group and its members (CSI 1.13 DeleteVolumeGroupSnapshot). A
+// group that does not exist is OK. Volumes made from members remain.
 func (s *groupServer) DeleteVolumeGroupSnapshot(ctx context.Context,
 	req *csi.DeleteVolumeGroupSnapshotRequest,
 ) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
@@ -204,7 +205,7 @@ func (s *groupServer) DeleteVolumeGroupSnapshot(ctx context.Context,
 		return nil, invalid("group_snapshot_id is missing")
 	}
 	d := s.driver
-	release, err := d.locks.take(lockGroup(req.GetGroupSnapshotId()))
+	release, err := d.locks.tryLock(lockGroup(req.GetGroupSnapshotId()))
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (s *groupServer) DeleteVolumeGroupSnapshot(ctx context.Context,
 	if err := g.checkMembers(req.GetSnapshotIds()); err != nil {
 		return nil, err
 	}
-	releaseMembers, err := d.locks.take(g.lockMembers()...)
+	releaseMembers, err := d.locks.tryLock(g.lockMembers()...)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,8 @@ func (s *groupServer) DeleteVolumeGroupSnapshot(ctx context.Context,
 	return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 }
 
-// checkMembers is INVALID_ARGUMENT unless ids, the snapshot_ids of a request, are the members of g.
+// checkMembers returns INVALID_ARGUMENT unless ids, the snapshot_ids of a request, are the members
+// of g.
 func (g group) checkMembers(ids []string) error {
 	if sameIDs(g.members(), ids) {
 		return nil
@@ -239,7 +241,7 @@ func (g group) checkMembers(ids []string) error {
 	return invalid("snapshot_ids is %q, and the snapshots of group snapshot %s are %q", ids, g.ID, g.members())
 }
 
-// GetVolumeGroupSnapshot describes one group (CSI 1.13 GetVolumeGroupSnapshot).
+// GetVolumeGroupSnapshot returns one group (CSI 1.13 GetVolumeGroupSnapshot).
 func (s *groupServer) GetVolumeGroupSnapshot(_ context.Context,
 	req *csi.GetVolumeGroupSnapshotRequest,
 ) (*csi.GetVolumeGroupSnapshotResponse, error) {
@@ -259,7 +261,7 @@ func (s *groupServer) GetVolumeGroupSnapshot(_ context.Context,
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: describeGroup(g)}, nil
 }
 
-// describeGroup is a group as the CO sees it.
+// describeGroup returns the CO's view of a group.
 func describeGroup(g group) *csi.VolumeGroupSnapshot {
 	out := &csi.VolumeGroupSnapshot{
 		GroupSnapshotId: g.ID, CreationTime: timestamppb.New(g.Created), ReadyToUse: g.Phase == phaseReady,

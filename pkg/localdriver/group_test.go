@@ -179,8 +179,8 @@ func TestAGroupHoldsAllOfItsVolumes(t *testing.T) {
 			all = append(all, v)
 			volumes = append(volumes, volume{ID: v.id, Type: typeImage})
 		}
-		h := &holds{}
-		if err := r.d.holdAll(r.ctx, volumes, h); err != nil {
+		h := &freezes{}
+		if err := r.d.freezeAll(r.ctx, volumes, h); err != nil {
 			t.Fatal(err, h.end())
 		}
 		for _, v := range all {
@@ -258,7 +258,7 @@ func TestAGroupOfVolumesThatTheOrchestratorHasFrozen(t *testing.T) {
 			t.Errorf("it is not frozen after the copy: %v", err)
 		}
 		wantThawed(t, other.staging())
-		err := r.d.whileStill(r.ctx, []volume{{ID: frozen.id, Type: typeImage}, {ID: other.id, Type: typeImage}}, func(context.Context) error {
+		err := r.d.whileFrozen(r.ctx, []volume{{ID: frozen.id, Type: typeImage}, {ID: other.id, Type: typeImage}}, func(context.Context) error {
 			return thaw(frozen.staging())
 		})
 		if err == nil || !strings.Contains(err.Error(), frozen.id) {
@@ -479,7 +479,7 @@ func TestAGroupIsAlone(t *testing.T) {
 	v := r.create(createReq("v", 32*mib, fsCap("", multi)))
 	g := r.cut("g", v.id)
 	for _, key := range []string{lockVolume(v.id), lockGroupName("h")} {
-		release, err := r.d.locks.take(key)
+		release, err := r.d.locks.tryLock(key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -488,7 +488,7 @@ func TestAGroupIsAlone(t *testing.T) {
 		release()
 	}
 	for _, key := range []string{lockGroup(g.GetGroupSnapshotId()), lockSnapshot(members(g)[0])} {
-		release, err := r.d.locks.take(key)
+		release, err := r.d.locks.tryLock(key)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// ControllerGetVolumeHealth says what is wrong with the bytes of a volume, by a look at its image or
-// directory and its record (CSI 1.13 ControllerGetVolumeHealth); NOT_FOUND where there is no such
-// volume. Errors of the file system in an image are the kernel's to tell, on the node.
+// ControllerGetVolumeHealth reports problems with the data of a volume, from its record and its
+// image or directory (CSI 1.13 ControllerGetVolumeHealth). It answers NOT_FOUND if there is no such
+// volume. The kernel reports errors of the file system in an image, on the node.
 func (s *controllerServer) ControllerGetVolumeHealth(_ context.Context,
 	req *csi.ControllerGetVolumeHealthRequest,
 ) (*csi.ControllerGetVolumeHealthResponse, error) {
@@ -29,19 +29,19 @@ func (s *controllerServer) ControllerGetVolumeHealth(_ context.Context,
 	case err != nil:
 		return nil, err
 	default:
-		health.HealthStatuses = s.driver.trouble(v)
+		health.HealthStatuses = s.driver.findProblem(v)
 	}
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: health}, nil
 }
 
-// entry is the one thing that is wrong with a volume.
+// entry returns a list with one problem.
 func entry(status csi.VolumeHealthErrorType, reason, message string) []*csi.VolumeHealth_VolumeHealthEntry {
 	return []*csi.VolumeHealth_VolumeHealthEntry{{Status: status, Reason: reason, Message: message}}
 }
 
-// trouble says what is wrong with the bytes of v; nil for nothing. An image may be smaller than the volume,
-// which grows when it is staged next, and never smaller than the file system in it.
-func (d *Driver) trouble(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
+// findProblem says what is wrong with the data of v, or returns nil. An image may be smaller than
+// the volume, because it grows at the next stage, but never smaller than its file system.
+func (d *Driver) findProblem(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 	path := d.store.dataPath(v.ID, v.Type)
 	name, mode, readFirst := "Image", fs.FileMode(0), firstByte
 	if v.Type == typeDirectory {
@@ -52,7 +52,7 @@ func (d *Driver) trouble(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 		err = fmt.Errorf("%s has type %s, want %s", path, info.Mode().Type(), mode)
 	}
 	if err == nil {
-		err = reads(path, readFirst)
+		err = tryRead(path, readFirst)
 	}
 	switch {
 	case errors.Is(err, errNotExist):
@@ -67,8 +67,8 @@ func (d *Driver) trouble(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 	return nil
 }
 
-// reads has first read from what is at path, which may be empty.
-func reads(path string, first func(*os.File) error) error {
+// tryRead calls first with the file or directory at path, which may be empty.
+func tryRead(path string, first func(*os.File) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

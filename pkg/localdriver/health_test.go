@@ -85,7 +85,7 @@ func TestAnImageThatIsToGrowIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.d.promise(known, 64*mib); err != nil {
+	if _, err := r.d.reserve(known, 64*mib); err != nil {
 		t.Fatal(err)
 	}
 	r.wantTrouble("not grown yet", v.id, 0, "")

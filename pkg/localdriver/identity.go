@@ -13,12 +13,12 @@ type identityServer struct {
 	driver *Driver
 }
 
-// GetPluginInfo names the driver (CSI 1.13 GetPluginInfo).
+// GetPluginInfo returns the driver's name (CSI 1.13 GetPluginInfo).
 func (s *identityServer) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: s.driver.name, VendorVersion: vendorVersion()}, nil
 }
 
-// vendorVersion is the version this program was built as.
+// vendorVersion returns the version of this program.
 func vendorVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -26,7 +26,7 @@ func vendorVersion() string {
 	return "unknown"
 }
 
-// GetPluginCapabilities lists what the driver has beside the Node service.
+// GetPluginCapabilities returns what the driver has in addition to the Node service.
 func (s *identityServer) GetPluginCapabilities(context.Context,
 	*csi.GetPluginCapabilitiesRequest,
 ) (*csi.GetPluginCapabilitiesResponse, error) {
@@ -45,7 +45,7 @@ func serviceCapability(t csi.PluginCapability_Service_Type) *csi.PluginCapabilit
 	return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
 }
 
-// Probe says that the driver is ready: New does all there is to wait for.
+// Probe reports that the driver is ready, as it is once New has returned.
 func (s *identityServer) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

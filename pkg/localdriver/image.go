@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyChunkBytes is how much is copied between two looks at the context.
+// copyChunkBytes is how much is copied between checks of the context.
 const copyChunkBytes = 64 << 20
 
-// makeImage makes a sparse file of size bytes at path, durably. One that is
-// there already is enlarged if it is smaller, never shrunk or emptied.
+// makeImage makes a sparse file of size bytes at path, durably. If the file exists, it is enlarged
+// if necessary, but never shrunk or emptied.
 func makeImage(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -28,7 +28,7 @@ func makeImage(path string, size int64) error {
 	return errors.Join(err, f.Close(), syncDir(filepath.Dir(path)))
 }
 
-// growImage enlarges the image at path, which must exist, to size bytes, durably.
+// growImage enlarges the existing image at path to size bytes, durably.
 func growImage(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -51,9 +51,9 @@ func enlarge(f *os.File, size int64) error {
 	return f.Sync()
 }
 
-// isBlank proves that an image holds no data at all: there is none after
-// offset 0 (lseek SEEK_DATA answers ENXIO). A sparse file that was never
-// written is blank without reading it. Any other answer means: do not format.
+// isBlank reports whether an image holds no data at all: lseek SEEK_DATA from offset 0 returns
+// ENXIO. It need not read a sparse file that was never written. Do not format after any other
+// result.
 func isBlank(image *os.File) (bool, error) {
 	_, err := unix.Seek(int(image.Fd()), 0, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
@@ -65,7 +65,7 @@ func isBlank(image *os.File) (bool, error) {
 	return false, nil
 }
 
-// allocatedBytes is how much of the file at path takes space already.
+// allocatedBytes returns how much space the file at path occupies.
 func allocatedBytes(path string) (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -74,8 +74,8 @@ func allocatedBytes(path string) (int64, error) {
 	return st.Blocks * 512, nil
 }
 
-// reflink makes to a copy of from that shares its blocks, at one point in
-// time. ok is false, without an error, where the file system cannot.
+// reflink makes to an atomic copy of from that shares its blocks. ok is false, without an error, if
+// the file system does not support it.
 func reflink(from, to *os.File) (ok bool, err error) {
 	err = unix.IoctlFileClone(int(to.Fd()), int(from.Fd()))
 	switch {
@@ -88,8 +88,8 @@ func reflink(from, to *os.File) (ok bool, err error) {
 	return false, fmt.Errorf("clone %s: %w", from.Name(), err)
 }
 
-// copySparse copies the parts of from that hold data to the same offsets of
-// to, which is empty, and gives it the same size.
+// copySparse copies the parts of from that hold data to the same offsets of to, which is empty, and
+// gives to the same size.
 func copySparse(ctx context.Context, from, to *os.File) error {
 	info, err := from.Stat()
 	if err != nil {
@@ -139,8 +139,8 @@ func copyRange(ctx context.Context, from, to *os.File, r [2]int64) error {
 	return nil
 }
 
-// copyTree copies the directory from, with owners, modes, times, extended
-// attributes and links, to to, which must not exist. It stays on one file system.
+// copyTree copies the directory from, with owners, modes, times, extended attributes and links, to
+// the new directory to. It stays on one file system.
 func copyTree(ctx context.Context, from, to string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
@@ -149,10 +149,10 @@ func copyTree(ctx context.Context, from, to string) error {
 		"--no-target-directory", "--", from, to)
 }
 
-// runTool runs a program and keeps what it says for the error. It is killed
-// with the driver: no mkfs may go on while the next driver begins its own.
+// runTool runs a program and includes the end of its output in the error. The program is killed
+// with the driver: no mkfs may continue when the next driver starts its own.
 func runTool(ctx context.Context, name string, args ...string) error {
-	// The death signal is sent when the thread that started the program ends.
+	// The kernel sends the death signal when the thread that started the program ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -167,7 +167,7 @@ func runTool(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// lastBytes keeps the end of a program's output, where the reason is.
+// lastBytes returns the end of a program's output, which has the reason of a failure.
 func lastBytes(out []byte) []byte {
 	const limit = 512
 	if len(out) > limit {

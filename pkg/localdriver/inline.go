@@ -9,15 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// publishInline makes the inline volume of a pod, if it is not there, and
-// mounts it at the target: there is no stage in between. Its attributes are
-// "type" and "size", a Kubernetes quantity (default 1Gi).
+// publishInline makes the inline volume of a pod if it does not exist, and mounts it at the target,
+// without staging. Its attributes are "type" and "size", a Kubernetes quantity (default 1Gi).
 func (d *Driver) publishInline(ctx context.Context, req *csi.NodePublishVolumeRequest, want publication) error {
 	v, err := d.inlineVolume(req, want)
 	if err != nil {
 		return err
 	}
-	if v, err = d.materialise(ctx, v); err != nil {
+	if v, err = d.makeData(ctx, v); err != nil {
 		return err
 	}
 	path := req.GetTargetPath()
@@ -33,7 +32,7 @@ func (d *Driver) publishInline(ctx context.Context, req *csi.NodePublishVolumeRe
 	}})
 }
 
-// inlineVolume returns the record of an inline volume, making it the first time.
+// inlineVolume returns the record of an inline volume, and makes it the first time.
 func (d *Driver) inlineVolume(req *csi.NodePublishVolumeRequest, want publication) (volume, error) {
 	id := req.GetVolumeId()
 	if len(id) > maxName {
@@ -42,7 +41,7 @@ func (d *Driver) inlineVolume(req *csi.NodePublishVolumeRequest, want publicatio
 	if want.Block {
 		return volume{}, invalid("an inline volume is never a raw block device")
 	}
-	kind, err := typeOf(req.GetVolumeContext(), paramSize)
+	kind, err := parseType(req.GetVolumeContext(), paramSize)
 	if err != nil {
 		return volume{}, err
 	}
@@ -74,5 +73,5 @@ func (d *Driver) inlineVolume(req *csi.NodePublishVolumeRequest, want publicatio
 	if err != nil {
 		return volume{}, err
 	}
-	return d.promise(volume{ID: id, Type: kind, Phase: phaseReady, FSType: want.FSType, Ephemeral: true}, bytes)
+	return d.reserve(volume{ID: id, Type: kind, Phase: phaseReady, FSType: want.FSType, Ephemeral: true}, bytes)
 }

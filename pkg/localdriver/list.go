@@ -6,10 +6,10 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// page is which part of a list is asked for.
+// page is the requested part of a list.
 type page struct {
-	token string // the id of the last entry of the page before; "" for the first
-	limit int    // how many entries at most; 0 for all
+	token string // the id of the last entry of the previous page; "" for the first page
+	limit int    // the maximum number of entries; 0 means all
 }
 
 func pageOf(req interface {
@@ -20,9 +20,9 @@ func pageOf(req interface {
 	return page{token: req.GetStartingToken(), limit: int(req.GetMaxEntries())}
 }
 
-// paginate cuts a page out of all, which is sorted by id, and returns the token
-// of the next page, "" if there is none. Tokens stay good while entries come
-// and go. One that was never given out is ABORTED (CSI 1.13 ListVolumes).
+// paginate returns a page of all, which is sorted by id, and the token of the next page, or "" if
+// there is none. Tokens stay valid when entries are added or removed. A token that was never issued
+// is ABORTED (CSI 1.13 ListVolumes).
 func paginate[T any](all []T, id func(T) string, p page) ([]T, string, error) {
 	if p.limit < 0 {
 		return nil, "", invalid("max_entries %d is negative", p.limit)

@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// locks keeps calls for the same thing apart: no call waits, the second is
-// refused (CSI 1.13, ABORTED: operation pending for volume).
+// locks prevents concurrent calls for the same object: no call waits, the second is refused (CSI
+// 1.13, ABORTED: operation pending for volume).
 type locks struct {
 	mu   sync.Mutex
 	held map[string]struct{} // guarded by mu
@@ -15,13 +15,13 @@ type locks struct {
 
 func newLocks() *locks { return &locks{held: map[string]struct{}{}} }
 
-// take holds all the keys, or none and returns the ABORTED to answer with.
-func (l *locks) take(keys ...string) (release func(), err error) {
+// tryLock locks all keys. If one is held already, it locks none and returns ABORTED.
+func (l *locks) tryLock(keys ...string) (release func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, k := range keys {
 		if _, busy := l.held[k]; busy {
-			l.drop(keys[:i])
+			l.unlock(keys[:i])
 			return nil, refuse(codes.Aborted, "another call for %s is in flight", k)
 		}
 		l.held[k] = struct{}{}
@@ -29,18 +29,18 @@ func (l *locks) take(keys ...string) (release func(), err error) {
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.drop(keys)
+		l.unlock(keys)
 	}, nil
 }
 
-// drop lets keys go. The caller holds l.mu.
-func (l *locks) drop(keys []string) {
+// unlock releases keys. The caller holds l.mu.
+func (l *locks) unlock(keys []string) {
 	for _, k := range keys {
 		delete(l.held, k)
 	}
 }
 
-// What may be held.
+// The keys of locks.
 func lockVolume(id string) string         { return "volume " + id }
 func lockVolumeName(name string) string   { return "the volume name " + name }
 func lockSnapshot(id string) string       { return "snapshot " + id }

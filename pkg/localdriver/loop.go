@@ -11,35 +11,34 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// loopAttempts bounds how often a free loop device is asked for: others may
-// take it between the question and the use.
+// loopAttempts limits how often a free loop device is requested, because another program may attach
+// it first.
 const loopAttempts = 64
 
-// sectorBytes is the logical sector of every loop device. Left to itself, the
-// kernel takes what direct I/O to the image needs, and that changes, to 4 KiB,
-// when xfs shares the image's blocks with a snapshot: a file system made with
-// smaller sectors could then never be mounted again.
+// sectorBytes is the logical sector size of every loop device. By default the kernel chooses what
+// direct I/O to the image needs, which changes to 4 KiB when xfs shares the image's blocks with a
+// snapshot: a file system made with smaller sectors could then no longer be mounted.
 const sectorBytes = 4 << 10
 
-// loopDevice is a loop device that this process holds open.
+// loopDevice is a loop device that this process has open.
 type loopDevice struct {
 	*os.File
 	path string // /dev/loopN
 }
 
-// loopUse is how a loop device is to be attached.
+// loopUse says how to attach a loop device.
 type loopUse struct {
 	// ReadOnly makes the device refuse writes.
 	ReadOnly bool
-	// Autoclear lets the kernel detach the device with its last user: right
-	// where a mount holds it, wrong for a device file that no process has open yet.
+	// Autoclear makes the kernel detach the device with its last user. Use it if a mount keeps the
+	// device open, but not for a device file that no process has open yet.
 	Autoclear bool
 }
 
-// attachLoop puts image on a free loop device. The result is open: close it
-// once something else holds the device, or to give it up where u.Autoclear.
-// Direct I/O is asked for, so that data is not cached twice; the kernel falls
-// back to buffered I/O where the file system below cannot.
+// attachLoop attaches image to a free loop device, which it returns open. Close it once something
+// else keeps the device open, or, with u.Autoclear, to detach it. The device uses direct I/O, so
+// that data is not cached twice; the kernel falls back to buffered I/O if the file system below
+// does not support it.
 func attachLoop(image *os.File, u loopUse) (*loopDevice, error) {
 	ctl, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -77,9 +76,9 @@ func attachLoop(image *os.File, u loopUse) (*loopDevice, error) {
 	return nil, fmt.Errorf("attach %s: no loop device stayed free in %d attempts", image.Name(), loopAttempts)
 }
 
-// findLoops opens every loop device whose backing file is the image at path.
-// Identity is device and inode number, asked of the kernel; the name in sysfs
-// only keeps this from opening the devices of others. The caller closes them.
+// findLoops opens every loop device whose backing file is the image at path. It compares device and
+// inode numbers from the kernel; the name in sysfs only avoids opening other loop devices. The
+// caller closes them.
 func findLoops(path string) ([]*loopDevice, error) {
 	var want unix.Stat_t
 	if err := unix.Stat(path, &want); err != nil {
@@ -96,7 +95,7 @@ func findLoops(path string) ([]*loopDevice, error) {
 	for _, name := range names {
 		backing, err := os.ReadFile(name)
 		if err != nil || filepath.Base(strings.TrimSpace(string(backing))) != filepath.Base(path) {
-			continue // detached meanwhile, or another's
+			continue // detached meanwhile, or of another image
 		}
 		devPath := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name)))
 		dev, err := os.Open(devPath)
@@ -118,7 +117,7 @@ func findLoops(path string) ([]*loopDevice, error) {
 	return found, nil
 }
 
-// isAttached reports whether a loop device has the image at path.
+// isAttached reports whether the image at path is attached to a loop device.
 func isAttached(path string) (bool, error) {
 	devs, err := findLoops(path)
 	closeLoops(devs)
@@ -134,7 +133,7 @@ func (d *loopDevice) readOnly() (bool, error) {
 	return info.Flags&unix.LO_FLAGS_READ_ONLY != 0, nil
 }
 
-// refresh tells the device that its backing file has grown.
+// refresh updates the device after its backing file has grown.
 func (d *loopDevice) refresh() error {
 	if err := unix.IoctlSetInt(int(d.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
 		return fmt.Errorf("enlarge %s: %w", d.path, err)
@@ -142,8 +141,8 @@ func (d *loopDevice) refresh() error {
 	return nil
 }
 
-// detach frees the device. If a process still has it open, the kernel does so
-// when the last one closes it.
+// detach detaches the device. If a process still has it open, the kernel detaches it when the last
+// one closes it.
 func (d *loopDevice) detach() error {
 	err := unix.IoctlSetInt(int(d.Fd()), unix.LOOP_CLR_FD, 0)
 	if err != nil && !errors.Is(err, unix.ENXIO) {
@@ -158,7 +157,7 @@ func closeLoops(devs []*loopDevice) {
 	}
 }
 
-// detachLoops frees every loop device of the image at path.
+// detachLoops detaches every loop device of the image at path.
 func detachLoops(path string) error {
 	devs, err := findLoops(path)
 	if err != nil {
@@ -171,9 +170,9 @@ func detachLoops(path string) error {
 	return err
 }
 
-// loopFor returns the loop device of the image at path for a raw block volume,
-// attaching one if there is none. Read-only and writable uses have one each,
-// because a read-only mount of a device file does not stop writes to the device.
+// loopFor returns the loop device of the image at path for a raw block volume, and attaches one if
+// there is none. Read-only and writable uses have separate devices, because a read-only mount of a
+// device file does not prevent writes to the device.
 func loopFor(path string, readOnly bool) (*loopDevice, error) {
 	devs, err := findLoops(path)
 	if err != nil {
@@ -205,8 +204,8 @@ func loopFor(path string, readOnly bool) (*loopDevice, error) {
 	return attachLoop(image, loopUse{ReadOnly: readOnly})
 }
 
-// adopt takes over a device that was left attached, if no process has it mounted or
-// open for itself alone, and lets it go with its last user.
+// adopt takes over a device that was left attached, if no process has it mounted or open
+// exclusively, and sets autoclear.
 func (d *loopDevice) adopt() (*loopDevice, error) {
 	alone, err := os.OpenFile(d.path, os.O_RDWR|unix.O_EXCL, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -216,7 +215,7 @@ func (d *loopDevice) adopt() (*loopDevice, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer alone.Close() // a mount wants the device for itself, too
+	defer alone.Close() // a mount also opens the device exclusively
 	info, err := unix.IoctlLoopGetStatus64(int(alone.Fd()))
 	if err == nil {
 		info.Flags |= unix.LO_FLAGS_AUTOCLEAR

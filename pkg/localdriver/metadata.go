@@ -14,8 +14,8 @@ type metadataServer struct {
 	driver *Driver
 }
 
-// GetMetadataAllocated streams the ranges of a snapshot that hold data (CSI 1.13
-// GetMetadataAllocated): where its image has no hole.
+// GetMetadataAllocated streams the ranges of a snapshot that hold data: the parts of its image
+// without holes (CSI 1.13 GetMetadataAllocated).
 func (s *metadataServer) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest,
 	stream csi.SnapshotMetadata_GetMetadataAllocatedServer,
 ) error {
@@ -43,14 +43,14 @@ func (s *metadataServer) GetMetadataAllocated(req *csi.GetMetadataAllocatedReque
 		return err
 	}
 	defer image.Close()
-	if err := allocated(stream.Context(), image, out); err != nil {
+	if err := addAllocated(stream.Context(), image, out); err != nil {
 		return err
 	}
-	return out.end()
+	return out.finish()
 }
 
-// GetMetadataDelta streams the ranges in which two snapshots of a volume differ (CSI 1.13
-// GetMetadataDelta). It compares what they hold.
+// GetMetadataDelta streams the ranges that differ between two snapshots of a volume, by comparing
+// their data (CSI 1.13 GetMetadataDelta).
 func (s *metadataServer) GetMetadataDelta(req *csi.GetMetadataDeltaRequest,
 	stream csi.SnapshotMetadata_GetMetadataDeltaServer,
 ) error {
@@ -88,14 +88,14 @@ func (s *metadataServer) GetMetadataDelta(req *csi.GetMetadataDeltaRequest,
 		return err
 	}
 	defer after.Close()
-	if err := changed(stream.Context(), before, after, out); err != nil {
+	if err := addChanged(stream.Context(), before, after, out); err != nil {
 		return err
 	}
-	return out.end()
+	return out.finish()
 }
 
-// checkDelta returns why no delta can be told of two snapshots. Where there are no blocks it is
-// FAILED_PRECONDITION, after which the caller makes a full backup (CSI 1.13 GetMetadataDelta Errors).
+// checkDelta says why two snapshots cannot be compared. It returns FAILED_PRECONDITION if there are
+// no blocks, after which the caller makes a full backup (CSI 1.13 GetMetadataDelta Errors).
 func checkDelta(base, target snapshot) error {
 	switch {
 	case base.SourceVolume != target.SourceVolume:
@@ -109,7 +109,7 @@ func checkDelta(base, target snapshot) error {
 	return nil
 }
 
-// readySnapshot is the record of a snapshot whose bytes are all there.
+// readySnapshot returns the record of a snapshot whose data is complete.
 func (d *Driver) readySnapshot(id string) (snapshot, error) {
 	n, ok, err := d.store.snapshot(id)
 	if err == nil && (!ok || n.Phase != phaseReady) {
@@ -118,8 +118,8 @@ func (d *Driver) readySnapshot(id string) (snapshot, error) {
 	return n, err
 }
 
-// openSnapshot opens the image of a snapshot. No call changes it, and one that removes it leaves
-// an open file as it is, so the readers of a snapshot hold no lock.
+// openSnapshot opens the image of a snapshot. Readers need no lock, because no call changes the
+// image, and an open file outlives its removal.
 func (d *Driver) openSnapshot(n snapshot) (*os.File, error) {
 	f, err := os.Open(d.store.dataPath(n.ID, n.Type))
 	if errors.Is(err, errNotExist) {
@@ -133,31 +133,31 @@ func (d *Driver) openSnapshot(n snapshot) (*os.File, error) {
 	return f, nil
 }
 
-// The bounds of an answer.
+// The limits of an answer.
 const (
-	// maxRanges is how many ranges a message has.
+	// maxRanges limits the ranges in a message.
 	maxRanges = 1024
-	// quietBytes is how much is looked at until a message goes out that may have no range: the
-	// caller learns that the driver lives.
-	quietBytes = 1 << 30
+	// keepaliveBytes is how much is examined before a message is sent even without ranges, so that
+	// the caller knows that the driver is alive.
+	keepaliveBytes = 1 << 30
 )
 
-// pages collects ranges in ascending order, merges those that touch, and sends them.
+// pages collects ranges in ascending order, merges adjacent ones and sends them.
 type pages struct {
 	capacity int64
-	// from is where to begin: the starting_offset, cut to a whole block.
+	// from is where to begin: the starting_offset, rounded down to a whole block.
 	from int64
 	most int
 	send func([]*csi.BlockMetadata) error
 
 	page []*csi.BlockMetadata
-	// last is the range that may yet grow; last[1] is 0 for none.
+	// last is the range that may still grow; last[1] is 0 if there is none.
 	last [2]int64
-	// sent is the end of the last range that was sent; -1 before the first message.
+	// sent is the end of the last range sent; -1 before the first message.
 	sent int64
 }
 
-// newPages reads what a request of the service says about its answer: OUT_OF_RANGE for an offset
+// newPages checks what a request says about its answer. It returns OUT_OF_RANGE for an offset
 // beyond the volume (CSI 1.13 GetMetadataAllocated Errors).
 func newPages(capacity int64, req interface {
 	GetStartingOffset() int64
@@ -176,13 +176,13 @@ func newPages(capacity int64, req interface {
 	return &pages{capacity: capacity, from: from / sizeUnit * sizeUnit, most: most, sent: -1}, nil
 }
 
-// add takes the bytes from r[0] to r[1] into the answer.
+// add adds the bytes from r[0] to r[1] to the answer.
 func (p *pages) add(r [2]int64) error {
 	if p.last[1] != 0 && r[0] <= p.last[1] {
 		p.last[1] = max(p.last[1], r[1])
 		return nil
 	}
-	full := p.keep()
+	full := p.closeRange()
 	p.last = r
 	if full {
 		return p.flush(r[0])
@@ -190,8 +190,8 @@ func (p *pages) add(r [2]int64) error {
 	return nil
 }
 
-// keep puts the range that can no longer grow on the page, and reports whether that is full.
-func (p *pages) keep() bool {
+// closeRange adds the last range to the page, and reports whether the page is full.
+func (p *pages) closeRange() bool {
 	if p.last[1] != 0 {
 		p.page = append(p.page, &csi.BlockMetadata{ByteOffset: p.last[0], SizeBytes: p.last[1] - p.last[0]})
 		p.last = [2]int64{}
@@ -199,12 +199,12 @@ func (p *pages) keep() bool {
 	return len(p.page) >= p.most
 }
 
-// advance notes that the walk has come to offset.
+// advance records that everything before offset has been examined.
 func (p *pages) advance(ctx context.Context, offset int64) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if offset-max(p.sent, p.from) < quietBytes {
+	if offset-max(p.sent, p.from) < keepaliveBytes {
 		return nil
 	}
 	return p.flush(offset)
@@ -217,9 +217,9 @@ func (p *pages) flush(offset int64) error {
 	return p.send(page)
 }
 
-// end sends the rest. An answer without a range has a message too, which tells the capacity.
-func (p *pages) end() error {
-	p.keep()
+// finish sends the rest. An answer without ranges also has a message, with the capacity.
+func (p *pages) finish() error {
+	p.closeRange()
 	if len(p.page) == 0 && p.sent >= 0 {
 		return nil
 	}

@@ -61,7 +61,7 @@ func scanned(t *testing.T, capacity, from int64, most int32, scan func(*pages) e
 	}
 	got := told{}
 	p.send = func(page []*csi.BlockMetadata) error { got.take(page); return nil }
-	if err := errors.Join(scan(p), p.end()); err != nil {
+	if err := errors.Join(scan(p), p.finish()); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -157,12 +157,12 @@ func TestBlocksOfRandomImages(t *testing.T) {
 				limit = maxRanges
 			}
 			a, b := whole(t, before, capacity), whole(t, after, capacity)
-			delta := scanned(t, capacity, from, most, func(p *pages) error { return changed(t.Context(), before, after, p) })
+			delta := scanned(t, capacity, from, most, func(p *pages) error { return addChanged(t.Context(), before, after, p) })
 			delta.wantOrder(t, "delta", from, capacity, limit)
 			if want := differing(a, b, from); !slices.Equal(delta.ranges, want) {
 				t.Errorf("delta from %d of %d: got %v, want %v", from, capacity, delta.ranges, want)
 			}
-			holds := scanned(t, capacity, from, most, func(p *pages) error { return allocated(t.Context(), after, p) })
+			holds := scanned(t, capacity, from, most, func(p *pages) error { return addAllocated(t.Context(), after, p) })
 			holds.wantOrder(t, "allocated", from, capacity, limit)
 			for _, used := range holds.ranges {
 				clear(b[used[0]:used[1]])
@@ -188,8 +188,8 @@ func TestALongScanEndsAndIsNoticed(t *testing.T) {
 	gone, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the caller has gone"))
 	for what, scan := range map[string]func(*pages) error{
-		"delta":     func(p *pages) error { return changed(gone, f, f, p) },
-		"allocated": func(p *pages) error { return allocated(gone, f, p) },
+		"delta":     func(p *pages) error { return addChanged(gone, f, f, p) },
+		"allocated": func(p *pages) error { return addAllocated(gone, f, p) },
 	} {
 		p := &pages{capacity: 2 * compareBytes, most: maxRanges, sent: -1, send: func([]*csi.BlockMetadata) error { return nil }}
 		if err := scan(p); err == nil || err.Error() != "the caller has gone" {
@@ -197,8 +197,8 @@ func TestALongScanEndsAndIsNoticed(t *testing.T) {
 		}
 	}
 	sent := 0
-	p := &pages{capacity: 4 * quietBytes, from: sizeUnit, most: maxRanges, sent: -1, send: func([]*csi.BlockMetadata) error { sent++; return nil }}
-	for _, offset := range []int64{quietBytes, quietBytes + sizeUnit, 2 * quietBytes, 2*quietBytes + 2*sizeUnit} {
+	p := &pages{capacity: 4 * keepaliveBytes, from: sizeUnit, most: maxRanges, sent: -1, send: func([]*csi.BlockMetadata) error { sent++; return nil }}
+	for _, offset := range []int64{keepaliveBytes, keepaliveBytes + sizeUnit, 2 * keepaliveBytes, 2*keepaliveBytes + 2*sizeUnit} {
 		if err := p.advance(t.Context(), offset); err != nil {
 			t.Fatal(err)
 		}

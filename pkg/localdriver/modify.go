@@ -12,17 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// paramReadAhead is the one mutable parameter: how far the kernel reads ahead on an image's device, in KiB.
+// paramReadAhead is the only mutable parameter: the kernel's read-ahead on an image's device, in
+// KiB.
 const paramReadAhead = "readAheadKB"
 
-// The bounds of paramReadAhead.
+// The limits of paramReadAhead.
 const (
 	leastReadAhead = 4
 	mostReadAhead  = 16 << 10
 )
 
-// readMutable reads mutable_parameters for a volume of a kind; 0 leaves the kernel's default.
-func readMutable(params map[string]string, kind string) (readAheadKB int, err error) {
+// parseMutable parses mutable_parameters for a volume of the given kind; 0 means the kernel's
+// default.
+func parseMutable(params map[string]string, kind string) (readAheadKB int, err error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		if key != paramReadAhead {
 			return 0, invalid("mutable parameter %q: expected %s", key, paramReadAhead)
@@ -43,15 +45,15 @@ func readMutable(params map[string]string, kind string) (readAheadKB int, err er
 	return n, nil
 }
 
-// ControllerModifyVolume changes a volume, also one that is in use (CSI 1.13 ControllerModifyVolume).
-// What is not named stays.
+// ControllerModifyVolume changes a volume, even if it is in use (CSI 1.13 ControllerModifyVolume).
+// Parameters that the request does not contain stay unchanged.
 func (s *controllerServer) ControllerModifyVolume(_ context.Context, req *csi.ControllerModifyVolumeRequest,
 ) (*csi.ControllerModifyVolumeResponse, error) {
 	if req.GetVolumeId() == "" || len(req.GetMutableParameters()) == 0 {
 		return nil, invalid("volume_id or mutable_parameters is missing")
 	}
 	d := s.driver
-	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	release, err := d.locks.tryLock(lockVolume(req.GetVolumeId()))
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +62,7 @@ func (s *controllerServer) ControllerModifyVolume(_ context.Context, req *csi.Co
 	if err != nil {
 		return nil, err
 	}
-	n, err := readMutable(req.GetMutableParameters(), v.Type)
+	n, err := parseMutable(req.GetMutableParameters(), v.Type)
 	if err != nil {
 		return nil, err
 	}
@@ -82,12 +84,12 @@ func (s *controllerServer) ControllerModifyVolume(_ context.Context, req *csi.Co
 	return &csi.ControllerModifyVolumeResponse{}, nil
 }
 
-// tune gives the device what its volume was modified to; it is lost when the device is detached.
+// tune applies the volume's mutable parameters to the device. They are lost when it is detached.
 func (d *loopDevice) tune(v volume) error {
 	if v.ReadAheadKB == 0 {
 		return nil
 	}
-	const sectorsPerKB = 2 // the ioctl's sectors are of 512 bytes, whatever the device's are
+	const sectorsPerKB = 2 // the ioctl counts sectors of 512 bytes, whatever the device's are
 	if err := unix.IoctlSetInt(int(d.Fd()), unix.BLKRASET, v.ReadAheadKB*sectorsPerKB); err != nil {
 		return fmt.Errorf("set the read-ahead of %s: %w", d.path, err)
 	}

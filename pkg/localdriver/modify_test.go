@@ -26,7 +26,7 @@ func TestMutableParameters(t *testing.T) {
 		{map[string]string{"readAheadKB": "64"}, typeDirectory, 0, true},
 		{map[string]string{"readAheadKB": "64", "iops": "1"}, typeImage, 0, true},
 	} {
-		got, err := readMutable(c.params, c.kind)
+		got, err := parseMutable(c.params, c.kind)
 		if got != c.want || c.bad != (err != nil) {
 			t.Errorf("%v of %s: %d, %v", c.params, c.kind, got, err)
 		}

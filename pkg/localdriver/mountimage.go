@@ -13,14 +13,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// bindData makes the directory of a volume appear at target.
+// bindData bind-mounts the directory of a volume at target.
 func (d *Driver) bindData(v volume, target string, readOnly bool) error {
 	return d.mounts.Bind(d.store.dataPath(v.ID, v.Type), target, mount.BindOptions{ReadOnly: readOnly})
 }
 
-// mountImage mounts the file system of an image at target, where nothing is
-// mounted. It makes the file system the first time, and lets it grow if the
-// image has grown since.
+// mountImage mounts the file system of an image at target, where nothing is mounted. It makes the
+// file system the first time, and grows it if the image has grown.
 func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use) error {
 	path := d.store.dataPath(v.ID, v.Type)
 	image, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
@@ -28,7 +27,7 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 		return noData(v.ID, err)
 	}
 	defer image.Close()
-	if dev, err := d.loopOfPods(ctx, v); err != nil {
+	if dev, err := d.loopInUse(ctx, v); err != nil {
 		return err
 	} else if dev != nil {
 		defer dev.Close()
@@ -37,14 +36,14 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 	if err := enlarge(image, v.CapacityBytes); err != nil {
 		return err
 	}
-	if v, err = d.announceFS(v, image, u.FSType); err != nil {
+	if v, err = d.recordFS(v, image, u.FSType); err != nil {
 		return err
 	}
 	dev, err := exclusiveLoop(image)
 	if err != nil {
 		return err
 	}
-	defer dev.Close() // by then the mount holds it, or none does
+	defer dev.Close() // by then the mount keeps it open, or it is not needed
 	if err := dev.tune(v); err != nil {
 		return err
 	}
@@ -64,7 +63,7 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 func (d *Driver) mountDevice(dev *loopDevice, v volume, target string, u use) error {
 	flags := strings.Split(u.Flags, ",")
 	if v.Formatted == fsXFS {
-		// A copy has the UUID of its original, which may be mounted beside it.
+		// A copy has the UUID of its original, which may be mounted at the same time.
 		flags = append(flags, "nouuid")
 	}
 	err := d.mounts.Filesystem(dev.path, target, v.Formatted, flags)
@@ -74,10 +73,10 @@ func (d *Driver) mountDevice(dev *loopDevice, v volume, target string, u use) er
 	return err
 }
 
-// loopOfPods returns the loop device of a volume that pods have mounted while its
-// stage is gone, as after an unmount by hand; nil where none has. Its file system is
-// in use, so it is mounted once more, without a check or growth before.
-func (d *Driver) loopOfPods(ctx context.Context, v volume) (*loopDevice, error) {
+// loopInUse returns the loop device of a volume that pods have mounted although it is not staged,
+// for example after a manual unmount; or nil. Its file system is in use, so it is mounted again
+// without a check or growth.
+func (d *Driver) loopInUse(ctx context.Context, v volume) (*loopDevice, error) {
 	if v.Formatted == "" {
 		return nil, nil
 	}
@@ -98,8 +97,8 @@ func (d *Driver) loopOfPods(ctx context.Context, v volume) (*loopDevice, error) 
 	return nil, err
 }
 
-// mountedForPods reports whether device dev is mounted at any of the volume's targets.
-// btrfs shows a device number of its own.
+// mountedForPods reports whether device dev is mounted at any of the volume's targets. It cannot
+// compare the device number of btrfs, which has its own.
 func (d *Driver) mountedForPods(ctx context.Context, v volume, dev uint64) (bool, error) {
 	for target, p := range d.store.attachment(v.ID).Targets {
 		info, err := d.mounts.Look(ctx, target)
@@ -113,10 +112,9 @@ func (d *Driver) mountedForPods(ctx context.Context, v volume, dev uint64) (bool
 	return false, nil
 }
 
-// announceFS decides which file system v is to have. Where one has to be made
-// it records that, after it has proven that the image is blank or that the mkfs
-// of this driver was interrupted (R17).
-func (d *Driver) announceFS(v volume, image *os.File, asked string) (volume, error) {
+// recordFS decides which file system v gets. If one has to be made, it records that after checking
+// that the image is blank or that this driver's mkfs was interrupted (R17).
+func (d *Driver) recordFS(v volume, image *os.File, asked string) (volume, error) {
 	if v.Formatted != "" {
 		if asked != "" && asked != v.Formatted {
 			return v, precondition("volume %s is formatted as %s, not %s", v.ID, v.Formatted, asked)
@@ -144,7 +142,7 @@ func (d *Driver) announceFS(v volume, image *os.File, asked string) (volume, err
 	return v, d.store.putVolume(v)
 }
 
-// prepareFS brings the file system on dev into a state in which it can be mounted.
+// prepareFS makes the file system on dev ready to be mounted.
 func (d *Driver) prepareFS(ctx context.Context, v volume, dev *loopDevice) (volume, error) {
 	if v.Formatted == "" {
 		if err := makeFS(ctx, v.Formatting, dev.path, v.CapacityBytes); err != nil {
@@ -183,8 +181,8 @@ func (d *Driver) growStaged(v volume, path string) (volume, error) {
 	return v, d.store.putVolume(v)
 }
 
-// exclusiveLoop returns a loop device of the image that no other process uses, one
-// that goes with its last user. Two devices of one file system would destroy it.
+// exclusiveLoop returns a loop device of the image that no other process uses, with autoclear. Two
+// devices with one file system would destroy it.
 func exclusiveLoop(image *os.File) (*loopDevice, error) {
 	devs, err := findLoops(image.Name())
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// ErrName means that a driver's name is none.
+// ErrName means that a driver's name is invalid.
 var ErrName = errors.New("that is no name of a driver")
 
-// NameOf asks the CSI driver at a socket for its name, once it answers.
+// NameOf waits for the CSI driver at a socket and returns its name.
 func NameOf(ctx context.Context, endpoint string) (string, error) {
 	conn, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

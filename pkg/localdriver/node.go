@@ -12,7 +12,7 @@ type nodeServer struct {
 	driver *Driver
 }
 
-// nodeCapabilities is all that the Node service can do.
+// nodeCapabilities are the capabilities of the Node service.
 var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{
 	csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 	csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -20,7 +20,7 @@ var nodeCapabilities = []csi.NodeServiceCapability_RPC_Type{
 	csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 }
 
-// NodeGetCapabilities lists what the service can do.
+// NodeGetCapabilities returns the capabilities of the service.
 func (s *nodeServer) NodeGetCapabilities(context.Context,
 	*csi.NodeGetCapabilitiesRequest,
 ) (*csi.NodeGetCapabilitiesResponse, error) {
@@ -33,17 +33,17 @@ func (s *nodeServer) NodeGetCapabilities(context.Context,
 	return resp, nil
 }
 
-// NodeGetInfo names the node. There is no limit to the number of volumes.
+// NodeGetInfo identifies the node. The number of volumes is not limited.
 func (s *nodeServer) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: s.driver.nodeID, AccessibleTopology: s.driver.topology()}, nil
 }
 
-// topology is where every volume of this driver is.
+// topology returns the topology of all volumes of this driver.
 func (d *Driver) topology() *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{"topology." + d.name + "/node": d.nodeID}}
 }
 
-// matches reports whether t describes this node, as far as this driver's key goes.
+// matches reports whether t describes this node, by this driver's key.
 func (d *Driver) matches(t *csi.Topology) bool {
 	for key, want := range d.topology().GetSegments() {
 		if t.GetSegments()[key] != want {
@@ -62,9 +62,9 @@ func (d *Driver) matchesAny(ts []*csi.Topology) bool {
 	return false
 }
 
-// begin checks what NodeStageVolume and NodePublishVolume ask for at path, which field
-// names, and takes the volume's lock.
-func (d *Driver) begin(req interface {
+// beginCall checks a NodeStageVolume or NodePublishVolume request for path, the value of field, and
+// locks the volume.
+func (d *Driver) beginCall(req interface {
 	GetVolumeId() string
 	GetVolumeCapability() *csi.VolumeCapability
 }, field, path string,
@@ -75,10 +75,10 @@ func (d *Driver) begin(req interface {
 	if err := checkPath(field, path); err != nil {
 		return use{}, nil, err
 	}
-	if u, err = useOf(req.GetVolumeCapability()); err != nil {
+	if u, err = parseUse(req.GetVolumeCapability()); err != nil {
 		return use{}, nil, err
 	}
-	release, err = d.locks.take(lockVolume(req.GetVolumeId()))
+	release, err = d.locks.tryLock(lockVolume(req.GetVolumeId()))
 	return u, release, err
 }
 
@@ -88,7 +88,7 @@ func (s *nodeServer) NodeStageVolume(ctx context.Context,
 	req *csi.NodeStageVolumeRequest,
 ) (*csi.NodeStageVolumeResponse, error) {
 	d := s.driver
-	u, release, err := d.begin(req, "staging_target_path", req.GetStagingTargetPath())
+	u, release, err := d.beginCall(req, "staging_target_path", req.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (s *nodeServer) NodeStageVolume(ctx context.Context,
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// stage makes want true for v, or finds that it is.
+// stage stages v as want says, unless it is already.
 func (d *Driver) stage(ctx context.Context, v volume, want stage) error {
 	info, err := d.mounts.Look(ctx, want.Path)
 	switch {
@@ -131,13 +131,13 @@ func (d *Driver) stage(ctx context.Context, v volume, want stage) error {
 	return d.mountImage(ctx, v, want.Path, want.use)
 }
 
-// knownStage reports whether a mount at path may be this volume's: one that was announced.
+// knownStage reports whether a recorded stage of this volume says that it is mounted at path.
 func (d *Driver) knownStage(id, path string) bool {
 	s := d.store.attachment(id).Stage
 	return s != nil && s.Path == path && !s.Block
 }
 
-// recordStage announces want, unless the volume is staged in another way.
+// recordStage records want, unless the volume is staged in another way.
 func (d *Driver) recordStage(ctx context.Context, v volume, want stage) error {
 	a := d.store.attachment(v.ID)
 	if a.Stage != nil {
@@ -158,7 +158,7 @@ func (d *Driver) recordStage(ctx context.Context, v volume, want stage) error {
 	return d.store.putAttachment(a)
 }
 
-// isStaged asks the kernel whether s is still true.
+// isStaged asks the kernel whether s still exists.
 func (d *Driver) isStaged(ctx context.Context, v volume, s stage) (bool, error) {
 	if s.Block {
 		devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
@@ -183,8 +183,8 @@ func (d *Driver) stageBlock(v volume) error {
 	return dev.refresh()
 }
 
-// NodeUnstageVolume undoes NodeStageVolume (CSI 1.13 NodeUnstageVolume). A
-// volume that is still published is FAILED_PRECONDITION.
+// NodeUnstageVolume undoes NodeStageVolume (CSI 1.13 NodeUnstageVolume). It answers
+// FAILED_PRECONDITION if the volume is still published.
 func (s *nodeServer) NodeUnstageVolume(ctx context.Context,
 	req *csi.NodeUnstageVolumeRequest,
 ) (*csi.NodeUnstageVolumeResponse, error) {
@@ -195,7 +195,7 @@ func (s *nodeServer) NodeUnstageVolume(ctx context.Context,
 	if err := checkPath("staging_target_path", req.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	release, err := d.locks.tryLock(lockVolume(req.GetVolumeId()))
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (s *nodeServer) NodeUnstageVolume(ctx context.Context,
 func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
 	a := d.store.attachment(v.ID)
 	if a.Stage == nil || a.Stage.Path != path {
-		return d.notOurs(ctx, v.ID, path)
+		return d.checkUnmounted(ctx, v.ID, path)
 	}
 	for target := range a.Targets {
 		info, err := d.mounts.Look(ctx, target)
@@ -239,9 +239,9 @@ func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
 	return d.store.putAttachment(a)
 }
 
-// notOurs is what to answer when asked to undo what was never recorded: OK if
-// there is nothing, and never an unmount of another's mount.
-func (d *Driver) notOurs(ctx context.Context, id, path string) error {
+// checkUnmounted is for requests to undo what was never recorded: it returns nil if nothing is
+// mounted at path, and never unmounts another program's mount.
+func (d *Driver) checkUnmounted(ctx context.Context, id, path string) error {
 	info, err := d.mounts.Look(ctx, path)
 	if err != nil {
 		return err

@@ -416,7 +416,7 @@ func TestUnpublishRemovesNoFileWithContent(t *testing.T) {
 func TestSecondCallInFlightIsAborted(t *testing.T) {
 	r := newRig(t)
 	v := r.create(directoryReq("v"))
-	release, err := r.d.locks.take(lockVolume(v.id), lockVolumeName("new"), lockSnapshotName("snap"))
+	release, err := r.d.locks.tryLock(lockVolume(v.id), lockVolumeName("new"), lockSnapshotName("snap"))
 	if err != nil {
 		t.Fatal(err)
 	}

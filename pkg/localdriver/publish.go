@@ -12,13 +12,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// NodePublishVolume makes a staged volume appear at the target path, or makes
-// an inline volume and mounts it there (CSI 1.13 NodePublishVolume).
+// NodePublishVolume mounts a staged volume at the target path, or makes an inline volume and mounts
+// it there (CSI 1.13 NodePublishVolume).
 func (s *nodeServer) NodePublishVolume(ctx context.Context,
 	req *csi.NodePublishVolumeRequest,
 ) (*csi.NodePublishVolumeResponse, error) {
 	d := s.driver
-	u, release, err := d.begin(req, "target_path", req.GetTargetPath())
+	u, release, err := d.beginCall(req, "target_path", req.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
@@ -75,14 +75,14 @@ func (d *Driver) publishStaged(ctx context.Context, req *csi.NodePublishVolumeRe
 	}})
 }
 
-// target is a publication to make: where, what, and how.
+// target is a publication to make.
 type target struct {
 	path string
 	want publication
 	make func() error // mounts at path, which exists and is empty
 }
 
-// publishAt records t and makes it, unless it is there or must not be.
+// publishAt records and makes t, unless it exists or conflicts with others.
 func (d *Driver) publishAt(ctx context.Context, a attachment, t target) error {
 	if err := d.checkOthers(ctx, a, t); err != nil {
 		return err
@@ -109,14 +109,14 @@ func (d *Driver) publishAt(ctx context.Context, a attachment, t target) error {
 		err = t.make()
 	}
 	if err != nil {
-		// A plain directory left behind would be written to as if it were the volume.
+		// Programs would write to a plain directory left behind as if it were the volume.
 		err = errors.Join(err, d.removeTarget(context.WithoutCancel(ctx), t.path))
 	}
 	return err
 }
 
-// checkOthers is FAILED_PRECONDITION if a publication elsewhere and this one do
-// not bear each other. Recorded ones that the kernel does not show do not count.
+// checkOthers returns FAILED_PRECONDITION if t conflicts with a publication elsewhere. Recorded
+// publications that are no longer mounted do not count.
 func (d *Driver) checkOthers(ctx context.Context, a attachment, t target) error {
 	for path, other := range a.Targets {
 		if path == t.path || !exclusive(other.Mode) && !exclusive(t.want.Mode) {
@@ -133,8 +133,7 @@ func (d *Driver) checkOthers(ctx context.Context, a attachment, t target) error 
 	return nil
 }
 
-// makeTarget makes the directory, or for a device the file, to mount on. Its
-// parent is the CO's to make.
+// makeTarget makes the directory, or the file for a device, to mount on. The CO makes its parent.
 func makeTarget(path string, block bool) error {
 	var err error
 	if block {
@@ -154,7 +153,7 @@ func makeTarget(path string, block bool) error {
 	return err
 }
 
-// removeTarget unmounts what is at path and removes the empty directory or file below.
+// removeTarget unmounts path and removes the empty directory or file below.
 func (d *Driver) removeTarget(ctx context.Context, path string) error {
 	if err := d.mounts.Unmount(ctx, path); err != nil {
 		return err
@@ -172,8 +171,8 @@ func (d *Driver) removeTarget(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// NodeUnpublishVolume undoes NodePublishVolume, and removes the data of an
-// inline volume (CSI 1.13 NodeUnpublishVolume).
+// NodeUnpublishVolume undoes NodePublishVolume, and deletes the data of an inline volume (CSI 1.13
+// NodeUnpublishVolume).
 func (s *nodeServer) NodeUnpublishVolume(ctx context.Context,
 	req *csi.NodeUnpublishVolumeRequest,
 ) (*csi.NodeUnpublishVolumeResponse, error) {
@@ -184,7 +183,7 @@ func (s *nodeServer) NodeUnpublishVolume(ctx context.Context,
 	if err := checkPath("target_path", req.GetTargetPath()); err != nil {
 		return nil, err
 	}
-	release, err := d.locks.take(lockVolume(req.GetVolumeId()))
+	release, err := d.locks.tryLock(lockVolume(req.GetVolumeId()))
 	if err != nil {
 		return nil, err
 	}
@@ -196,8 +195,8 @@ func (s *nodeServer) NodeUnpublishVolume(ctx context.Context,
 	case ok:
 		err = d.unpublish(ctx, v, req.GetTargetPath())
 	case ephemeralPattern.MatchString(req.GetVolumeId()):
-		// An inline volume that is gone: the answer to the call that did it was lost.
-		err = d.notOurs(ctx, req.GetVolumeId(), req.GetTargetPath())
+		// The inline volume was deleted by a call whose answer was lost.
+		err = d.checkUnmounted(ctx, req.GetVolumeId(), req.GetTargetPath())
 	default:
 		err = noVolume(req.GetVolumeId())
 	}
@@ -210,7 +209,7 @@ func (s *nodeServer) NodeUnpublishVolume(ctx context.Context,
 func (d *Driver) unpublish(ctx context.Context, v volume, path string) error {
 	a := d.store.attachment(v.ID)
 	if _, known := a.Targets[path]; !known {
-		if err := d.notOurs(ctx, v.ID, path); err != nil {
+		if err := d.checkUnmounted(ctx, v.ID, path); err != nil {
 			return err
 		}
 	}

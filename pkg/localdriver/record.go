@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// recordVersion is the version of every record written; others are refused.
+// recordVersion is the version of every record. Other versions are rejected.
 const recordVersion = 1
 
-// The kinds of volume.
+// The types of volumes.
 const (
 	typeImage     = "image"
 	typeDirectory = "directory"
@@ -20,38 +20,38 @@ const (
 
 // The phases of a record.
 const (
-	phaseCreating = "creating" // a copy has been announced and may be half there
+	phaseCreating = "creating" // a copy has been started and may be incomplete
 	phaseReady    = "ready"
-	phaseDeleting = "deleting" // its bytes may be half gone
+	phaseDeleting = "deleting" // the data may be partly deleted
 )
 
 // volume is the durable record of one volume.
 type volume struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
-	// Name is the name CreateVolume was called with; "" for an inline volume.
+	// Name is the name passed to CreateVolume; "" for an inline volume.
 	Name  string `json:"name,omitempty"`
 	Type  string `json:"type"`
 	Phase string `json:"phase"`
-	// CapacityBytes is the size of the volume; for a directory only what was asked for.
+	// CapacityBytes is the size of the volume; for a directory, only the requested size.
 	CapacityBytes int64 `json:"capacityBytes"`
-	// FSType is what the volume will be formatted with if no request says otherwise.
+	// FSType is the file system to make unless a request names another.
 	FSType string `json:"fsType,omitempty"`
-	// Formatting announces an mkfs. It stays set if that was interrupted.
+	// Formatting is set before an mkfs, and stays set if it is interrupted.
 	Formatting string `json:"formatting,omitempty"`
-	// Formatted is the file system that is there; "" for none.
+	// Formatted is the file system in the image, or "".
 	Formatted string `json:"formatted,omitempty"`
-	// FSBytes is the size the file system was last made or grown to.
+	// FSBytes is the size with which the file system was last made or grown.
 	FSBytes int64 `json:"fsBytes,omitempty"`
-	// ReadAheadKB is how far the kernel reads ahead on its device (KiB); 0 is the kernel's default.
+	// ReadAheadKB is the kernel's read-ahead on its device (KiB); 0 means the kernel's default.
 	ReadAheadKB int `json:"readAheadKB,omitempty"`
 	// Source is what the volume was copied from.
 	Source *source `json:"source,omitempty"`
-	// Ephemeral marks an inline volume, which lives from NodePublishVolume to NodeUnpublishVolume.
+	// Ephemeral marks an inline volume, which exists from NodePublishVolume to NodeUnpublishVolume.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 }
 
-// source names what a volume was copied from: exactly one of the two.
+// source is what a volume was copied from. Exactly one field is set.
 type source struct {
 	Volume   string `json:"volume,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`
@@ -65,12 +65,12 @@ type snapshot struct {
 	Phase        string    `json:"phase"`
 	SourceVolume string    `json:"sourceVolume"`
 	Created      time.Time `json:"created"`
-	// Group is the id of the group that it is a member of. A member is in its group's record and has none of its own.
+	// Group is the id of its group, if any. A member is stored in its group's record.
 	Group string `json:"-"`
 	copied
 }
 
-// copied is a volume as it was copied.
+// copied describes a copied volume.
 type copied struct {
 	Type          string `json:"type"`
 	CapacityBytes int64  `json:"capacityBytes"`
@@ -80,16 +80,16 @@ type copied struct {
 	FSBytes       int64  `json:"fsBytes,omitempty"`
 }
 
-// asCopied is what a copy of v that is made now will be.
-func (v volume) asCopied() copied {
+// copyInfo describes a copy of v that is made now.
+func (v volume) copyInfo() copied {
 	return copied{
 		Type: v.Type, CapacityBytes: v.CapacityBytes, FSType: v.FSType,
 		Formatting: v.Formatting, Formatted: v.Formatted, FSBytes: v.FSBytes,
 	}
 }
 
-// group is the durable record of a group snapshot and of its members, so that one write makes all of them
-// ready, or none.
+// group is the durable record of a group snapshot and its members, so that one write makes all of
+// them ready, or none.
 type group struct {
 	Version int       `json:"version"`
 	ID      string    `json:"id"`
@@ -106,7 +106,7 @@ type member struct {
 	copied
 }
 
-// snapshots are the members, each as the snapshot that it is.
+// snapshots returns the members as snapshots.
 func (g group) snapshots() []snapshot {
 	all := make([]snapshot, 0, len(g.Members))
 	for _, m := range g.Members {
@@ -117,8 +117,7 @@ func (g group) snapshots() []snapshot {
 	return all
 }
 
-// attachment is where a volume is in use on this node. It is void under any
-// other boot id.
+// attachment is how a volume is in use on this node. It is void under any other boot id.
 type attachment struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
@@ -127,7 +126,7 @@ type attachment struct {
 	Stage *stage `json:"stage,omitempty"`
 	// Targets are the publications by target path.
 	Targets map[string]publication `json:"targets,omitempty"`
-	// Frozen announces that the staged file system is frozen for a copy.
+	// Frozen is set before the staged file system is frozen for a copy.
 	Frozen bool `json:"frozen,omitempty"`
 }
 
@@ -143,7 +142,7 @@ type publication struct {
 	use
 }
 
-// use is what a volume capability asks for, comparable.
+// use is the content of a volume capability, in comparable form.
 type use struct {
 	Block  bool   `json:"block,omitempty"`
 	FSType string `json:"fsType,omitempty"`
@@ -153,7 +152,7 @@ type use struct {
 	Mode string `json:"mode"`
 }
 
-// record is any of the four.
+// record is any of the four kinds of record.
 type record interface {
 	header() (id string, version int)
 }
@@ -165,14 +164,14 @@ func (a attachment) header() (string, int) { return a.ID, a.Version }
 
 func (a attachment) empty() bool { return a.Stage == nil && len(a.Targets) == 0 && !a.Frozen }
 
-// idPattern matches the ids that newID makes, and nothing that could leave a directory.
+// idPattern matches the ids of newID, and nothing that could leave a directory.
 var idPattern = regexp.MustCompile(`^(lv|snap|group)-[0-9a-f]{16}-[0-9a-f]{16}$`)
 
-// ephemeralPattern matches the volume ids a CO gives to inline volumes.
+// ephemeralPattern matches the volume ids that a CO gives to inline volumes.
 var ephemeralPattern = regexp.MustCompile(`^csi-[0-9a-f]{64}$`)
 
-// newID makes an id that no other volume, snapshot or group ever has. It begins with
-// a hash of the name, so that even an unreadable record tells whose it may be.
+// newID returns a unique id for a volume, snapshot or group. It contains a hash of the name, so
+// that an unreadable record can be matched with a name.
 func newID(kind, name string) string {
 	var b [8]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
@@ -184,8 +183,8 @@ func nameHash(name string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// fileKey is the file name of a volume's, snapshot's or group's records and data. An id
-// that the CO chose, an inline volume's, reaches a path only as its hash.
+// fileKey returns the file name for the records and data of a volume, snapshot or group. The id of
+// an inline volume, which the CO chose, appears in a path only as its hash.
 func fileKey(id string) string {
 	if idPattern.MatchString(id) {
 		return id

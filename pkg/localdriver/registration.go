@@ -12,8 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// supportedVersions is what CSI drivers tell the plugin registration protocol
-// (node-driver-registrar): not the version of CSI.
+// supportedVersions are the versions of the plugin registration protocol, which CSI drivers report
+// as node-driver-registrar does. They are not versions of CSI.
 var supportedVersions = []string{"1.0.0"}
 
 // RegisterConfig says where to register.
@@ -29,14 +29,14 @@ type Registration struct {
 	RegisterConfig
 	// Name is the driver's CSI name.
 	Name string
-	// OnResult is called with the node manager's answer: nil where it registered the
-	// driver, else why it refused.
+	// OnResult is called with the node manager's answer: nil if it registered the driver, else why
+	// it refused.
 	OnResult func(refused error)
 }
 
-// Register serves the plugin registration protocol on <Dir>/<name>-reg.sock
-// until ctx ends, and removes the socket then. It waits until Serve answers, so
-// that a node manager that sees the registration finds the driver there.
+// Register serves the plugin registration protocol on <Dir>/<name>-reg.sock until ctx ends, and
+// then removes the socket. It first waits until Serve answers, so that a node manager that sees the
+// registration can reach the driver.
 func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	select {
 	case <-d.serving:
@@ -52,8 +52,8 @@ func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	}})
 }
 
-// Announce serves the plugin registration protocol for a driver that answers at
-// r.Endpoint, on <Dir>/<name>-reg.sock, until ctx ends, and removes the socket then.
+// Announce serves the plugin registration protocol for the driver at r.Endpoint, on
+// <Dir>/<name>-reg.sock, until ctx ends, and then removes the socket.
 func Announce(ctx context.Context, r Registration) (err error) {
 	if r.Endpoint, err = unixsocket.EndpointPath(r.Endpoint); err != nil {
 		return fmt.Errorf("register driver %s: %w", r.Name, err)

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Run serves a driver and its registration until ctx ends, which is no error, or one of
-// the two fails, which ends the other.
+// Run serves a driver and its registration until ctx ends. Then it returns nil. If one of the two
+// fails, it stops the other and returns the error.
 func Run(ctx context.Context, c Config, r RegisterConfig) (err error) {
 	d, err := New(c)
 	if err != nil {

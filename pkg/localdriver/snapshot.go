@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// CreateSnapshot copies a volume as it is now (CSI 1.13 CreateSnapshot). The
-// snapshot is ready to use when the call returns, and independent of the volume.
+// CreateSnapshot copies the current state of a volume (CSI 1.13 CreateSnapshot). When it returns,
+// the snapshot is ready to use and independent of the volume.
 func (s *controllerServer) CreateSnapshot(ctx context.Context,
 	req *csi.CreateSnapshotRequest,
 ) (*csi.CreateSnapshotResponse, error) {
@@ -25,7 +25,7 @@ func (s *controllerServer) CreateSnapshot(ctx context.Context,
 		return nil, err
 	}
 	d := s.driver
-	release, err := d.locks.take(lockSnapshotName(req.GetName()), lockVolume(req.GetSourceVolumeId()))
+	release, err := d.locks.tryLock(lockSnapshotName(req.GetName()), lockVolume(req.GetSourceVolumeId()))
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *controllerServer) CreateSnapshot(ctx context.Context,
 	return &csi.CreateSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
 }
 
-// checkSnapshot checks what requests for a snapshot and for a group have in common.
+// checkSnapshot checks what requests for snapshots and groups have in common.
 func checkSnapshot(req interface {
 	GetName() string
 	GetParameters() map[string]string
@@ -66,10 +66,10 @@ func checkSnapshot(req interface {
 	return nil
 }
 
-// takeSnapshot announces n, copies its volume, and records that it is ready. Nothing of n is left of a copy that
-// failed.
+// takeSnapshot records n, copies its volume and records that n is ready. If the copy fails, nothing
+// of n is left.
 func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error) {
-	release, err := d.locks.take(lockSnapshot(n.ID))
+	release, err := d.locks.tryLock(lockSnapshot(n.ID))
 	if err != nil {
 		return n, err
 	}
@@ -78,7 +78,7 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 	if err != nil {
 		return n, err
 	}
-	n.Phase, n.Created, n.copied = phaseCreating, time.Now(), v.asCopied()
+	n.Phase, n.Created, n.copied = phaseCreating, time.Now(), v.copyInfo()
 	if err := d.store.putSnapshot(n); err != nil {
 		return n, err
 	}
@@ -89,8 +89,8 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 	return n, d.store.putSnapshot(n)
 }
 
-// DeleteSnapshot removes a snapshot; one that does not exist is OK, and a member of a
-// group goes with its group only (CSI 1.13 DeleteSnapshot). Volumes made from it live on.
+// DeleteSnapshot deletes a snapshot (CSI 1.13 DeleteSnapshot). A snapshot that does not exist is
+// OK; a member of a group can only be deleted with its group. Volumes made from it remain.
 func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 	req *csi.DeleteSnapshotRequest,
 ) (*csi.DeleteSnapshotResponse, error) {
@@ -99,7 +99,7 @@ func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 		return nil, invalid("snapshot_id is missing")
 	}
 	d := s.driver
-	release, err := d.locks.take(lockSnapshot(id))
+	release, err := d.locks.tryLock(lockSnapshot(id))
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// GetSnapshot describes one snapshot (CSI 1.13 GetSnapshot).
+// GetSnapshot returns one snapshot (CSI 1.13 GetSnapshot).
 func (s *controllerServer) GetSnapshot(
 	_ context.Context, req *csi.GetSnapshotRequest,
 ) (*csi.GetSnapshotResponse, error) {
@@ -145,8 +145,7 @@ func (s *controllerServer) GetSnapshot(
 	return &csi.GetSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
 }
 
-// ListSnapshots lists the snapshots in the order of their ids, all or those
-// asked for (CSI 1.13 ListSnapshots).
+// ListSnapshots returns the requested snapshots, or all, sorted by id (CSI 1.13 ListSnapshots).
 func (s *controllerServer) ListSnapshots(
 	_ context.Context, req *csi.ListSnapshotsRequest,
 ) (*csi.ListSnapshotsResponse, error) {

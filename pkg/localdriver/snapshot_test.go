@@ -284,7 +284,7 @@ func TestALeftFreezeEndsWithTheNextCopy(t *testing.T) {
 	if err := errors.Join(r.d.store.putAttachment(a), freeze(a.Stage.Path)); err != nil {
 		t.Fatal(err)
 	}
-	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
+	resume, err := r.d.freezeVolume(r.ctx, volume{ID: v.id, Type: typeImage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestAStageThatIsUnmountedWhileItIsCopiedIsThawed(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
 	target := v.up()
-	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
+	resume, err := r.d.freezeVolume(r.ctx, volume{ID: v.id, Type: typeImage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestCopyFreezesAndThaws(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
 	target := v.up()
-	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
+	resume, err := r.d.freezeVolume(r.ctx, volume{ID: v.id, Type: typeImage})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +359,7 @@ func TestCopyOfAVolumeThatTheOrchestratorHasFrozen(t *testing.T) {
 	if err := freeze(v.staging()); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("it is not frozen after the copy: %v", err)
 	}
-	resume, err := r.d.holdStill(r.ctx, volume{ID: v.id, Type: typeImage})
+	resume, err := r.d.freezeVolume(r.ctx, volume{ID: v.id, Type: typeImage})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,22 +16,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// listener is a listening unix socket that knows which file is its own.
+// listener is a listening unix socket that can identify its own file.
 type listener struct {
 	*net.UnixListener
 	path string
 	file unixsocket.Identity
 }
 
-// listen makes a socket at path, mode 0600. It appears in one step, already
-// listening, under its name: a node manager that watches the directory can dial at once. A
-// socket without a process is replaced; one that is alive is an error.
+// listen makes a socket at path with mode 0600. It appears under its name when it is already
+// listening, so that a node manager that watches the directory can dial at once. listen replaces a
+// socket without a process; if a process listens there, it returns an error.
 func listen(ctx context.Context, path string) (*listener, error) {
 	if err := unixsocket.Free(ctx, path); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
-	// Bound by the directory's descriptor, the path may be as long as it likes;
-	// sun_path holds no more than 107 bytes.
+	// Bind through the directory's descriptor, so that the path may be longer than the 107 bytes of
+	// sun_path.
 	dir, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func listen(ctx context.Context, path string) (*listener, error) {
 	hidden := "." + hex.EncodeToString(b[:])
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		// The mode of an unbound socket is the one its file will have.
+		// The socket file gets the mode of the unbound socket.
 		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
 	}}
 	l, err := config.Listen(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), hidden))
@@ -58,7 +58,7 @@ func listen(ctx context.Context, path string) (*listener, error) {
 	return &listener{UnixListener: ul, path: path, file: unixsocket.Identify(path, unix.AT_SYMLINK_NOFOLLOW)}, nil
 }
 
-// remove takes the socket's file away, unless another has taken its name.
+// remove removes the socket's file, unless another file has taken its name.
 func (l *listener) remove() {
 	if l.file.IsSocket() && unixsocket.Identify(l.path, unix.AT_SYMLINK_NOFOLLOW) == l.file {
 		os.Remove(l.path)

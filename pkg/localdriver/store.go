@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errUnreadable says that a record exists and cannot be understood. Nothing is
-// done to such a volume, since anything might lose its data.
+// errUnreadable means that a record exists but cannot be parsed. The driver does not touch such a
+// volume, because any change might lose its data.
 var errUnreadable = errors.New("its record cannot be read")
 
-// store keeps the records: on disk, and a copy in memory. Records of one id
-// are written by one call at a time (see locks); the mutex guards the maps and
-// is never held over a disk write.
+// store keeps the records on disk and a copy in memory. The callers' locks ensure that one call at
+// a time writes the records of an id. The mutex guards the maps and is never held during a disk
+// write.
 type store struct {
 	dir    string
 	bootID string
 
 	mu        sync.RWMutex
 	volumes   map[string]volume     // by id
-	snapshots map[string]snapshot   // by id; the members of groups too
+	snapshots map[string]snapshot   // by id; includes the members of groups
 	groups    map[string]group      // by id
 	attached  map[string]attachment // by volume id
 	broken    map[string]error      // by file key
@@ -44,8 +44,8 @@ const (
 	dataDir      = "data"
 )
 
-// openStore reads the records below dir, which it makes. Unreadable ones are
-// kept aside and logged.
+// openStore makes the directories below dir and reads the records. It keeps a note of unreadable
+// ones and logs them.
 func openStore(dir, bootID string, log *slog.Logger) (*store, error) {
 	s := &store{
 		dir: dir, bootID: bootID,
@@ -60,7 +60,7 @@ func openStore(dir, bootID string, log *slog.Logger) (*store, error) {
 	err := errors.Join(
 		load(s, recordsDir, func(v volume) { s.volumes[v.ID] = v }),
 		load(s, snapshotsDir, func(n snapshot) { s.snapshots[n.ID] = n }),
-		load(s, groupsDir, s.keepGroup),
+		load(s, groupsDir, s.setGroup),
 		load(s, attachedDir, func(a attachment) {
 			if a.BootID == bootID {
 				s.attached[a.ID] = a
@@ -73,8 +73,8 @@ func openStore(dir, bootID string, log *slog.Logger) (*store, error) {
 	return s, err
 }
 
-// load decodes every record in sub and hands it to keep; the unreadable ones
-// become s.broken. Unfinished writes of a killed driver are removed.
+// load decodes every record in sub and passes it to keep. It adds the unreadable ones to s.broken
+// and removes the unfinished writes of a killed driver.
 func load[T record](s *store, sub string, keep func(T)) error {
 	dir := filepath.Join(s.dir, sub)
 	entries, err := os.ReadDir(dir)
@@ -95,14 +95,15 @@ func load[T record](s *store, sub string, keep func(T)) error {
 		case bad == nil:
 			keep(r)
 		case sub != attachedDir:
-			// An attachment is not synced: after a power cut it may be anything, and is void.
+			// An attachment is not synced: after a power failure it may be damaged, and is void
+			// anyway.
 			s.broken[key] = bad
 		}
 	}
 	return err
 }
 
-// decode reads the record at path, whose file key is key.
+// decode reads the record at path; key is its file key.
 func decode[T record](path, key string) (T, error) {
 	var r T
 	b, err := os.ReadFile(path)
@@ -122,8 +123,7 @@ func decode[T record](path, key string) (T, error) {
 	return r, nil
 }
 
-// volume returns the record of id. The error is errUnreadable where there is
-// one that cannot be read.
+// volume returns the record of id. The error is errUnreadable if the record cannot be read.
 func (s *store) volume(id string) (volume, bool, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -134,7 +134,7 @@ func (s *store) volume(id string) (volume, bool, error) {
 	return v, ok, nil
 }
 
-// volumeNamed finds a volume by the name it was created with.
+// volumeNamed returns the volume with the given CreateVolume name.
 func (s *store) volumeNamed(name string) (volume, bool, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -160,7 +160,7 @@ func (s *store) snapshot(id string) (snapshot, bool, error) {
 	return n, true, nil
 }
 
-// snapshotNamed finds a snapshot by the name it was created with.
+// snapshotNamed returns the snapshot with the given CreateSnapshot name.
 func (s *store) snapshotNamed(name string) (snapshot, bool, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -172,8 +172,8 @@ func (s *store) snapshotNamed(name string) (snapshot, bool, error) {
 	return snapshot{}, false, s.brokenNamed("snap", name)
 }
 
-// brokenNamed reports an unreadable record that may belong to name, so that no
-// second, empty volume is made in its place. The caller holds s.mu.
+// brokenNamed reports an unreadable record that may belong to name, so that no second, empty volume
+// is made in its place. The caller holds s.mu.
 func (s *store) brokenNamed(kind, name string) error {
 	prefix := kind + "-" + nameHash(name) + "-"
 	for key, err := range s.broken {
@@ -184,8 +184,8 @@ func (s *store) brokenNamed(kind, name string) error {
 	return nil
 }
 
-// attachment returns where a volume is in use; the zero value, with its id and
-// boot id filled in, if nowhere. The caller may change the result.
+// attachment returns how a volume is in use. If it is not, the result has only an id and a boot id.
+// The caller may change the result.
 func (s *store) attachment(id string) attachment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -200,7 +200,7 @@ func (s *store) attachment(id string) attachment {
 	return a
 }
 
-// attachments returns all of them, sorted by volume id.
+// attachments returns all attachments, sorted by volume id.
 func (s *store) attachments() []attachment {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -211,7 +211,7 @@ func (s *store) attachments() []attachment {
 	return all
 }
 
-// listVolumes returns the volumes a CO created, sorted by id, without inline ones.
+// listVolumes returns the volumes made by CreateVolume, sorted by id, without inline ones.
 func (s *store) listVolumes() []volume {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -224,7 +224,7 @@ func (s *store) listVolumes() []volume {
 	return all
 }
 
-// images returns every volume of type image, inline ones too, in no order.
+// images returns every volume of type image, including inline ones, in no order.
 func (s *store) images() []volume {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -237,7 +237,7 @@ func (s *store) images() []volume {
 	return all
 }
 
-// listSnapshots returns the finished snapshots, sorted by id.
+// listSnapshots returns the ready snapshots, sorted by id.
 func (s *store) listSnapshots() []snapshot {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -262,7 +262,7 @@ func (s *store) putVolume(v volume) error {
 	return nil
 }
 
-// dropVolume forgets a volume, durably.
+// dropVolume removes a volume's record, durably.
 func (s *store) dropVolume(id string) error {
 	if err := s.remove(recordsDir, id, durable); err != nil {
 		return fmt.Errorf("remove record of volume %s: %w", id, err)
@@ -285,7 +285,7 @@ func (s *store) putSnapshot(n snapshot) error {
 	return nil
 }
 
-// dropSnapshot forgets a snapshot, durably.
+// dropSnapshot removes a snapshot's record, durably.
 func (s *store) dropSnapshot(id string) error {
 	if err := s.remove(snapshotsDir, id, durable); err != nil {
 		return fmt.Errorf("remove record of snapshot %s: %w", id, err)
@@ -296,7 +296,7 @@ func (s *store) dropSnapshot(id string) error {
 	return nil
 }
 
-// putAttachment writes where a volume is in use; one that is in use nowhere is forgotten.
+// putAttachment records how a volume is in use. If it is not in use, it removes the record.
 func (s *store) putAttachment(a attachment) error {
 	var err error
 	if a.empty() {
@@ -317,12 +317,12 @@ func (s *store) putAttachment(a attachment) error {
 	return nil
 }
 
-// durability says what a write must survive.
+// durability is what a write must survive.
 type durability bool
 
 const (
-	durable  durability = true  // a power cut
-	volatile durability = false // a crash of the driver only
+	durable  durability = true  // a power failure
+	volatile durability = false // only a crash of the driver
 )
 
 // write replaces the record of id atomically.
@@ -363,7 +363,7 @@ func (s *store) remove(sub, id string, d durability) error {
 	return nil
 }
 
-// dataPath is where the bytes of a volume or snapshot are.
+// dataPath returns the path of the data of a volume or snapshot.
 func (s *store) dataPath(id, kind string) string {
 	name := fileKey(id)
 	if kind == typeImage {
@@ -372,8 +372,8 @@ func (s *store) dataPath(id, kind string) string {
 	return filepath.Join(s.dir, dataDir, name)
 }
 
-// syncDir makes the entries of a directory durable. Calls that run at the same
-// time share a commit of the file system's journal.
+// syncDir makes the entries of a directory durable. Concurrent calls share a commit of the file
+// system's journal.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

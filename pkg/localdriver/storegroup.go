@@ -16,7 +16,7 @@ func (s *store) group(id string) (group, bool, error) {
 	return g, ok, nil
 }
 
-// groupNamed finds a group by the name it was created with.
+// groupNamed returns the group with the given CreateVolumeGroupSnapshot name.
 func (s *store) groupNamed(name string) (group, bool, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -28,8 +28,8 @@ func (s *store) groupNamed(name string) (group, bool, error) {
 	return group{}, false, s.brokenNamed("group", name)
 }
 
-// brokenMember is errUnreadable for a snapshot that may be a member of a group whose record cannot be
-// read: the ids of both begin with the hash of the group's name. The caller holds s.mu.
+// brokenMember returns errUnreadable if the snapshot may belong to a group whose record cannot be
+// read: both ids contain the hash of the group's name. The caller holds s.mu.
 func (s *store) brokenMember(id string) error {
 	if !idPattern.MatchString(id) {
 		return nil
@@ -43,8 +43,8 @@ func (s *store) brokenMember(id string) error {
 	return nil
 }
 
-// keepGroup makes g and its members visible. The caller holds s.mu, or is alone.
-func (s *store) keepGroup(g group) {
+// setGroup makes g and its members visible. The caller holds s.mu or is the only user of s.
+func (s *store) setGroup(g group) {
 	s.groups[g.ID] = g
 	for _, n := range g.snapshots() {
 		s.snapshots[n.ID] = n
@@ -59,11 +59,11 @@ func (s *store) putGroup(g group) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keepGroup(g)
+	s.setGroup(g)
 	return nil
 }
 
-// dropGroup forgets a group and its members, durably.
+// dropGroup removes the record of a group and its members, durably.
 func (s *store) dropGroup(g group) error {
 	if err := s.remove(groupsDir, g.ID, durable); err != nil {
 		return fmt.Errorf("remove record of group snapshot %s: %w", g.ID, err)

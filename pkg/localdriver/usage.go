@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// NodeGetVolumeStats says how full a volume is (CSI 1.13 NodeGetVolumeStats).
-// A directory has no limit of its own: the figures are those of the file system it is
-// on. Of a raw block volume only the size is known.
+// NodeGetVolumeStats reports how full a volume is (CSI 1.13 NodeGetVolumeStats). A directory has no
+// limit of its own, so the figures are those of its file system. For a raw block volume only the
+// size is known.
 func (s *nodeServer) NodeGetVolumeStats(ctx context.Context,
 	req *csi.NodeGetVolumeStatsRequest,
 ) (*csi.NodeGetVolumeStatsResponse, error) {
@@ -44,8 +44,8 @@ func (s *nodeServer) NodeGetVolumeStats(ctx context.Context,
 	}}, nil
 }
 
-// inUseAt returns the volume that is staged or published at path, and whether
-// it is so as a device. NOT_FOUND where it is not.
+// inUseAt returns the volume that is staged or published at path, and whether it is there as a
+// device. It answers NOT_FOUND if the volume is not there.
 func (d *Driver) inUseAt(ctx context.Context, id, path string) (v volume, block bool, err error) {
 	if v, err = d.mustVolume(id); err != nil {
 		return volume{}, false, err
@@ -73,8 +73,8 @@ func notAt(id, path string) error {
 	return refuse(codes.NotFound, "volume %s is neither staged nor published at %s", id, path)
 }
 
-// statfsBytes is what the file system at path has left for others than root,
-// and in all, in bytes.
+// statfsBytes returns the free space for users other than root and the size of the file system at
+// path, in bytes.
 func statfsBytes(path string) (free, total int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -83,9 +83,9 @@ func statfsBytes(path string) (free, total int64, err error) {
 	return int64(st.Bavail) * st.Frsize, int64(st.Blocks) * st.Frsize, nil
 }
 
-// NodeExpandVolume makes the device and file system of a volume in use as large
-// as ControllerExpandVolume made its image (CSI 1.13 NodeExpandVolume).
-// FAILED_PRECONDITION says that the file system grows at its next stage.
+// NodeExpandVolume enlarges the device and file system of a volume in use to the size of its image
+// (CSI 1.13 NodeExpandVolume). FAILED_PRECONDITION means that the file system grows at its next
+// stage.
 func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 	req *csi.NodeExpandVolumeRequest,
 ) (*csi.NodeExpandVolumeResponse, error) {
@@ -97,7 +97,7 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 		return nil, invalid("capacity_range is negative")
 	}
 	d := s.driver
-	release, err := d.locks.take(lockVolume(id))
+	release, err := d.locks.tryLock(lockVolume(id))
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.CapacityBytes}, nil
 }
 
-// growInUse grows the loop devices of an image, and the file system mounted at path.
+// growInUse grows the loop devices of an image and the file system mounted at path.
 func (d *Driver) growInUse(v volume, path string, block bool) error {
 	image := d.store.dataPath(v.ID, v.Type)
 	if err := growImage(image, v.CapacityBytes); err != nil {
@@ -137,7 +137,7 @@ func (d *Driver) growInUse(v volume, path string, block bool) error {
 	if block || v.FSBytes >= v.CapacityBytes {
 		return nil
 	}
-	// The path asked for may be a read-only bind of the staged file system.
+	// The requested path may be a read-only bind mount of the staged file system.
 	if s := d.store.attachment(v.ID).Stage; s != nil {
 		path = s.Path
 	}

@@ -41,13 +41,13 @@ func TestAFreezeEndsThoughTheCopyHangs(t *testing.T) {
 	w.up()
 	r.d.maxFreeze = 2 * time.Second // enough for the freeze itself
 	begun := false
-	err := r.d.whileStill(r.ctx, []volume{{ID: v.id, Type: typeImage}, {ID: w.id, Type: typeImage}}, func(context.Context) error {
+	err := r.d.whileFrozen(r.ctx, []volume{{ID: v.id, Type: typeImage}, {ID: w.id, Type: typeImage}}, func(context.Context) error {
 		begun = true
 		writeOrThaw(t, v, "a") // as a copy that waits for what the freeze holds up
 		writeOrThaw(t, w, "a")
 		return nil
 	})
-	wantCode(t, "a copy that hangs", answer(err), codes.FailedPrecondition)
+	wantCode(t, "a copy that hangs", toStatus(err), codes.FailedPrecondition)
 	if !begun {
 		t.Error("the volumes were not held still")
 	}
@@ -61,7 +61,7 @@ func TestAFreezeEndsThoughTheCopyHangs(t *testing.T) {
 
 // The freeze of a volume ends at its limit, while that of the next one hangs.
 func TestAFreezeEndsThoughTheNextFreezeHangs(t *testing.T) {
-	h := &holds{}
+	h := &freezes{}
 	var resumed []string
 	hold := func(name string) {
 		h.add(func() error { resumed = append(resumed, name); return errors.New(name) })
@@ -158,7 +158,7 @@ func TestACopyIsOfTheMomentOfTheFreeze(t *testing.T) {
 		}
 		parts = append(parts, p)
 	}
-	if err := r.d.copyMoving(r.ctx, parts); err != nil {
+	if err := r.d.copyInUse(r.ctx, parts); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range parts {
