@@ -57,7 +57,7 @@ func (c *Controller) attachOrDetach(ctx context.Context, verb verb, v state.Volu
 // goroutine.
 func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 	key, ok := c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]
-	e := c.entries[key]
+	e := c.claims.entries[key]
 	switch {
 	case !ok:
 		c.attachForeign(ctx, n)
@@ -66,13 +66,13 @@ func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 			e.rec.Name))}
 	default:
 		e.attaching = n
-		c.touch(key)
+		c.claims.touch(key)
 	}
 }
 
 // dropAttach removes a caller that gave up before its call began.
 func (c *Controller) dropAttach(n *attachCall) {
-	e := c.entries[c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]]
+	e := c.claims.entries[c.handles[state.SharedID(n.volume.Spec.Driver, n.volume.Spec.Handle)]]
 	if e == nil || e.attaching != n || e.doing.verb == n.verb {
 		return
 	}

@@ -79,7 +79,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	if k.op.verb == attachVolume || k.op.verb == detachVolume {
 		e.answerAttach(a.publish, a.err)
 	}
-	c.touch(e.key)
+	c.claims.touch(e.key)
 	c.touchSnapshotsOf(id)
 }
 

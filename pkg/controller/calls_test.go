@@ -276,9 +276,9 @@ func TestNothingIsLeftBehindInMemory(t *testing.T) {
 		synctest.Wait()
 		h.end()
 		c := h.c
-		if len(c.entries)+len(c.names)+len(c.handles)+len(c.clones)+len(c.dirty)+len(c.view.claims) != 0 {
+		if len(c.claims.entries)+len(c.claims.names)+len(c.handles)+len(c.clones)+len(c.claims.dirty)+len(c.view.claims) != 0 {
 			t.Errorf("left: %d entries, %d names, %d handles, %v clones, %d dirty, %d shown",
-				len(c.entries), len(c.names), len(c.handles), c.clones, len(c.dirty), len(c.view.claims))
+				len(c.claims.entries), len(c.claims.names), len(c.handles), c.clones, len(c.claims.dirty), len(c.view.claims))
 		}
 		h.live()
 	})

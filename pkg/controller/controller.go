@@ -108,17 +108,15 @@ type Controller struct {
 	done    chan struct{} // closed when Run returns
 
 	// Owned by Run.
-	entries map[Key]*entry
+	claims  table[*entry]
 	drivers map[state.DriverName]*driver
-	dirty   map[Key]struct{}
-	names   map[string]Key           // by record.Name
 	handles map[state.VolumeID]Key   // by handle, once a volume exists
 	clones  map[Key]map[Key]struct{} // a claim's key to the claims that are to be its clones
 	slots   map[state.DriverName]*slots
 	calls   sync.WaitGroup // the goroutines that Run started
 
-	snapshots snapshots // owned by Run
-	groups    groups    // owned by Run
+	snapshots snapshots          // owned by Run
+	groups    table[*groupEntry] // owned by Run
 
 	view view
 }
@@ -137,11 +135,12 @@ func New(cfg Config) *Controller {
 	return &Controller{
 		cfg: cfg, log: cfg.Logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
-		entries: map[Key]*entry{}, drivers: map[state.DriverName]*driver{},
-		dirty: map[Key]struct{}{}, names: map[string]Key{},
+		claims:  newTable(func(key Key) *entry { return &entry{row: newRow[record](key)} }),
+		drivers: map[state.DriverName]*driver{},
 		handles: map[state.VolumeID]Key{}, clones: map[Key]map[Key]struct{}{},
 		slots: map[state.DriverName]*slots{},
-		view:  newView(), snapshots: newSnapshots(), groups: newGroups(),
+		view:  newView(), snapshots: newSnapshots(),
+		groups: newTable(func(key Key) *groupEntry { return &groupEntry{row: newRow[groupRecord](key)} }),
 	}
 }
 
@@ -150,7 +149,7 @@ func New(cfg Config) *Controller {
 func (c *Controller) SetClaim(claim Claim) {
 	claim = claim.clone()
 	c.post(func(context.Context) {
-		e := c.entry(claim.Key)
+		e := c.claims.entry(claim.Key)
 		if e.want.Listed && e.want.Claim.equal(claim) {
 			return
 		}
@@ -159,18 +158,18 @@ func (c *Controller) SetClaim(claim Claim) {
 			c.addClone(claim.Source.Claim, e)
 		}
 		e.rec = clearPauses(e.rec)
-		c.touch(claim.Key)
-		c.touch(e.rec.Spec.Source.Claim) // it may wait for this claim to be listed or deleted
+		c.claims.touch(claim.Key)
+		c.claims.touch(e.rec.Spec.Source.Claim) // it may wait for this claim to be listed or deleted
 	})
 }
 
 // RemoveClaim records that no source lists the claim any longer. Its volume is kept.
 func (c *Controller) RemoveClaim(key Key) {
 	c.post(func(context.Context) {
-		if e := c.entries[key]; e != nil && e.want.Listed {
+		if e := c.claims.entries[key]; e != nil && e.want.Listed {
 			e.want.Claim, e.want.Listed = Claim{}, false
-			c.touch(key)
-			c.touch(e.rec.Spec.Source.Claim)
+			c.claims.touch(key)
+			c.claims.touch(e.rec.Spec.Source.Claim)
 		}
 	})
 }
@@ -179,12 +178,12 @@ func (c *Controller) RemoveClaim(key Key) {
 // NodeExpandVolume.
 func (c *Controller) NodeSize(id state.VolumeID, bytes int64) {
 	c.post(func(context.Context) {
-		e := c.entries[c.handles[id]]
+		e := c.claims.entries[c.handles[id]]
 		if e == nil || e.rec.Volume.Phase != state.Present || bytes <= e.rec.NodeBytes {
 			return
 		}
 		e.rec.NodeBytes, e.unsaved = bytes, true
-		c.touch(e.key)
+		c.claims.touch(e.key)
 	})
 }
 
@@ -192,7 +191,7 @@ func (c *Controller) NodeSize(id state.VolumeID, bytes int64) {
 func (c *Controller) UsageChanged(id state.VolumeID) {
 	c.post(func(context.Context) {
 		if key, ok := c.handles[id]; ok {
-			c.touch(key)
+			c.claims.touch(key)
 		}
 	})
 }
@@ -200,8 +199,8 @@ func (c *Controller) UsageChanged(id state.VolumeID) {
 // AllUsageChanged is UsageChanged for all volumes.
 func (c *Controller) AllUsageChanged() {
 	c.post(func(context.Context) {
-		for key := range c.entries {
-			c.touch(key)
+		for key := range c.claims.entries {
+			c.claims.touch(key)
 		}
 	})
 }
@@ -209,9 +208,9 @@ func (c *Controller) AllUsageChanged() {
 // RetryNow ends the claim's back-off after a failure.
 func (c *Controller) RetryNow(key Key) {
 	c.post(func(context.Context) {
-		if e := c.entries[key]; e != nil {
+		if e := c.claims.entries[key]; e != nil {
 			e.rec = clearPauses(e.rec)
-			c.touch(key)
+			c.claims.touch(key)
 		}
 	})
 }
@@ -249,7 +248,7 @@ func (c *Controller) do(ctx context.Context, f func(run context.Context) error) 
 
 // delete is Delete in Run's goroutine.
 func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
-	e := c.entries[key]
+	e := c.claims.entries[key]
 	switch {
 	case e == nil || e.rec.empty() && e.unreadable == "" && !e.want.Listed:
 		return ErrNotFound
@@ -271,7 +270,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 		return err
 	}
 	e.rec = rec
-	c.touch(key)
+	c.claims.touch(key)
 	return nil
 }
 

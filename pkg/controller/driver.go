@@ -90,10 +90,10 @@ func (d *driver) end() {
 
 // touchAll plans every claim, snapshot and group snapshot of the driver now, without back-off.
 func (c *Controller) touchAll(name state.DriverName) {
-	for key, e := range c.entries {
+	for key, e := range c.claims.entries {
 		if driverOf(e) == name || e.rec.Spec.Driver == name {
 			e.rec = clearPauses(e.rec)
-			c.touch(key)
+			c.claims.touch(key)
 		}
 	}
 	for key, e := range c.snapshots.entries {

@@ -16,7 +16,7 @@ func driverOf(e *entry) state.DriverName {
 
 // facts collects what next needs to know about e.
 func (c *Controller) facts(e *entry) facts {
-	f := facts{InUse: c.inUse(e)}
+	f := facts{InUse: c.inUse(e), Namesake: c.claims.namesake(e.key, e)}
 	name := driverOf(e)
 	switch d := c.drivers[name]; {
 	case d == nil:
@@ -28,11 +28,8 @@ func (c *Controller) facts(e *entry) facts {
 			Topology: d.Topology, caps: d.caps,
 		}
 	}
-	if owner, ok := c.names[volumeName(e.want.Claim)]; ok && owner != e.key {
-		f.Namesake = owner.String()
-	}
 	for _, key := range c.clonesOf(e.key) {
-		if o := c.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
+		if o := c.claims.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
 			f.Cloning = key.String() + unlistedNote(o.want.Listed || o.rec.Delete)
 		}
 	}
@@ -51,7 +48,7 @@ func (c *Controller) facts(e *entry) facts {
 // cloneSource finds the volume that claim is to be a clone of.
 func (c *Controller) cloneSource(claim Claim) sourceFacts {
 	key := claim.Source.Claim
-	src := c.entries[key]
+	src := c.claims.entries[key]
 	switch {
 	case src == nil || !src.rec.usable():
 		return sourceFacts{Problem: fmt.Sprintf("its source, claim %s, has no volume", key)}

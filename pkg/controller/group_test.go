@@ -595,7 +595,7 @@ func TestAGroupTakesNoOthersSnapshots(t *testing.T) {
 			g := h.pair()
 			h.snap(testSnapshot("s", g.Members[0].Volume))
 			h.snap(testSnapshot("t", g.Members[1].Volume))
-			e := &groupEntry{key: testKey("g")}
+			e := &groupEntry{row: newRow[groupRecord](testKey("g"))}
 			k := groupCall{driver: h.backend.driver(), op: groupOp{verb: createGroup, spec: groupSpec{Each: true}}, rec: groupRecord{Members: make([]groupMember, 2)}}
 			res := groupResult{members: make([]memberResult, 2)}
 			for i, handle := range handles {
@@ -802,11 +802,11 @@ func TestRecordsOfGroups(t *testing.T) {
 		Group: testKey("g"), UID: "u", Name: "groupsnapshot-u", Handle: "group", Spec: groupSpec{Driver: "d"},
 		Content: state.Fact{Phase: state.Present}, Members: []groupMember{{Volume: "v", Snapshot: "g-a", Handle: "s", Phase: state.Present}},
 	}
-	b, err := encodeGroup(whole)
+	b, err := groupBucket().encode("default/g", whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeGroup("default/g", b); err != nil || got.Members[0] != whole.Members[0] || got.Content.Phase != state.Present {
+	if got, err := groupBucket().decode("default/g", b); err != nil || got.Members[0] != whole.Members[0] || got.Content.Phase != state.Present {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, spoil := range []func(*groupRecord){
@@ -819,12 +819,12 @@ func TestRecordsOfGroups(t *testing.T) {
 	} {
 		r := whole
 		spoil(&r)
-		b, _ := encodeGroup(r)
-		if _, err := decodeGroup("default/g", b); err == nil {
+		b, _ := groupBucket().encode("default/g", r)
+		if _, err := groupBucket().decode("default/g", b); err == nil {
 			t.Errorf("%+v is read", r)
 		}
 	}
-	if _, err := decodeGroup("default/g", []byte(`{"version":2}`)); err == nil {
+	if _, err := groupBucket().decode("default/g", []byte(`{"version":2}`)); err == nil {
 		t.Error("a newer version is read")
 	}
 }

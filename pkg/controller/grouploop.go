@@ -2,36 +2,17 @@ package controller
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groups holds all group snapshots. Owned by Run.
-type groups struct {
-	entries map[Key]*groupEntry
-	dirty   map[Key]struct{}
-	// names maps each record.Name to its group snapshot.
-	names map[string]Key
-}
-
-func newGroups() groups {
-	return groups{entries: map[Key]*groupEntry{}, dirty: map[Key]struct{}{}, names: map[string]Key{}}
-}
-
 // groupEntry is one group snapshot: its record, its wanted state and the operation in flight.
 type groupEntry struct {
-	key    Key
-	rec    groupRecord
+	row[groupRecord]
 	want   Group
 	listed bool
-	// unreadable says why the record in the journal cannot be read, or is "". If it is set, the
-	// snapshots are not touched.
-	unreadable string
-	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
-	unsaved bool
 	// doing is the operation in flight, if any. unsavedVolumes are the volumes of the last
 	// operation until the journal has its outcome: after a crash before that, the operation is
 	// repeated.
@@ -39,8 +20,6 @@ type groupEntry struct {
 	unsavedVolumes []state.VolumeID
 	// members are the entries of its snapshots, whose records come from rec.
 	members []*snapshotEntry
-
-	waiting
 }
 
 // driver returns the driver that made, or would make, the snapshots.
@@ -51,7 +30,6 @@ func (e *groupEntry) driver() state.DriverName {
 	return e.want.Class.Driver
 }
 
-// gone reports whether the group snapshot has no record, is not wanted, and has nothing in flight.
 func (e *groupEntry) gone() bool {
 	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == noGroupVerb && e.unreadable == ""
 }
@@ -79,24 +57,19 @@ func (e *groupEntry) wanted() *Group {
 	return &e.want
 }
 
-func (g *groups) entry(key Key) *groupEntry {
-	e := g.entries[key]
-	if e == nil {
-		e = &groupEntry{key: key, waiting: waiting{since: time.Now()}}
-		g.entries[key] = e
+func (e *groupEntry) wantedName() string {
+	if !e.listed {
+		return ""
 	}
-	return e
+	return groupName(e.want.UID)
 }
-
-// touch marks the group snapshot for planning in the next step.
-func (g *groups) touch(key Key) { g.dirty[key] = struct{}{} }
 
 // touchPending plans the group snapshots of a namespace that do not exist yet: the name of a
 // snapshot is free.
-func (g *groups) touchPending(namespace string) {
-	for key, e := range g.entries {
+func (c *Controller) touchPending(namespace string) {
+	for key, e := range c.groups.entries {
 		if key.Namespace == namespace && e.listed && e.rec.Content.Phase == state.Absent {
-			g.touch(key)
+			c.groups.touch(key)
 		}
 	}
 }
@@ -104,17 +77,8 @@ func (g *groups) touchPending(namespace string) {
 // setGroup replaces e's record and updates the entries of its snapshots.
 func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
 	old := e.rec.Name
-	if e.rec = rec; !rec.empty() {
-		c.groups.names[rec.Name] = e.key
-	}
-	if old != "" && old != rec.Name {
-		delete(c.groups.names, old)
-		for key, other := range c.groups.entries {
-			if other.listed && groupName(other.want.UID) == old {
-				c.groups.touch(key)
-			}
-		}
-	}
+	e.rec = rec
+	c.groups.rename(e.key, old, rec.Name)
 	before := e.members
 	e.members = nil
 	for _, m := range rec.Members {
@@ -171,70 +135,48 @@ func (c *Controller) touchSnapshotsOf(volume state.VolumeID) {
 	}
 }
 
-// stepGroups plans the dirty group snapshots, makes their intents durable in one commit and starts
-// their calls.
+// stepGroups takes one step for each dirty group snapshot.
 func (c *Controller) stepGroups(ctx context.Context) {
-	keys := slices.SortedFunc(maps.Keys(c.groups.dirty), Key.compare)
-	clear(c.groups.dirty)
-	todo := map[Key]groupOp{}
-	changes := map[Key]groupRecord{}
-	for _, key := range keys {
-		e := c.groups.entries[key]
-		if e == nil {
-			continue
-		}
-		if e.unsaved {
-			changes[key] = e.rec
-		}
-		if o := c.planGroup(e); o.verb != noGroupVerb {
-			todo[key] = o
-			changes[key] = beginGroup(e.rec, e.wanted(), o)
-			if o.reservesVolumes() { // now, because another may be planned in the same step
-				for _, m := range o.members {
-					c.snapshots.inFlight[state.SharedID(o.spec.Driver, m.Volume)] = pendingSnapshot{changes[key].key(m), o.spec.Driver}
-				}
+	groups := stepper[*groupEntry, groupRecord, groupOp]{
+		table: &c.groups, bucket: groupBucket(), plan: c.planGroup, begin: c.beginGroup,
+		saved: func(e *groupEntry) {
+			for _, id := range e.unsavedVolumes {
+				c.touchClaimOf(id)
 			}
-			if o.verb != dropGroup {
-				c.groups.names[changes[key].Name] = key
-			}
-		}
+			e.unsavedVolumes = nil
+		},
 	}
-	err := groupBucket().commit(ctx, c.cfg, changes)
-	for _, key := range keys {
-		if o, ok := todo[key]; ok {
-			c.beginGroup(ctx, c.groups.entries[key], o, changes[key], err)
-		}
-	}
-	for key := range changes {
-		e := c.groups.entries[key]
-		if err != nil {
-			c.lookAtGroup(e, time.Now().Add(storeWait))
-			continue
-		}
-		for _, id := range e.unsavedVolumes {
-			c.touchClaimOf(id)
-		}
-		e.unsaved, e.unsavedVolumes = false, nil
-	}
-	c.publishGroups(keys)
+	c.publishGroups(groups.step(ctx, c))
 }
 
 // planGroup decides the next step for e.
-func (c *Controller) planGroup(e *groupEntry) groupOp {
+func (c *Controller) planGroup(e *groupEntry) (o groupOp, rec groupRecord, ok bool) {
 	if e.doing.verb != noGroupVerb {
-		return groupOp{} // finishGroup plans it again
+		return groupOp{}, groupRecord{}, false // finishGroup plans it again
 	}
 	e.stopTimer()
 	if e.unreadable != "" {
 		e.hold(held{reason: "its record cannot be read, so its snapshots are not touched: " + e.unreadable})
-		return groupOp{}
+		return groupOp{}, groupRecord{}, false
 	}
 	o, h := nextGroup(e.rec, e.wanted(), c.factsOfGroup(e), time.Now())
 	e.hold(h)
 	if !h.until.IsZero() {
-		c.lookAtGroup(e, h.until)
+		planAt(c, &c.groups, &e.row, h.until)
 	}
-	return o
+	if o.verb == noGroupVerb {
+		return groupOp{}, groupRecord{}, false
+	}
+	rec = beginGroup(e.rec, e.wanted(), o)
+	if o.reservesVolumes() { // now, because another may be planned in the same step
+		for _, m := range o.members {
+			c.snapshots.inFlight[state.SharedID(o.spec.Driver, m.Volume)] = pendingSnapshot{rec.key(m), o.spec.Driver}
+		}
+	}
+	if o.verb != dropGroup {
+		c.groups.names[rec.Name] = e.key
+	}
+	return o, rec, true
 }
 
 // beginGroup starts a step whose intent is durable. If err is set, the intent is not durable, and
@@ -266,9 +208,4 @@ func (c *Controller) releaseGroupVolumes(ctx context.Context, o groupOp) {
 	for _, m := range o.members {
 		c.releaseVolume(ctx, o.spec.Driver, m.Volume)
 	}
-}
-
-// lookAtGroup plans e at the given time unless it is planned before.
-func (c *Controller) lookAtGroup(e *groupEntry, at time.Time) {
-	e.lookAgain(at, func() { c.post(func(context.Context) { c.groups.touch(e.key) }) })
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -142,43 +141,28 @@ func groupName(uid string) string { return "groupsnapshot-" + uid }
 // forms it.
 func groupContentName(uid string) string { return "groupsnapcontent-" + uid }
 
-// encodeGroup returns r in the journal's format.
-func encodeGroup(r groupRecord) ([]byte, error) {
+func (r groupRecord) stamped() groupRecord {
 	r.Version = groupVersion
-	b, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode record of group snapshot %s: %w", r.Group, err)
-	}
-	return b, nil
+	return r
 }
 
-// decodeGroup parses what encodeGroup wrote under key. It returns an error unless the whole record
-// is valid.
-func decodeGroup(key string, b []byte) (groupRecord, error) {
-	var r groupRecord
-	if err := json.Unmarshal(b, &r); err != nil {
-		return groupRecord{}, fmt.Errorf("decode record of group snapshot %s: %w", key, err)
-	}
-	problem := ""
+func (r groupRecord) problem(key string) string {
 	switch {
 	case r.Version != groupVersion:
-		problem = fmt.Sprintf("version %d, want %d", r.Version, groupVersion)
+		return fmt.Sprintf("version %d, want %d", r.Version, groupVersion)
 	case r.Group.String() != key:
-		problem = fmt.Sprintf("it is of group snapshot %s", r.Group)
+		return fmt.Sprintf("it is of group snapshot %s", r.Group)
 	case r.Name == "" || r.Spec.Driver == "":
-		problem = "no name or driver"
+		return "no name or driver"
 	case len(r.Members) == 0 && r.Content.Phase != state.Absent:
-		problem = fmt.Sprintf("it is %s without snapshots", r.Content.Phase)
+		return fmt.Sprintf("it is %s without snapshots", r.Content.Phase)
 	case r.Content.Phase == state.Present && r.Handle == "" && !r.Spec.Each:
-		problem = "it is present without a handle"
+		return "it is present without a handle"
 	}
 	for _, m := range r.Members {
 		if m.Handle == "" && (m.Phase == state.Present || m.Phase == state.Leaving) {
-			problem = fmt.Sprintf("snapshot %s is %s without a handle", m.Snapshot, m.Phase)
+			return fmt.Sprintf("snapshot %s is %s without a handle", m.Snapshot, m.Phase)
 		}
 	}
-	if problem != "" {
-		return groupRecord{}, fmt.Errorf("decode record of group snapshot %s: %s", key, problem)
-	}
-	return r, nil
+	return ""
 }

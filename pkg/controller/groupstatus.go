@@ -1,30 +1,17 @@
 package controller
 
 import (
-	"maps"
-	"reflect"
-	"slices"
-
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Groups returns every group snapshot that is listed or has a record, sorted by namespace and name.
 func (c *Controller) Groups() []GroupStatus {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	list := make([]GroupStatus, 0, len(c.view.groups))
-	for _, key := range slices.SortedFunc(maps.Keys(c.view.groups), Key.compare) {
-		list = append(list, c.view.groups[key])
-	}
-	return list
+	return list(&c.view, c.view.groups)
 }
 
 // Group returns the status of one group snapshot, and whether it exists.
 func (c *Controller) Group(key Key) (GroupStatus, bool) {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	s, ok := c.view.groups[key]
-	return s, ok
+	return lookUp(&c.view, c.view.groups, key)
 }
 
 func (e *groupEntry) status() GroupStatus {
@@ -74,12 +61,9 @@ func (e *groupEntry) phase() Phase {
 
 // factsOfGroup collects what nextGroup needs to know about e.
 func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
-	f := groupFacts{Driver: c.snapshotDriver(e.driver())}
+	f := groupFacts{Driver: c.snapshotDriver(e.driver()), Namesake: c.groups.namesake(e.key, e)}
 	if e.rec.Delete {
 		f.Used = c.usedBy(e.members...)
-	}
-	if owner, ok := c.groups.names[groupName(e.want.UID)]; ok && e.listed && owner != e.key {
-		f.Namesake = owner.String()
 	}
 	for _, id := range e.volumes() {
 		if f.Busy == "" {
@@ -100,23 +84,5 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 
 // publishGroups updates the public status of the group snapshots and drops those that are gone.
 func (c *Controller) publishGroups(keys []Key) {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	changed := false
-	for _, key := range keys {
-		e := c.groups.entries[key]
-		switch {
-		case e == nil:
-		case e.gone():
-			e.stopTimer()
-			delete(c.groups.entries, key)
-			delete(c.view.groups, key)
-			changed = true
-		default:
-			s := e.status()
-			changed = changed || !reflect.DeepEqual(s, c.view.groups[key])
-			c.view.groups[key] = s
-		}
-	}
-	c.view.signal(changed)
+	publish(&c.view, &c.groups, c.view.groups, keys, func(*groupEntry) {})
 }

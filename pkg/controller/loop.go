@@ -15,14 +15,8 @@ const storeWait = 5 * time.Second
 
 // entry is one claim: its record, its wanted state and the call in flight. Owned by Run.
 type entry struct {
-	key  Key
-	rec  record
+	row[record]
 	want want
-	// unreadable says why the record in the journal cannot be read, or is "". If it is set, the
-	// volume is not touched.
-	unreadable string
-	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
-	unsaved bool
 	// doing is the call in flight, if any, to the driver that the record names.
 	doing op
 	// attaching is the caller of Attach or Detach that waits, or nil.
@@ -33,8 +27,6 @@ type entry struct {
 	// queued is the driver for whose slot the claim waits, granted the driver that has just given
 	// it one; or "".
 	queued, granted state.DriverName
-
-	waiting
 }
 
 // id returns the id of the claim's volume, or "" if it is unknown.
@@ -45,10 +37,16 @@ func (e *entry) id() state.VolumeID {
 	return state.SharedID(e.rec.Spec.Driver, e.rec.Handle)
 }
 
-// gone reports whether the claim has no record, is not wanted, and has nothing in flight.
 func (e *entry) gone() bool {
 	return e.rec.empty() && !e.rec.Delete && !e.want.Listed && !e.unsaved &&
 		e.doing.verb == noVerb && e.attaching == nil && e.unreadable == ""
+}
+
+func (e *entry) wantedName() string {
+	if !e.want.Listed {
+		return ""
+	}
+	return volumeName(e.want.Claim)
 }
 
 // Run loads the records and brings volumes and snapshots to their wanted state until ctx ends. Then
@@ -88,15 +86,9 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 	c.inbox = nil
 	c.mu.Unlock()
 	cancel()
-	for _, e := range c.entries {
-		e.stopTimer()
-	}
-	for _, e := range c.snapshots.entries {
-		e.stopTimer()
-	}
-	for _, e := range c.groups.entries {
-		e.stopTimer()
-	}
+	c.claims.stopTimers()
+	c.snapshots.stopTimers()
+	c.groups.stopTimers()
 	for _, d := range c.drivers {
 		d.stopTimer()
 	}
@@ -106,10 +98,10 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 // load reads the journal.
 func (c *Controller) load(ctx context.Context) error {
 	err := claimBucket().load(ctx, c.cfg, func(key Key, rec record, unreadable string) {
-		e := c.entry(key)
-		e.rec, e.unreadable = rec, unreadable
-		c.index(e)
-		c.touch(key)
+		e := c.claims.entry(key)
+		e.unreadable = unreadable
+		c.setRecord(e, rec)
+		c.claims.touch(key)
 	})
 	if err != nil {
 		return err
@@ -133,137 +125,72 @@ func (c *Controller) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.publish(slices.Collect(maps.Keys(c.dirty)))
+	c.publishClaims(slices.Collect(maps.Keys(c.claims.dirty)))
 	c.publishSnapshots(slices.Collect(maps.Keys(c.snapshots.dirty)))
 	c.publishGroups(slices.Collect(maps.Keys(c.groups.dirty)))
 	close(c.view.loaded)
 	return nil
 }
 
-// entry returns the claim's entry and creates it if there is none.
-func (c *Controller) entry(key Key) *entry {
-	e := c.entries[key]
-	if e == nil {
-		e = &entry{key: key, waiting: waiting{since: time.Now()}}
-		c.entries[key] = e
-	}
-	return e
-}
-
-// index adds e to the indexes by name, handle and clone source.
-func (c *Controller) index(e *entry) {
-	if e.rec.empty() {
-		return
-	}
-	c.names[e.rec.Name] = e.key
-	if e.rec.Handle != "" {
-		c.handles[state.SharedID(e.rec.Spec.Driver, e.rec.Handle)] = e.key
-	}
-	if e.rec.Spec.Source.Volume != "" {
-		c.addClone(e.rec.Spec.Source.Claim, e)
-	}
-}
-
 // setRecord replaces e's record and updates the indexes.
 func (c *Controller) setRecord(e *entry, rec record) {
 	old := e.rec
 	e.rec = rec
-	if old.Name != "" && old.Name != rec.Name {
-		delete(c.names, old.Name)
-		for _, other := range c.entries { // linear, but deletions are rare
-			if other.want.Listed && volumeName(other.want.Claim) == old.Name {
-				c.touch(other.key)
-			}
-		}
-	}
+	c.claims.rename(e.key, old.Name, rec.Name)
 	if old.Handle != "" && old.Handle != rec.Handle {
 		delete(c.handles, state.SharedID(old.Spec.Driver, old.Handle))
 	}
-	c.index(e)
+	if id := e.id(); id != "" {
+		c.handles[id] = e.key
+	}
+	if rec.Spec.Source.Volume != "" {
+		c.addClone(rec.Spec.Source.Claim, e)
+	}
 	if old.Volume.Phase == rec.Volume.Phase {
 		return
 	}
 	for _, key := range c.clonesOf(e.key) {
-		c.touch(key)
+		c.claims.touch(key)
 	}
 	if src := rec.Spec.Source.Claim; src != (Key{}) {
-		c.touch(src)
+		c.claims.touch(src)
 	}
-}
-
-// touch marks the claim for planning in the next step.
-func (c *Controller) touch(key Key) { c.dirty[key] = struct{}{} }
-
-// planned is the next step of an entry, with the record that must be durable first.
-type planned struct {
-	e   *entry
-	op  op
-	rec record
 }
 
 // stepAll takes steps until no row is dirty.
 func (c *Controller) stepAll(ctx context.Context) {
-	for ctx.Err() == nil && len(c.dirty)+len(c.snapshots.dirty)+len(c.groups.dirty) > 0 {
-		c.step(ctx)
+	for ctx.Err() == nil && len(c.claims.dirty)+len(c.snapshots.dirty)+len(c.groups.dirty) > 0 {
+		c.stepClaims(ctx)
 		c.stepGroups(ctx) // before snapshots, whose status includes that of their group
 		c.stepSnapshots(ctx)
 	}
 }
 
-// step plans the dirty claims, makes their intents durable in one commit and starts their calls,
-// until no claim is dirty.
-func (c *Controller) step(ctx context.Context) {
-	for len(c.dirty) > 0 && ctx.Err() == nil {
-		keys := slices.SortedFunc(maps.Keys(c.dirty), Key.compare)
-		clear(c.dirty)
-		var todo []planned
-		changes := map[Key]record{}
-		for _, key := range keys {
-			e := c.entries[key]
-			if e == nil {
-				continue
-			}
-			if e.unsaved {
-				changes[key] = e.rec
-			}
-			if p, ok := c.plan(e); ok {
-				todo = append(todo, p)
-				changes[key] = p.rec
-			}
-		}
-		err := claimBucket().commit(ctx, c.cfg, changes)
-		for _, p := range todo {
-			c.begin(ctx, p, err)
-		}
-		for key := range changes {
-			e := c.entries[key]
-			if err != nil {
-				c.lookAgain(e, time.Now().Add(storeWait))
-				continue
-			}
-			if e.unsaved {
-				c.touchSnapshotsOf(e.id())
-			}
-			e.unsaved = false
-		}
-		c.publish(keys)
+// stepClaims takes the steps of the claims until none is dirty.
+func (c *Controller) stepClaims(ctx context.Context) {
+	claims := stepper[*entry, record, op]{
+		table: &c.claims, bucket: claimBucket(), plan: c.plan, begin: c.begin,
+		saved: func(e *entry) { c.touchSnapshotsOf(e.id()) },
+	}
+	for len(c.claims.dirty) > 0 && ctx.Err() == nil {
+		c.publishClaims(claims.step(ctx, c))
 	}
 }
 
 // plan decides the next step for e.
-func (c *Controller) plan(e *entry) (planned, bool) {
+func (c *Controller) plan(e *entry) (o op, rec record, ok bool) {
 	if e.doing.verb != noVerb {
-		return planned{}, false // finish plans it again
+		return op{}, record{}, false // finish plans it again
 	}
 	e.stopTimer()
 	if snap, ok := c.snapshots.inFlight[e.id()]; ok {
 		// releaseVolume plans it again
 		e.hold(heldf("volume %s: CreateSnapshot for snapshot %s is in flight", e.rec.Name, snap.snapshot))
-		return planned{}, false
+		return op{}, record{}, false
 	}
 	if e.unreadable != "" {
 		e.hold(held{reason: "its record cannot be read, so its volume is not touched: " + e.unreadable})
-		return planned{}, false
+		return op{}, record{}, false
 	}
 	f := c.facts(e)
 	e.refuseAttach(f)
@@ -275,50 +202,44 @@ func (c *Controller) plan(e *entry) (planned, bool) {
 	c.takeSlot(e, o, h)
 	e.hold(h)
 	if !h.until.IsZero() {
-		c.lookAgain(e, h.until)
+		planAt(c, &c.claims, &e.row, h.until)
 	}
 	if o.verb == noVerb {
-		return planned{}, false
+		return op{}, record{}, false
 	}
 	var nodeID string
 	if d := c.drivers[driverOf(e)]; d != nil {
 		nodeID = d.NodeID
 	}
-	rec := begin(e.rec, w, o, nodeID)
+	rec = begin(e.rec, w, o, nodeID)
 	if o.verb == createVolume {
-		c.names[rec.Name] = e.key // at once, because a namesake may be planned in the same step
+		c.claims.names[rec.Name] = e.key // at once, because a namesake may be planned in the same step
 	}
-	return planned{e, o, rec}, true
+	return o, rec, true
 }
 
 // begin starts a step whose intent is durable. If err is set, the intent is not durable, and begin
 // takes the step back.
-func (c *Controller) begin(ctx context.Context, p planned, err error) {
-	e := p.e
+func (c *Controller) begin(ctx context.Context, e *entry, o op, rec record, err error) {
 	if err != nil {
-		if p.op.verb.limited() {
+		if o.verb.limited() {
 			c.releaseSlot(driverOf(e))
 		}
-		if p.op.verb == createVolume && e.rec.Name != p.rec.Name {
-			delete(c.names, p.rec.Name)
+		if o.verb == createVolume && e.rec.Name != rec.Name {
+			delete(c.claims.names, rec.Name)
 		}
 		e.hold(held{reason: err.Error()})
 		if e.attaching != nil {
-			e.answerAttach(nil, failure(p.op.verb, err))
+			e.answerAttach(nil, failure(o.verb, err))
 		}
 		return
 	}
-	c.setRecord(e, p.rec)
-	if !p.op.verb.calls() {
-		c.log.Info("claim changed without a call", "claim", e.key.String(), "op", p.op.verb.String())
-		c.touch(e.key)
+	c.setRecord(e, rec)
+	if !o.verb.calls() {
+		c.log.Info("claim changed without a call", "claim", e.key.String(), "op", o.verb.String())
+		c.claims.touch(e.key)
 		return
 	}
-	e.doing, e.since = p.op, time.Now()
+	e.doing, e.since = o, time.Now()
 	c.start(ctx, e)
-}
-
-// lookAgain plans e at the given time unless it is planned before.
-func (c *Controller) lookAgain(e *entry, at time.Time) {
-	e.lookAgain(at, func() { c.post(func(context.Context) { c.touch(e.key) }) })
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -102,33 +101,23 @@ type secrets struct {
 	NodeExpand state.SecretRef `json:"nodeExpand,omitzero"`
 }
 
-// encode returns r in the journal's format.
-func encode(r record) ([]byte, error) {
+func (r record) stamped() record {
 	r.Version = recordVersion
-	b, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode record of claim %s: %w", r.Claim, err)
-	}
-	return b, nil
+	return r
 }
 
-// decode parses what encode wrote under key. It returns an error unless the whole record is valid.
-func decode(key string, b []byte) (record, error) {
-	var r record
-	if err := json.Unmarshal(b, &r); err != nil {
-		return record{}, fmt.Errorf("decode record of claim %s: %w", key, err)
-	}
+func (r record) problem(key string) string {
 	switch {
 	case r.Version != recordVersion:
-		return record{}, fmt.Errorf("decode record of claim %s: version %d, want %d", key, r.Version, recordVersion)
+		return fmt.Sprintf("version %d, want %d", r.Version, recordVersion)
 	case r.Claim.String() != key:
-		return record{}, fmt.Errorf("decode record of claim %s: it is of claim %s", key, r.Claim)
+		return fmt.Sprintf("it is of claim %s", r.Claim)
 	case r.Name == "" || r.Spec.Driver == "":
-		return record{}, fmt.Errorf("decode record of claim %s: no volume name or driver", key)
+		return "no volume name or driver"
 	case r.exists() && r.Handle == "":
-		return record{}, fmt.Errorf("decode record of claim %s: volume is %s without a handle", key, r.Volume.Phase)
+		return fmt.Sprintf("volume is %s without a handle", r.Volume.Phase)
 	}
-	return r, nil
+	return ""
 }
 
 // exists reports whether the volume has a handle and is not known to be gone.

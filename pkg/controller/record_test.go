@@ -22,11 +22,11 @@ func fullRecord() record {
 }
 
 func TestRecordSurvivesTheJournal(t *testing.T) {
-	b, err := encode(fullRecord())
+	b, err := claimBucket().encode("default/a", fullRecord())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decode("default/a", b)
+	got, err := claimBucket().decode("default/a", b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestRecordSurvivesTheJournal(t *testing.T) {
 }
 
 func TestRecordThatIsNotWholeIsRefused(t *testing.T) {
-	good, _ := encode(fullRecord())
+	good, _ := claimBucket().encode("default/a", fullRecord())
 	for _, tt := range []struct{ key, text, want string }{
 		{"default/a", "", "unexpected end"},
 		{"default/a", "{}", "version 0"},
@@ -46,7 +46,7 @@ func TestRecordThatIsNotWholeIsRefused(t *testing.T) {
 		{"default/a", strings.Replace(string(good), `"vol-1"`, `""`, 1), "without a handle"},
 		{"default/a", strings.Replace(string(good), `"present"`, `"gone"`, 1), "phase"},
 	} {
-		if _, err := decode(tt.key, []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := claimBucket().decode(tt.key, []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
 		}
 	}
@@ -54,23 +54,23 @@ func TestRecordThatIsNotWholeIsRefused(t *testing.T) {
 
 // What decodes encodes to the same again; what does not, does no harm.
 func FuzzDecode(f *testing.F) {
-	good, _ := encode(fullRecord())
+	good, _ := claimBucket().encode("default/a", fullRecord())
 	f.Add(string(good))
 	f.Add(`{"version":1}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := decode("default/a", []byte(text))
+		r, err := claimBucket().decode("default/a", []byte(text))
 		if err != nil {
 			return
 		}
-		b, err := encode(r)
+		b, err := claimBucket().encode("default/a", r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := decode("default/a", b)
+		again, err := claimBucket().decode("default/a", b)
 		if err != nil {
 			t.Fatalf("%s: %v", b, err)
 		}
-		if b2, _ := encode(again); string(b2) != string(b) {
+		if b2, _ := claimBucket().encode("default/a", again); string(b2) != string(b) {
 			t.Errorf("%s\n%s", b, b2)
 		}
 	})

@@ -46,9 +46,9 @@ func (c *Controller) wakeForSlot(name state.DriverName) {
 	for free := c.cfg.MaxCalls - s.taken; free > 0 && len(s.waiting) > 0; {
 		key := s.waiting[0]
 		s.waiting = s.waiting[1:]
-		if e := c.entries[key]; e != nil && e.queued == name {
+		if e := c.claims.entries[key]; e != nil && e.queued == name {
 			e.queued, e.granted = "", name
-			c.touch(key)
+			c.claims.touch(key)
 			free--
 		}
 	}

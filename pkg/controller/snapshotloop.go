@@ -2,9 +2,6 @@ package controller
 
 import (
 	"context"
-	"maps"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -12,10 +9,7 @@ import (
 
 // snapshots holds all snapshots. Owned by Run.
 type snapshots struct {
-	entries map[Key]*snapshotEntry
-	dirty   map[Key]struct{}
-	// names maps each record.Name to its snapshot.
-	names map[string]Key
+	table[*snapshotEntry]
 	// inFlight maps a source volume to the snapshot whose CreateSnapshot is in flight.
 	inFlight map[state.VolumeID]pendingSnapshot
 	// foreign counts, by volume, the attaches and detaches in flight of volumes without a claim
@@ -28,9 +22,9 @@ type snapshots struct {
 
 func newSnapshots() snapshots {
 	return snapshots{
-		entries: map[Key]*snapshotEntry{}, dirty: map[Key]struct{}{}, inFlight: map[state.VolumeID]pendingSnapshot{},
-		names:   map[string]Key{},
-		foreign: map[state.VolumeID]int{}, waiting: map[state.VolumeID][]*attachCall{}, reading: map[Key]int{},
+		table:    newTable(func(key Key) *snapshotEntry { return &snapshotEntry{row: newRow[snapshotRecord](key)} }),
+		inFlight: map[state.VolumeID]pendingSnapshot{}, foreign: map[state.VolumeID]int{},
+		waiting: map[state.VolumeID][]*attachCall{}, reading: map[Key]int{},
 	}
 }
 
@@ -42,21 +36,13 @@ type pendingSnapshot struct {
 
 // snapshotEntry is one snapshot: its record, its wanted state and the call in flight.
 type snapshotEntry struct {
-	key    Key
-	rec    snapshotRecord
+	row[snapshotRecord]
 	want   Snapshot
 	listed bool
-	// unreadable says why the record in the journal cannot be read, or is "". If it is set, the
-	// snapshot is not touched.
-	unreadable string
-	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
-	unsaved bool
 	// doing is the call in flight, if any.
 	doing snapshotOp
 	// group is the group snapshot that it belongs to, whose record contains it; or nil.
 	group *groupEntry
-
-	waiting
 }
 
 // driver returns the driver that made, or would make, the snapshot.
@@ -67,7 +53,6 @@ func (e *snapshotEntry) driver() state.DriverName {
 	return e.want.Class.Driver
 }
 
-// gone reports whether the snapshot has no record, is not wanted, and has nothing in flight.
 func (e *snapshotEntry) gone() bool {
 	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == noSnapshotVerb && e.unreadable == ""
 }
@@ -90,31 +75,18 @@ func (e *snapshotEntry) source() state.VolumeID {
 	return state.SharedID(e.want.Class.Driver, e.want.Volume)
 }
 
-func (s *snapshots) entry(key Key) *snapshotEntry {
-	e := s.entries[key]
-	if e == nil {
-		e = &snapshotEntry{key: key, waiting: waiting{since: time.Now()}}
-		s.entries[key] = e
+func (e *snapshotEntry) wantedName() string {
+	if !e.listed {
+		return ""
 	}
-	return e
+	return snapshotName(e.want.UID)
 }
 
-// set replaces e's record and updates the names. It plans the snapshots that wait for a name that
-// is now free.
+// set replaces e's record and updates the names.
 func (s *snapshots) set(e *snapshotEntry, rec snapshotRecord) {
 	old := e.rec.Name
-	if e.rec = rec; !rec.empty() {
-		s.names[rec.Name] = e.key
-	}
-	if old == "" || old == rec.Name {
-		return
-	}
-	delete(s.names, old)
-	for key, other := range s.entries {
-		if other.listed && snapshotName(other.want.UID) == old {
-			s.touch(key)
-		}
-	}
+	e.rec = rec
+	s.rename(e.key, old, rec.Name)
 }
 
 // isMaking reports whether a snapshot with the key is being made. It may have no entry yet.
@@ -127,9 +99,6 @@ func (s *snapshots) isMaking(key Key) bool {
 	return false
 }
 
-// touch marks the snapshot for planning in the next step.
-func (s *snapshots) touch(key Key) { s.dirty[key] = struct{}{} }
-
 // foreignEnded records that an attach or detach of a volume without a claim has ended.
 func (c *Controller) foreignEnded(volume state.VolumeID) {
 	if c.snapshots.foreign[volume]--; c.snapshots.foreign[volume] == 0 {
@@ -138,48 +107,13 @@ func (c *Controller) foreignEnded(volume state.VolumeID) {
 	}
 }
 
-// stepSnapshots plans the dirty snapshots, makes their intents durable in one commit and starts
-// their calls.
+// stepSnapshots takes one step for each dirty snapshot.
 func (c *Controller) stepSnapshots(ctx context.Context) {
-	keys := slices.SortedFunc(maps.Keys(c.snapshots.dirty), Key.compare)
-	clear(c.snapshots.dirty)
-	todo := map[Key]snapshotOp{}
-	changes := map[Key]snapshotRecord{}
-	for _, key := range keys {
-		e := c.snapshots.entries[key]
-		if e == nil {
-			continue
-		}
-		if e.unsaved {
-			changes[key] = e.rec
-		}
-		if o := c.planSnapshot(e); o.verb != noSnapshotVerb {
-			todo[key] = o
-			changes[key] = beginSnapshot(e.rec, e.wanted(), o)
-			if o.verb == createSnapshot {
-				// Now, because another may be planned in the same step.
-				c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{key, o.spec.Driver}
-			}
-		}
+	snapshots := stepper[*snapshotEntry, snapshotRecord, snapshotOp]{
+		table: &c.snapshots.table, bucket: snapshotBucket(), plan: c.planSnapshot, begin: c.beginSnapshot,
+		saved: func(e *snapshotEntry) { c.touchClaimOf(e.rec.source()) },
 	}
-	err := snapshotBucket().commit(ctx, c.cfg, changes)
-	for _, key := range keys {
-		if o, ok := todo[key]; ok {
-			c.beginSnapshot(ctx, c.snapshots.entries[key], o, changes[key], err)
-		}
-	}
-	for key := range changes {
-		e := c.snapshots.entries[key]
-		if err != nil {
-			c.lookAtSnapshot(e, time.Now().Add(storeWait))
-			continue
-		}
-		if e.unsaved {
-			c.touchClaimOf(e.rec.source())
-		}
-		e.unsaved = false
-	}
-	c.publishSnapshots(keys)
+	c.publishSnapshots(snapshots.step(ctx, c))
 }
 
 // wanted returns what a source lists, or nil.
@@ -191,25 +125,31 @@ func (e *snapshotEntry) wanted() *Snapshot {
 }
 
 // planSnapshot decides the next step for e.
-func (c *Controller) planSnapshot(e *snapshotEntry) snapshotOp {
+func (c *Controller) planSnapshot(e *snapshotEntry) (o snapshotOp, rec snapshotRecord, ok bool) {
 	if e.doing.verb != noSnapshotVerb {
-		return snapshotOp{} // finishSnapshot plans it again
+		return snapshotOp{}, snapshotRecord{}, false // finishSnapshot plans it again
 	}
 	e.stopTimer()
 	if e.group != nil {
 		e.hold(e.heldByGroup(e.group))
-		return snapshotOp{}
+		return snapshotOp{}, snapshotRecord{}, false
 	}
 	if e.unreadable != "" {
 		e.hold(held{reason: "its record cannot be read, so the snapshot is not touched: " + e.unreadable})
-		return snapshotOp{}
+		return snapshotOp{}, snapshotRecord{}, false
 	}
 	o, h := nextSnapshot(e.rec, e.wanted(), c.factsOfSnapshot(e), time.Now())
 	e.hold(h)
 	if !h.until.IsZero() {
-		c.lookAtSnapshot(e, h.until)
+		planAt(c, &c.snapshots.table, &e.row, h.until)
 	}
-	return o
+	if o.verb == noSnapshotVerb {
+		return snapshotOp{}, snapshotRecord{}, false
+	}
+	if o.verb == createSnapshot { // now, because another may be planned in the same step
+		c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{e.key, o.spec.Driver}
+	}
+	return o, beginSnapshot(e.rec, e.wanted(), o), true
 }
 
 // heldByGroup returns what a snapshot of a group waits for.
@@ -283,7 +223,7 @@ func (c *Controller) setSnapshot(e *snapshotEntry, rec snapshotRecord) {
 // touchClaimOf plans the claim that a volume was made for.
 func (c *Controller) touchClaimOf(id state.VolumeID) {
 	if claim, ok := c.handles[id]; ok {
-		c.touch(claim)
+		c.claims.touch(claim)
 	}
 }
 
@@ -293,38 +233,16 @@ func (c *Controller) touchRestores(snapshot Key) {
 	if e := c.snapshots.entries[snapshot]; e != nil {
 		c.touchClaimOf(e.rec.source())
 	}
-	for key, e := range c.entries {
+	for key, e := range c.claims.entries {
 		if e.want.Claim.Source.ofSnapshot() && e.want.Claim.Source.Snapshot == snapshot {
-			c.touch(key)
+			c.claims.touch(key)
 		}
 	}
-}
-
-// lookAtSnapshot plans e at the given time unless it is planned before.
-func (c *Controller) lookAtSnapshot(e *snapshotEntry, at time.Time) {
-	e.lookAgain(at, func() { c.post(func(context.Context) { c.snapshots.touch(e.key) }) })
 }
 
 // publishSnapshots updates the public status of the snapshots and drops those that are gone.
 func (c *Controller) publishSnapshots(keys []Key) {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	changed := false
-	for _, key := range keys {
-		e := c.snapshots.entries[key]
-		switch {
-		case e == nil:
-		case e.gone():
-			e.stopTimer()
-			delete(c.snapshots.entries, key)
-			delete(c.view.snapshots, key)
-			changed = true
-			c.groups.touchPending(key.Namespace)
-		default:
-			s := e.status()
-			changed = changed || !reflect.DeepEqual(s, c.view.snapshots[key])
-			c.view.snapshots[key] = s
-		}
-	}
-	c.view.signal(changed)
+	publish(&c.view, &c.snapshots.table, c.view.snapshots, keys, func(e *snapshotEntry) {
+		c.touchPending(e.key.Namespace)
+	})
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -90,36 +89,21 @@ func (r snapshotRecord) source() state.VolumeID {
 	return state.SharedID(r.Spec.Driver, r.Spec.Volume)
 }
 
-// encodeSnapshot returns r in the journal's format.
-func encodeSnapshot(r snapshotRecord) ([]byte, error) {
+func (r snapshotRecord) stamped() snapshotRecord {
 	r.Version = snapshotVersion
-	b, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode record of snapshot %s: %w", r.Snapshot, err)
-	}
-	return b, nil
+	return r
 }
 
-// decodeSnapshot parses what encodeSnapshot wrote under key. It returns an error unless the whole
-// record is valid.
-func decodeSnapshot(key string, b []byte) (snapshotRecord, error) {
-	var r snapshotRecord
-	if err := json.Unmarshal(b, &r); err != nil {
-		return snapshotRecord{}, fmt.Errorf("decode record of snapshot %s: %w", key, err)
-	}
-	problem := ""
+func (r snapshotRecord) problem(key string) string {
 	switch {
 	case r.Version != snapshotVersion:
-		problem = fmt.Sprintf("version %d, want %d", r.Version, snapshotVersion)
+		return fmt.Sprintf("version %d, want %d", r.Version, snapshotVersion)
 	case r.Snapshot.String() != key:
-		problem = fmt.Sprintf("it is of snapshot %s", r.Snapshot)
+		return fmt.Sprintf("it is of snapshot %s", r.Snapshot)
 	case r.Name == "" || r.Spec.Driver == "":
-		problem = "no name or driver"
+		return "no name or driver"
 	case r.Handle == "" && (r.Content.Phase == state.Present || r.Content.Phase == state.Leaving):
-		problem = fmt.Sprintf("snapshot is %s without a handle", r.Content.Phase)
+		return fmt.Sprintf("snapshot is %s without a handle", r.Content.Phase)
 	}
-	if problem != "" {
-		return snapshotRecord{}, fmt.Errorf("decode record of snapshot %s: %s", key, problem)
-	}
-	return r, nil
+	return ""
 }

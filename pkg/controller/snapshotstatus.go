@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -10,21 +9,12 @@ import (
 
 // Snapshots returns every snapshot that is listed or has a record, sorted by namespace and name.
 func (c *Controller) Snapshots() []SnapshotStatus {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	list := make([]SnapshotStatus, 0, len(c.view.snapshots))
-	for _, key := range slices.SortedFunc(maps.Keys(c.view.snapshots), Key.compare) {
-		list = append(list, c.view.snapshots[key])
-	}
-	return list
+	return list(&c.view, c.view.snapshots)
 }
 
 // Snapshot returns the status of one snapshot, and whether it exists.
 func (c *Controller) Snapshot(key Key) (SnapshotStatus, bool) {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	s, ok := c.view.snapshots[key]
-	return s, ok
+	return lookUp(&c.view, c.view.snapshots, key)
 }
 
 func (e *snapshotEntry) status() SnapshotStatus {
@@ -63,12 +53,11 @@ func (e *snapshotEntry) phase() Phase {
 
 // factsOfSnapshot collects what nextSnapshot needs to know about e.
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
-	f := snapshotFacts{Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source())}
+	f := snapshotFacts{
+		Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source()), Namesake: c.snapshots.namesake(e.key, e),
+	}
 	if e.rec.Delete {
 		f.Used = c.usedBy(e)
-	}
-	if owner, ok := c.snapshots.names[snapshotName(e.want.UID)]; ok && e.listed && owner != e.key {
-		f.Namesake = owner.String()
 	}
 	return f
 }
@@ -91,7 +80,7 @@ func (c *Controller) snapshotDriver(name state.DriverName) driverFacts {
 
 // busy says why no snapshot of the volume may be made now, or returns "".
 func (c *Controller) busy(id state.VolumeID) string {
-	claim := c.entries[c.handles[id]]
+	claim := c.claims.entries[c.handles[id]]
 	switch {
 	case id == "":
 	case c.snapshots.foreign[id] > 0:
@@ -126,7 +115,7 @@ func (c *Controller) usedBy(all ...*snapshotEntry) string {
 // not yet in the journal; with wanted also a claim that is to be made from it. It returns "" if
 // there is none.
 func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
-	for key, claim := range c.entries {
+	for key, claim := range c.claims.entries {
 		from := claim.want.Claim.Source
 		wants := wanted && claim.want.Listed && from.ofSnapshot() && from.Snapshot == e.key
 		makes := e.rec.Handle != "" && claim.rec.Spec.Source.Snapshot == e.rec.Handle &&

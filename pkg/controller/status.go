@@ -1,9 +1,6 @@
 package controller
 
 import (
-	"maps"
-	"reflect"
-	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -33,21 +30,12 @@ func newView() view {
 
 // Claims returns every claim that is listed or has a record, sorted by namespace and name.
 func (c *Controller) Claims() []ClaimStatus {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	list := make([]ClaimStatus, 0, len(c.view.claims))
-	for _, key := range slices.SortedFunc(maps.Keys(c.view.claims), Key.compare) {
-		list = append(list, c.view.claims[key])
-	}
-	return list
+	return list(&c.view, c.view.claims)
 }
 
 // Claim returns the status of one claim, and whether it exists.
 func (c *Controller) Claim(key Key) (ClaimStatus, bool) {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	s, ok := c.view.claims[key]
-	return s, ok
+	return lookUp(&c.view, c.view.claims, key)
 }
 
 // Volumes returns the volumes that pods may use, by claim: those that exist and are not being
@@ -74,29 +62,6 @@ func (c *Controller) Changed() <-chan struct{} {
 // before a restart.
 func (c *Controller) Loaded() <-chan struct{} { return c.view.loaded }
 
-// publish updates the public status of the claims and drops those that are gone. It signals only
-// real changes, because a listener may call the Controller in response.
-func (c *Controller) publish(keys []Key) {
-	c.view.mu.Lock()
-	defer c.view.mu.Unlock()
-	changed := false
-	for _, key := range keys {
-		e := c.entries[key]
-		switch {
-		case e == nil:
-		case e.gone():
-			c.drop(e)
-			delete(c.view.claims, key)
-			changed = true
-		default:
-			s := e.status()
-			changed = changed || !reflect.DeepEqual(s, c.view.claims[key])
-			c.view.claims[key] = s
-		}
-	}
-	c.view.signal(changed)
-}
-
 // signal announces a change. The caller holds mu.
 func (v *view) signal(changed bool) {
 	if changed {
@@ -105,16 +70,16 @@ func (v *view) signal(changed bool) {
 	}
 }
 
-// drop removes an entry.
-func (c *Controller) drop(e *entry) {
-	e.stopTimer()
-	delete(c.entries, e.key)
-	for _, source := range e.sources {
-		delete(c.clones[source], e.key)
-		if len(c.clones[source]) == 0 {
-			delete(c.clones, source)
+// publishClaims updates the public status of the claims and drops those that are gone.
+func (c *Controller) publishClaims(keys []Key) {
+	publish(&c.view, &c.claims, c.view.claims, keys, func(e *entry) {
+		for _, source := range e.sources {
+			delete(c.clones[source], e.key)
+			if len(c.clones[source]) == 0 {
+				delete(c.clones, source)
+			}
 		}
-	}
+	})
 }
 
 func (e *entry) status() ClaimStatus {

@@ -111,7 +111,7 @@ func (c *Controller) setOwners(listings []Listing) {
 	for i := range listings {
 		l := &listings[i]
 		volumes, snapshots := map[string]string{}, map[string]string{}
-		for key, e := range c.entries {
+		for key, e := range c.claims.entries {
 			switch {
 			case driverOf(e) != l.Driver:
 			case e.rec.Handle != "":
