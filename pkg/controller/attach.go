@@ -49,7 +49,7 @@ func (c *Controller) attachOrDetach(ctx context.Context, verb verb, v state.Volu
 	case <-ctx.Done():
 		return nil, &state.CallError{Outcome: state.Uncertain, Call: verb.String(), Err: context.Cause(ctx)}
 	case <-c.done:
-		return nil, failure(verb, errStopped)
+		return nil, failure(verb.String(), errStopped)
 	}
 }
 
@@ -62,7 +62,7 @@ func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 	case !ok:
 		c.attachForeign(ctx, n)
 	case e.attaching != nil:
-		n.reply <- attachAnswer{err: failure(n.verb, fmt.Errorf("volume %s: another caller waits to attach or detach it",
+		n.reply <- attachAnswer{err: failure(n.verb.String(), fmt.Errorf("volume %s: another caller waits to attach or detach it",
 			e.rec.Name))}
 	default:
 		e.attaching = n
@@ -76,7 +76,7 @@ func (c *Controller) dropAttach(n *attachCall) {
 	if e == nil || e.attaching != n || e.doing.verb == n.verb {
 		return
 	}
-	e.answerAttach(nil, &state.CallError{Outcome: state.Failed, Call: n.verb.String(), Err: context.Cause(n.ctx)})
+	e.answerAttach(nil, failure(n.verb.String(), context.Cause(n.ctx)))
 }
 
 // attachForeign makes the call for a volume without a claim here, whose record the caller keeps.
@@ -89,7 +89,7 @@ func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 	}
 	d := c.drivers[n.volume.Spec.Driver]
 	if d == nil {
-		n.reply <- attachAnswer{err: failure(n.verb, fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
+		n.reply <- attachAnswer{err: failure(n.verb.String(), fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
 		return
 	}
 	if d.asking() {
@@ -120,7 +120,7 @@ func (e *entry) refuseAttach(f facts) {
 	case why == "":
 		e.answerAttach(nil, nil)
 	default:
-		e.answerAttach(nil, failure(e.attaching.verb, errors.New(why)))
+		e.answerAttach(nil, failure(e.attaching.verb.String(), errors.New(why)))
 	}
 }
 

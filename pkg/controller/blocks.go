@@ -9,8 +9,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Limits for resuming an answer after its stream broke.
@@ -152,12 +150,9 @@ func (r *blockReader) once(ctx context.Context) error {
 	if refused != nil {
 		return refused
 	}
-	var secret map[string]string
-	if t.secret != (state.SecretRef{}) {
-		var err error
-		if secret, err = r.c.cfg.Secrets.Secret(ctx, t.secret); err != nil {
-			return fmt.Errorf("read secret %s/%s: %w", t.secret.Namespace, t.secret.Name, err)
-		}
+	secret, err := r.c.secret(ctx, t.secret)
+	if err != nil {
+		return err
 	}
 	r.asked = true
 	if err := r.stream(ctx, t, secret); err != nil {
@@ -182,7 +177,7 @@ func (r *blockReader) stream(ctx context.Context, t blockTarget, secret map[stri
 		silence.Stop()
 		ranges, wrong := r.check(m, &first)
 		if wrong != nil {
-			return &state.CallError{Outcome: state.Refused, Call: t.call(), Code: codes.OK.String(), Err: wrong}
+			return wrongAnswer(t.call(), wrong)
 		}
 		if len(ranges) > 0 {
 			if err := r.each(ranges); err != nil {

@@ -51,24 +51,14 @@ func (c *Controller) start(ctx context.Context, e *entry) {
 
 // finish records the outcome of a call. It runs in Run's goroutine.
 func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
-	attrs := []any{
-		"claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name), "op",
-		k.op.verb.String(), "took", took,
-	}
 	if k.op.verb == createVolume && a.err == nil {
 		id := state.SharedID(k.driver.Name, a.created.handle)
 		if owner, ok := c.handles[id]; ok && owner != e.key {
-			a.err = &state.CallError{
-				Outcome: state.Refused, Call: k.op.verb.String(), Code: codes.OK.String(),
-				Err: fmt.Errorf("the driver answered with the volume_id of claim %s", owner),
-			}
+			a.err = wrongAnswer(k.op.verb.String(), fmt.Errorf("the driver answered with the volume_id of claim %s", owner))
 		}
 	}
-	if a.err != nil {
-		c.log.Warn("call did not succeed", append(attrs, "err", a.err)...)
-	} else {
-		c.log.Info("call succeeded", attrs...)
-	}
+	c.logEnd(a.err, "claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name),
+		"op", k.op.verb.String(), "took", took)
 	e.doing, e.since = op{}, time.Now()
 	if k.op.verb.limited() {
 		c.releaseSlot(k.driver.Name)
@@ -83,6 +73,27 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 	c.touchSnapshotsOf(id)
 }
 
+// logEnd logs the outcome of a call.
+func (c *Controller) logEnd(err *state.CallError, attrs ...any) {
+	if err != nil {
+		c.log.Warn("call did not succeed", append(attrs, "err", err)...)
+	} else {
+		c.log.Info("call succeeded", attrs...)
+	}
+}
+
+// secret reads the secret that a call needs; ref is zero if it needs none.
+func (c *Controller) secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
+	if ref == (state.SecretRef{}) {
+		return nil, nil
+	}
+	secret, err := c.cfg.Secrets.Secret(ctx, ref)
+	if err != nil {
+		return nil, fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	return secret, nil
+}
+
 // perform reads the secret, makes the call and checks the answer.
 func (c *Controller) perform(ctx context.Context, k call) answer {
 	refs := k.rec.Spec.Secrets
@@ -90,13 +101,9 @@ func (c *Controller) perform(ctx context.Context, k call) answer {
 		createVolume: refs.Provision, deleteVolume: refs.Provision, expandVolume: refs.Expand, modifyVolume: refs.Provision,
 		attachVolume: k.volume.Spec.Value().AttachRef, detachVolume: k.volume.Spec.Value().AttachRef,
 	}[k.op.verb]
-	var secret map[string]string
-	if ref != (state.SecretRef{}) {
-		var err error
-		if secret, err = c.cfg.Secrets.Secret(ctx, ref); err != nil {
-			err = fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err)
-			return answer{result: result{err: failure(k.op.verb, err), unsent: true}}
-		}
+	secret, err := c.secret(ctx, ref)
+	if err != nil {
+		return answer{result: result{err: failure(k.op.verb.String(), err), unsent: true}}
 	}
 	a, err := send(ctx, k, secret)
 	if err != nil {
@@ -107,8 +114,13 @@ func (c *Controller) perform(ctx context.Context, k call) answer {
 }
 
 // failure returns the error of a call that failed before it reached the driver.
-func failure(v verb, err error) *state.CallError {
-	return &state.CallError{Outcome: state.Failed, Call: v.String(), Err: err}
+func failure(call string, err error) *state.CallError {
+	return &state.CallError{Outcome: state.Failed, Call: call, Err: err}
+}
+
+// wrongAnswer returns the error of a call whose OK cannot be used.
+func wrongAnswer(call string, err error) *state.CallError {
+	return &state.CallError{Outcome: state.Refused, Call: call, Code: codes.OK.String(), Err: err}
 }
 
 // send makes the call.
@@ -152,7 +164,7 @@ func sendCreate(ctx context.Context, client csi.ControllerClient, k call, secret
 	}
 	made, err := checkCreated(k.op.spec, k.driver.Topology, resp.GetVolume())
 	if err != nil {
-		return answer{}, &state.CallError{Outcome: state.Refused, Call: k.op.verb.String(), Code: codes.OK.String(), Err: err}
+		return answer{}, wrongAnswer(k.op.verb.String(), err)
 	}
 	return answer{result: result{created: made}}, nil
 }

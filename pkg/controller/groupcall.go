@@ -36,15 +36,9 @@ func (c *Controller) startGroup(ctx context.Context, e *groupEntry) {
 
 // finishGroup records the outcome of an operation. It runs in Run's goroutine.
 func (c *Controller) finishGroup(ctx context.Context, e *groupEntry, k groupCall, res groupResult, took time.Duration) {
-	attrs := []any{
-		"group", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.call(), "took", took,
-	}
 	c.checkOwners(e, k, &res)
-	if res.err != nil {
-		c.log.Warn("call did not succeed", append(attrs, "err", res.err)...)
-	} else {
-		c.log.Info("call succeeded", attrs...)
-	}
+	c.logEnd(res.err, "group", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name),
+		"op", k.op.call(), "took", took)
 	e.doing, e.since, e.unsavedVolumes = groupOp{}, time.Now(), e.volumes()
 	c.setGroup(e, completeGroup(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
@@ -88,19 +82,14 @@ func (c *Controller) checkOwners(e *groupEntry, k groupCall, res *groupResult) {
 
 // performGroup reads the secret, makes the calls and checks the answers.
 func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult {
-	unsent := func(err error) groupResult {
-		return groupResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.call(), Err: err}}
-	}
+	unsent := func(err error) groupResult { return groupResult{unsent: true, err: failure(k.op.call(), err)} }
 	ref := k.op.spec.Secret
 	if k.op.verb == getGroup && !k.op.spec.Each {
 		ref = k.op.spec.Get
 	}
-	var secret map[string]string
-	if ref != (state.SecretRef{}) {
-		var err error
-		if secret, err = c.cfg.Secrets.Secret(ctx, ref); err != nil {
-			return unsent(fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err))
-		}
+	secret, err := c.secret(ctx, ref)
+	if err != nil {
+		return unsent(err)
 	}
 	if k.op.verb != createGroup || k.op.spec.Freeze == 0 || k.rec.Delete {
 		return sendGroup(ctx, k, secret)

@@ -138,7 +138,9 @@ func (c *Controller) touchSnapshotsOf(volume state.VolumeID) {
 // stepGroups takes one step for each dirty group snapshot.
 func (c *Controller) stepGroups(ctx context.Context) {
 	groups := stepper[*groupEntry, groupRecord, groupOp]{
-		table: &c.groups, bucket: groupBucket(), plan: c.planGroup, begin: c.beginGroup,
+		table: &c.groups, bucket: groupBucket(),
+		row:  func(e *groupEntry) *row[groupRecord] { return &e.row },
+		plan: c.planGroup, begin: c.beginGroup,
 		saved: func(e *groupEntry) {
 			for _, id := range e.unsavedVolumes {
 				c.touchClaimOf(id)

@@ -185,12 +185,12 @@ func (o groupOp) ifDue(r state.Retry, f groupFacts, now time.Time) (groupOp, hel
 		return groupOp{}, held{reason: f.Driver.Problem}
 	case !able:
 		return groupOp{}, heldf("driver %s can no longer do it (it has no %s)", o.spec.Driver, missing)
-	case h != held{}:
+	case h.waits():
 		return groupOp{}, h
 	case o.reservesVolumes() && f.Busy != "":
 		return groupOp{}, held{reason: f.Busy}
 	case o.reservesVolumes() && f.Driver.Full:
-		return groupOp{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
+		return groupOp{}, waitForSlot()
 	}
 	return o, held{}
 }
@@ -329,7 +329,7 @@ func paceLook(r groupRecord, res groupResult, now time.Time) groupRecord {
 		r.Looks, r.Content.Failed = 0, nil
 	default:
 		r.Looks++
-		r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(pollWait(r.Looks))}
+		r.Content.Failed = awaitReady(r.Looks, now)
 	}
 	return r
 }

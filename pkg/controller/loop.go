@@ -169,7 +169,9 @@ func (c *Controller) stepAll(ctx context.Context) {
 // stepClaims takes the steps of the claims until none is dirty.
 func (c *Controller) stepClaims(ctx context.Context) {
 	claims := stepper[*entry, record, op]{
-		table: &c.claims, bucket: claimBucket(), plan: c.plan, begin: c.begin,
+		table: &c.claims, bucket: claimBucket(),
+		row:  func(e *entry) *row[record] { return &e.row },
+		plan: c.plan, begin: c.begin,
 		saved: func(e *entry) { c.touchSnapshotsOf(e.id()) },
 	}
 	for len(c.claims.dirty) > 0 && ctx.Err() == nil {
@@ -230,7 +232,7 @@ func (c *Controller) begin(ctx context.Context, e *entry, o op, rec record, err 
 		}
 		e.hold(held{reason: err.Error()})
 		if e.attaching != nil {
-			e.answerAttach(nil, failure(o.verb, err))
+			e.answerAttach(nil, failure(o.verb.String(), err))
 		}
 		return
 	}

@@ -310,15 +310,31 @@ func offlineOnly(c caps) bool { return c.Offline && !c.Online }
 
 // ifDue returns o, or why it is not due: an earlier failure, or too many calls in flight.
 func (o op) ifDue(r state.Retry, f facts, now time.Time) (op, held) {
-	switch {
-	case r.Final:
-		return op{}, refusedf("%s; not repeated until the driver, the claim or its class changes", describe(r))
-	case now.Before(r.NotBefore):
-		return op{}, held{reason: describe(r), until: r.NotBefore}
+	switch h := paused(r, "the driver, the claim or its class", now); {
+	case h.waits():
+		return op{}, h
 	case o.verb.limited() && f.Driver.Full:
-		return op{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
+		return op{}, waitForSlot()
 	}
 	return o, held{}
+}
+
+// paused says why the next call is not due, or returns the zero value if it is. A call with a final
+// failure is repeated only when one of what changes.
+func paused(r state.Retry, what string, now time.Time) held {
+	switch {
+	case r.Final:
+		return refusedf("%s; not repeated until %s changes", describe(r), what)
+	case now.Before(r.NotBefore) && r.Call == "": // see [awaitReady]
+		return held{reason: "the driver says that it is not ready yet", until: r.NotBefore}
+	case now.Before(r.NotBefore):
+		return held{reason: describe(r), until: r.NotBefore}
+	}
+	return held{}
+}
+
+func waitForSlot() held {
+	return held{reason: "its driver has its maximum of calls in flight", slot: true}
 }
 
 func describe(r state.Retry) string {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc/codes"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -35,10 +34,6 @@ func (c *Controller) startSnapshot(ctx context.Context, e *snapshotEntry) {
 func (c *Controller) finishSnapshot(
 	ctx context.Context, e *snapshotEntry, k snapshotCall, res snapshotResult, took time.Duration,
 ) {
-	attrs := []any{
-		"snapshot", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name), "op", k.op.verb.String(),
-		"took", took,
-	}
 	if k.op.verb == createSnapshot && res.err == nil {
 		own := func(s *snapshotEntry) bool { return s == e }
 		if owner := c.snapshots.owner(k.driver.Name, res.made.handle, own); owner != nil {
@@ -46,11 +41,8 @@ func (c *Controller) finishSnapshot(
 				fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
 		}
 	}
-	if res.err != nil {
-		c.log.Warn("call did not succeed", append(attrs, "err", res.err)...)
-	} else {
-		c.log.Info("call succeeded", attrs...)
-	}
+	c.logEnd(res.err, "snapshot", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name),
+		"op", k.op.verb.String(), "took", took)
 	e.doing, e.since = snapshotOp{}, time.Now()
 	c.setSnapshot(e, completeSnapshot(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
@@ -76,15 +68,9 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 	if k.op.verb == listSnapshot {
 		ref = k.rec.Spec.List
 	}
-	var secret map[string]string
-	if ref != (state.SecretRef{}) {
-		var err error
-		if secret, err = c.cfg.Secrets.Secret(ctx, ref); err != nil {
-			err = fmt.Errorf("read secret %s/%s: %w", ref.Namespace, ref.Name, err)
-			return snapshotResult{unsent: true, err: &state.CallError{
-				Outcome: state.Failed, Call: k.op.verb.String(), Err: err,
-			}}
-		}
+	secret, err := c.secret(ctx, ref)
+	if err != nil {
+		return snapshotResult{unsent: true, err: failure(k.op.verb.String(), err)}
 	}
 	if k.op.verb == createSnapshot && k.op.spec.Freeze > 0 && k.op.from != state.Present && !k.rec.Delete {
 		return c.createFrozen(ctx, k, secret)
@@ -100,7 +86,7 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 // lost, that call may have made the snapshot when nothing was frozen any more.
 func (c *Controller) createFrozen(ctx context.Context, k snapshotCall, secret map[string]string) snapshotResult {
 	failed := func(err error) snapshotResult {
-		return snapshotResult{unsent: true, err: &state.CallError{Outcome: state.Failed, Call: k.op.verb.String(), Err: err}}
+		return snapshotResult{unsent: true, err: failure(k.op.verb.String(), err)}
 	}
 	if c.cfg.Freezer == nil {
 		return failed(errors.New("this node freezes no file system"))
@@ -118,11 +104,6 @@ func (c *Controller) createFrozen(ctx context.Context, k snapshotCall, secret ma
 		made.consistency = Crash
 	}
 	return snapshotResult{made: made}
-}
-
-// wrongAnswer returns the failure of a call whose OK cannot be used.
-func wrongAnswer(call string, err error) *state.CallError {
-	return &state.CallError{Outcome: state.Refused, Call: call, Code: codes.OK.String(), Err: err}
 }
 
 // sendSnapshot makes the call.
@@ -143,10 +124,7 @@ func sendSnapshot(ctx context.Context, k snapshotCall, secret map[string]string)
 			return madeSnapshot{}, err
 		}
 		if len(resp.GetEntries()) == 0 {
-			return madeSnapshot{}, &state.CallError{
-				Outcome: state.Failed, Call: k.op.verb.String(),
-				Err: fmt.Errorf("the driver has no snapshot %s", k.rec.Handle),
-			}
+			return madeSnapshot{}, failure(k.op.verb.String(), fmt.Errorf("the driver has no snapshot %s", k.rec.Handle))
 		}
 		return checkSnapshot(k, resp.GetEntries()[0].GetSnapshot())
 	case deleteSnapshot:

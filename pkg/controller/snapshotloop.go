@@ -110,7 +110,9 @@ func (c *Controller) foreignEnded(volume state.VolumeID) {
 // stepSnapshots takes one step for each dirty snapshot.
 func (c *Controller) stepSnapshots(ctx context.Context) {
 	snapshots := stepper[*snapshotEntry, snapshotRecord, snapshotOp]{
-		table: &c.snapshots.table, bucket: snapshotBucket(), plan: c.planSnapshot, begin: c.beginSnapshot,
+		table: &c.snapshots.table, bucket: snapshotBucket(),
+		row:  func(e *snapshotEntry) *row[snapshotRecord] { return &e.row },
+		plan: c.planSnapshot, begin: c.beginSnapshot,
 		saved: func(e *snapshotEntry) { c.touchClaimOf(e.rec.source()) },
 	}
 	c.publishSnapshots(snapshots.step(ctx, c))

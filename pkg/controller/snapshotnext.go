@@ -154,28 +154,14 @@ func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 // ifDue returns o, or why it is not due: an earlier failure, or calls in flight.
 func (o snapshotOp) ifDue(r state.Retry, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch h := paused(r, "the driver, the snapshot or its class", now); {
-	case h != held{}:
+	case h.waits():
 		return snapshotOp{}, h
 	case o.verb == createSnapshot && f.Busy != "":
 		return snapshotOp{}, held{reason: f.Busy}
 	case o.verb == createSnapshot && f.Driver.Full:
-		return snapshotOp{}, held{reason: "its driver has its maximum of calls in flight", slot: true}
+		return snapshotOp{}, waitForSlot()
 	}
 	return o, held{}
-}
-
-// paused says why the next call is not due, or returns the zero value if it is. A call with a final
-// failure is repeated only when one of what changes.
-func paused(r state.Retry, what string, now time.Time) held {
-	switch {
-	case r.Final:
-		return refusedf("%s; not repeated until %s changes", describe(r), what)
-	case now.Before(r.NotBefore) && r.Call == "":
-		return held{reason: "the driver says that it is not ready yet", until: r.NotBefore}
-	case now.Before(r.NotBefore):
-		return held{reason: describe(r), until: r.NotBefore}
-	}
-	return held{}
 }
 
 // snapshotResult is the outcome of a call.
@@ -251,13 +237,16 @@ func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now ti
 		return r
 	}
 	r.Looks++
-	r.Content.Failed = &state.Retry{Attempts: r.Looks, Since: now, NotBefore: now.Add(pollWait(r.Looks))}
+	r.Content.Failed = awaitReady(r.Looks, now)
 	return r
 }
 
-// pollWait returns the pause before the driver is asked again whether a snapshot is ready: its
-// upload takes from seconds to hours.
-func pollWait(looks int) time.Duration { return min(backoff(looks, state.Failed), time.Minute) }
+// awaitReady returns the pause before the driver is asked again whether a snapshot is ready, after
+// looks "not ready" answers: its upload takes from seconds to hours.
+func awaitReady(looks int, now time.Time) *state.Retry {
+	pause := min(backoff(looks, state.Failed), time.Minute)
+	return &state.Retry{Attempts: looks, Since: now, NotBefore: now.Add(pause)}
+}
 
 func snapshotName(uid string) string { return "snapshot-" + uid }
 

@@ -25,8 +25,6 @@ type row[R any] struct {
 
 func newRow[R any](key Key) row[R] { return row[R]{key: key, since: time.Now()} }
 
-func (r *row[R]) base() *row[R] { return r }
-
 // hold records why there is no step.
 func (r *row[R]) hold(h held) {
 	if r.held.reason != h.reason {
@@ -123,12 +121,10 @@ func planAt[E tableEntry, R any](c *Controller, t *table[E], r *row[R], at time.
 }
 
 // stepper takes the steps of one kind of object. O is the type of its operations.
-type stepper[E interface {
-	tableEntry
-	base() *row[R]
-}, R journaled[R], O any] struct {
+type stepper[E tableEntry, R journaled[R], O any] struct {
 	table  *table[E]
 	bucket bucket[R]
+	row    func(E) *row[R]
 	// plan returns the next step of an entry, with the record that must be durable before it starts.
 	// ok is false if there is no step.
 	plan func(e E) (o O, rec R, ok bool)
@@ -155,7 +151,7 @@ func (s stepper[E, R, O]) step(ctx context.Context, c *Controller) []Key {
 		if !ok {
 			continue
 		}
-		if r := e.base(); r.unsaved {
+		if r := s.row(e); r.unsaved {
 			changes[key] = r.rec
 		}
 		if o, rec, ok := s.plan(e); ok {
@@ -169,7 +165,7 @@ func (s stepper[E, R, O]) step(ctx context.Context, c *Controller) []Key {
 	}
 	for key := range changes {
 		e := s.table.entries[key]
-		r := e.base()
+		r := s.row(e)
 		if err != nil {
 			planAt(c, s.table, r, time.Now().Add(storeWait))
 			continue
