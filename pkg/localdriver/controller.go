@@ -3,6 +3,7 @@ package localdriver
 import (
 	"context"
 	"errors"
+	"io/fs"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -336,7 +337,7 @@ func (d *Driver) freeSpace() (free, total int64, err error) {
 	}
 	for _, v := range d.store.images() {
 		have, err := allocatedBytes(d.store.dataPath(v.ID, v.Type))
-		if err != nil && !errors.Is(err, errNotExist) {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, 0, err
 		}
 		free -= max(v.CapacityBytes-have, 0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -294,7 +295,7 @@ func (v *victim) inlineLife(after time.Duration) {
 	v.survive(after, "unpublish", func(context.Context) error {
 		return vol{r: v.rig, id: inlineID}.unpublishErr(target)
 	})
-	if _, err := os.Lstat(target); !errors.Is(err, errNotExist) {
+	if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
 		v.t.Errorf("target is left: %v", err)
 	}
 }

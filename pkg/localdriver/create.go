@@ -7,12 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 )
-
-var errNotExist = fs.ErrNotExist
 
 // maxName is the maximum length of a name or id in bytes (CSI 1.13, "Size Limits").
 const maxName = 128
@@ -101,7 +100,7 @@ func (d *Driver) parseCreate(req *csi.CreateVolumeRequest) (createSpec, error) {
 			w.fsType = u.FSType
 		}
 	}
-	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !d.matchesAny(r.GetRequisite()) {
+	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !slices.ContainsFunc(r.GetRequisite(), d.matches) {
 		return createSpec{}, refuse(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
 	}
 	w.source, err = parseSource(req.GetVolumeContentSource())
@@ -198,12 +197,9 @@ func (d *Driver) original(s source) (volume, error) {
 		}
 		return v, err
 	}
-	n, ok, err := d.store.snapshot(s.Snapshot)
-	switch {
-	case err != nil:
+	n, err := d.readySnapshot(s.Snapshot)
+	if err != nil {
 		return volume{}, err
-	case !ok || n.Phase != phaseReady:
-		return volume{}, noSnapshot(s.Snapshot)
 	}
 	return volume{
 		ID: n.ID, Type: n.Type, Phase: n.Phase, CapacityBytes: n.CapacityBytes,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"sync"
@@ -194,7 +195,7 @@ func (d *Driver) thawLeftover(a attachment) error {
 		return d.recordFrozen(a, false)
 	}
 	dir, err := os.Open(a.Stage.Path)
-	if errors.Is(err, errNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return d.recordFrozen(a, false)
 	}
 	if err != nil {

@@ -55,7 +55,7 @@ func (d *Driver) findProblem(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 		err = tryRead(path, readFirst)
 	}
 	switch {
-	case errors.Is(err, errNotExist):
+	case errors.Is(err, fs.ErrNotExist):
 		return entry(csi.VolumeHealthErrorType_DATA_LOSS, name+"Missing", fmt.Sprintf(
 			"there is no %s; what has the volume mounted keeps its data until it is unmounted", path))
 	case err != nil:

@@ -99,21 +99,14 @@ func copySparse(ctx context.Context, from, to *os.File) error {
 		return err
 	}
 	for offset := int64(0); offset < info.Size(); {
-		start, err := unix.Seek(int(from.Fd()), offset, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return nil // a hole up to the end
-		}
-		if err != nil {
-			return fmt.Errorf("find data in %s: %w", from.Name(), err)
-		}
-		end, err := unix.Seek(int(from.Fd()), start, unix.SEEK_HOLE)
-		if err != nil {
-			return fmt.Errorf("find hole in %s: %w", from.Name(), err)
-		}
-		if err := copyRange(ctx, from, to, [2]int64{start, end}); err != nil {
+		extent, ok, err := nextData(from, offset, info.Size())
+		if err != nil || !ok {
 			return err
 		}
-		offset = end
+		if err := copyRange(ctx, from, to, extent); err != nil {
+			return err
+		}
+		offset = extent[1]
 	}
 	return nil
 }

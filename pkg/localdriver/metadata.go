@@ -3,6 +3,7 @@ package localdriver
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -122,7 +123,7 @@ func (d *Driver) readySnapshot(id string) (snapshot, error) {
 // image, and an open file outlives its removal.
 func (d *Driver) openSnapshot(n snapshot) (*os.File, error) {
 	f, err := os.Open(d.store.dataPath(n.ID, n.Type))
-	if errors.Is(err, errNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := d.readySnapshot(n.ID); err != nil {
 			return nil, err // it was deleted meanwhile
 		}

@@ -53,15 +53,6 @@ func (d *Driver) matches(t *csi.Topology) bool {
 	return true
 }
 
-func (d *Driver) matchesAny(ts []*csi.Topology) bool {
-	for _, t := range ts {
-		if d.matches(t) {
-			return true
-		}
-	}
-	return false
-}
-
 // beginCall checks a NodeStageVolume or NodePublishVolume request for path, the value of field, and
 // locks the volume.
 func (d *Driver) beginCall(req interface {
@@ -161,9 +152,7 @@ func (d *Driver) recordStage(ctx context.Context, v volume, want stage) error {
 // isStaged asks the kernel whether s still exists.
 func (d *Driver) isStaged(ctx context.Context, v volume, s stage) (bool, error) {
 	if s.Block {
-		devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
-		closeLoops(devs)
-		return len(devs) > 0, err
+		return isAttached(d.store.dataPath(v.ID, v.Type))
 	}
 	info, err := d.mounts.Look(ctx, s.Path)
 	return info.Mounted, err

@@ -135,12 +135,9 @@ func (s *controllerServer) GetSnapshot(
 	if req.GetSnapshotId() == "" {
 		return nil, invalid("snapshot_id is missing")
 	}
-	n, ok, err := s.driver.store.snapshot(req.GetSnapshotId())
+	n, err := s.driver.readySnapshot(req.GetSnapshotId())
 	if err != nil {
 		return nil, err
-	}
-	if !ok || n.Phase != phaseReady {
-		return nil, noSnapshot(req.GetSnapshotId())
 	}
 	return &csi.GetSnapshotResponse{Snapshot: describeSnapshot(n)}, nil
 }
