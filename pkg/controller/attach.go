@@ -62,8 +62,8 @@ func (c *Controller) takeAttach(ctx context.Context, n *attachCall) {
 	case !ok:
 		c.attachForeign(ctx, n)
 	case e.attaching != nil:
-		n.reply <- attachAnswer{err: failure(n.verb.String(), fmt.Errorf("volume %s: another caller waits to attach or detach it",
-			e.rec.Name))}
+		n.answer(nil, failure(n.verb.String(), fmt.Errorf("volume %s: another caller waits to attach or detach it",
+			e.rec.Name)))
 	default:
 		e.attaching = n
 		c.claims.touch(key)
@@ -89,7 +89,7 @@ func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 	}
 	d := c.drivers[n.volume.Spec.Driver]
 	if d == nil {
-		n.reply <- attachAnswer{err: failure(n.verb.String(), fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver))}
+		n.answer(nil, failure(n.verb.String(), fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver)))
 		return
 	}
 	if d.asking() {

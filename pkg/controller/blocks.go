@@ -119,7 +119,7 @@ func (r *blockReader) read(ctx context.Context) error {
 		if err == nil || !goesOn || broken == maxRetries {
 			return err
 		}
-		r.c.log.Warn("blocks of a snapshot are asked for anew", "snapshot", r.query.Snapshot.String(),
+		r.c.log.Warn("stream of snapshot blocks broke and is resumed", "snapshot", r.query.Snapshot.String(),
 			"offset", r.next, "pause", pause, "err", err)
 		timer := time.NewTimer(pause)
 		select {
@@ -245,7 +245,7 @@ func (r *blockReader) checkRange(b *csi.BlockMetadata, first bool) (Range, error
 	}
 	switch {
 	case size <= 0 || offset < 0 || offset > r.capacity || size > r.capacity-offset:
-		return Range{}, fmt.Errorf("byte_offset %d with size_bytes %d is no part of a volume of %d bytes", offset, size,
+		return Range{}, fmt.Errorf("byte_offset %d with size_bytes %d is outside a volume of %d bytes", offset, size,
 			r.capacity)
 	case r.style == csi.BlockMetadataType_FIXED_LENGTH && r.size != 0 && whole != r.size:
 		return Range{}, fmt.Errorf("size_bytes at byte_offset %d is %d, and was %d before, with FIXED_LENGTH", offset, whole,

@@ -92,7 +92,7 @@ func (c *Controller) readySnapshot(key Key) (snapshotRecord, error) {
 	case e.rec.Delete:
 		problem = "it is being deleted"
 	case e.mismatch() != "":
-		problem = "it is another: " + e.mismatch()
+		problem = "it does not match: " + e.mismatch()
 	case !e.rec.usable() && e.held.waits():
 		problem = "it is not ready: " + e.held.reason
 	case !e.rec.usable():

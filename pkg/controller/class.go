@@ -109,7 +109,7 @@ func checkClaim(c Claim) string {
 			return fmt.Sprintf("its access mode %q is not known", m)
 		}
 		if m == state.ReadWriteOncePod && len(c.AccessModes) > 1 {
-			return "access mode ReadWriteOncePod allows no other beside it"
+			return "access mode ReadWriteOncePod cannot be combined with others"
 		}
 	}
 	return ""
@@ -216,7 +216,8 @@ func contentSource(c Claim, f facts) (source, string) {
 	case c.Source.Unknown != "":
 		return source{}, c.Source.Unknown
 	case (c.Source.SnapshotHandle != "" || c.Source.ofSnapshot()) && !f.Driver.caps.Snapshot:
-		return source{}, fmt.Sprintf("driver %s cannot make snapshots, nor a volume of one", c.Class.Provisioner)
+		return source{}, fmt.Sprintf("driver %s cannot make volumes from snapshots (it has no CREATE_DELETE_SNAPSHOT)",
+			c.Class.Provisioner)
 	case c.Source.SnapshotHandle != "":
 		return source{Snapshot: c.Source.SnapshotHandle}, ""
 	case c.Source.ofSnapshot() && f.Source.Problem != "":
@@ -224,7 +225,7 @@ func contentSource(c Claim, f facts) (source, string) {
 	case c.Source.ofSnapshot():
 		return source{Snapshot: f.Source.Handle}, ""
 	case !f.Driver.caps.Clone:
-		return source{}, fmt.Sprintf("driver %s cannot clone a volume", c.Class.Provisioner)
+		return source{}, fmt.Sprintf("driver %s cannot clone volumes (it has no CLONE_VOLUME)", c.Class.Provisioner)
 	case f.Source.Problem != "":
 		return source{}, f.Source.Problem
 	}

@@ -36,7 +36,7 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 		{"limit of -1 bytes is below", func(c *Claim, _ *facts) { c.LimitBytes = -1 }},
 		{"names no access mode", func(c *Claim, _ *facts) { c.AccessModes = nil }},
 		{`access mode "Sometimes" is not known`, func(c *Claim, _ *facts) { c.AccessModes = []state.AccessMode{"Sometimes"} }},
-		{"allows no other beside it", func(c *Claim, _ *facts) {
+		{"cannot be combined with others", func(c *Claim, _ *facts) {
 			c.AccessModes = []state.AccessMode{state.ReadWriteOncePod, state.ReadWriteOnce}
 		}},
 		{`volumeMode "Odd"`, func(c *Claim, _ *facts) { c.Mode = "Odd" }},
@@ -56,10 +56,10 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 		{"this node's topology is not reported by driver", func(c *Claim, f *facts) {
 			c.Class.Topologies, f.Driver.Topology = []map[string][]string{{"zone": {"a"}}}, nil
 		}},
-		{"cannot clone a volume", func(c *Claim, f *facts) {
+		{"cannot clone volumes", func(c *Claim, f *facts) {
 			c.Source, f.Driver.caps.Clone = &DataSource{Claim: testKey("b")}, false
 		}},
-		{"cannot make snapshots", func(c *Claim, f *facts) {
+		{"cannot make volumes from snapshots", func(c *Claim, f *facts) {
 			c.Source, f.Driver.caps.Snapshot = &DataSource{SnapshotHandle: "s"}, false
 		}},
 		{"no such thing as a tape", func(c *Claim, _ *facts) { c.Source = &DataSource{Unknown: "there is no such thing as a tape"} }},

@@ -539,7 +539,7 @@ func TestTwoClaimsOfOneUIDDoNotShareAVolume(t *testing.T) {
 		h.c.SetClaim(testClaim("a", mib))
 		h.set(twin)
 		h.bound(testKey("a"))
-		if s := h.status(testKey("b")); s.Phase != Pending || !strings.Contains(s.Reason, "cannot have one UID") {
+		if s := h.status(testKey("b")); s.Phase != Pending || !strings.Contains(s.Reason, "cannot have the same UID") {
 			t.Errorf("twin: %+v", s)
 		}
 		h.c.RemoveClaim(testKey("a"))

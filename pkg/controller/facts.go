@@ -29,7 +29,8 @@ func (c *Controller) facts(e *entry) facts {
 		}
 	}
 	for _, key := range c.clonesOf(e.key) {
-		if o := c.claims.entries[key]; o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
+		o := c.claims.entries[key]
+		if o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
 			f.Cloning = key.String() + unlistedNote(o.want.Listed || o.rec.Delete)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 const MaxMembers = 64
 
 // ErrGrouped means that the snapshot belongs to a group snapshot, which is deleted as a whole.
-var ErrGrouped = errors.New("it is one of a group snapshot")
+var ErrGrouped = errors.New("it belongs to a group snapshot")
 
 // Group is a request for snapshots of several volumes at one moment.
 type Group struct {
@@ -162,7 +162,7 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 		return fmt.Errorf("%w: group snapshot %s", ErrRetained, cmp.Or(e.rec.Handle, e.rec.Name))
 	}
 	if claim := c.restoringGroup(e); claim != "" {
-		return fmt.Errorf("%w: claim %s is to be made of it", ErrInUse, claim)
+		return fmt.Errorf("%w: claim %s is to be made from it", ErrInUse, claim)
 	}
 	rec := e.rec
 	rec.Delete, rec.Content.Failed = true, nil

@@ -333,7 +333,7 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 		{func(_ *fakeNode, g *Group) { g.Refused = "it chooses no claim" }, "it chooses no claim"},
 		{func(_ *fakeNode, g *Group) { g.Waits = "claim default/a has no volume yet" }, "no volume yet"},
 		{func(_ *fakeNode, g *Group) { g.Members = make([]Member, MaxMembers+1) }, "at most 64"},
-		{func(_ *fakeNode, g *Group) { g.Members = nil }, "it is of no volume"},
+		{func(_ *fakeNode, g *Group) { g.Members = nil }, "it has no volumes"},
 		{func(_ *fakeNode, g *Group) { g.Class.Driver = "other.example.com" }, "driver other.example.com is not registered"},
 		{func(_ *fakeNode, g *Group) { g.UID = strings.Repeat("u", 120) }, "120 bytes"},
 		{func(_ *fakeNode, g *Group) { g.Class.Parameters["csi.storage.k8s.io/x"] = "y" }, "csi.storage.k8s.io/x"},
@@ -342,12 +342,12 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 		}, "${volumegroupsnapshotcontent.name}"},
 		{func(h *fakeNode, g *Group) {
 			h.snap(testSnapshot("g-b", g.Members[0].Volume))
-		}, "snapshot default/g-b is there already"},
+		}, "snapshot default/g-b exists already"},
 		{func(h *fakeNode, g *Group) {
 			other := *g
 			other.Key = testKey("other")
 			h.setGroup(other)
-		}, "two cannot have one UID"},
+		}, "two cannot have the same UID"},
 	} {
 		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 			h.c.cfg.Freezer = &stills{}
@@ -417,7 +417,7 @@ func TestAGroupThatAPersonNamed(t *testing.T) {
 		other := named
 		other.Handle = "group-9"
 		h.setGroup(other)
-		if g := h.group("g"); !g.Refused || !strings.Contains(g.Reason, "it names group snapshot group-9 of the driver, and group-3 is kept") {
+		if g := h.group("g"); !g.Refused || !strings.Contains(g.Reason, "it names the driver's group snapshot group-9, but group-3 exists") {
 			t.Errorf("%+v", g)
 		}
 		h.c.RemoveGroup(testKey("g"))

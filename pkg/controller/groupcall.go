@@ -108,7 +108,7 @@ func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult 
 func (c *Controller) freezeAll(ctx context.Context, k groupCall,
 ) (thaw func(context.Context) (expired bool), err error) {
 	if c.cfg.Freezer == nil {
-		return nil, errors.New("this node freezes no file system")
+		return nil, errors.New("this node cannot freeze file systems")
 	}
 	thaws := make([]func(context.Context) bool, len(k.rec.Members))
 	errs := make([]error, len(k.rec.Members))

@@ -84,7 +84,7 @@ func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
 	for _, m := range rec.Members {
 		s := c.snapshots.entry(rec.key(m))
 		if s.group != e && !s.rec.empty() {
-			c.log.Error("a snapshot has the name of one of a group snapshot, and is shown in its place",
+			c.log.Error("a snapshot has the name of one in a group snapshot, which it hides",
 				"snapshot", s.key.String(), "group", e.key.String())
 			continue
 		}

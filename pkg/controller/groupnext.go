@@ -96,27 +96,27 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 	case w.Waits != "":
 		return groupOp{}, held{reason: w.Waits}
 	case len(w.members()) == 0:
-		return groupOp{}, refusedf("it is of no volume")
+		return groupOp{}, refusedf("it has no volumes")
 	case len(w.members()) > MaxMembers:
-		return groupOp{}, refusedf("it is of %d volumes; at most %d are snapshotted together", len(w.members()), MaxMembers)
+		return groupOp{}, refusedf("it has %d volumes; a group snapshot can have at most %d", len(w.members()), MaxMembers)
 	case f.Namesake != "":
-		return groupOp{}, heldf("the name %s is that of group snapshot %s; two cannot have one UID", groupName(w.UID),
+		return groupOp{}, heldf("the name %s belongs to group snapshot %s; two cannot have the same UID", groupName(w.UID),
 			f.Namesake)
 	case f.Driver.away():
 		return groupOp{}, held{reason: f.Driver.Problem}
 	case each && !f.Driver.caps.Snapshot:
-		return groupOp{}, heldf("driver %s makes no snapshots (it has neither CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT nor "+
-			"CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
+		return groupOp{}, heldf("driver %s cannot make snapshots (it has neither "+
+			"CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT nor CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
 	case w.Handle != "" && !f.Driver.caps.Group:
-		return groupOp{}, heldf("driver %s knows no group snapshots (it has no CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT)",
-			w.Class.Driver)
+		return groupOp{}, heldf("driver %s does not support group snapshots (it has no "+
+			"CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT)", w.Class.Driver)
 	case each && w.Freeze == 0:
-		return groupOp{}, refusedf("driver %s makes no group snapshots (it has no CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT): "+
-			"give it the annotation csi-volmgr.dev/freeze, such as 10s, and the file systems of its volumes are frozen while "+
-			"the driver makes a snapshot of each", w.Class.Driver)
+		return groupOp{}, refusedf("driver %s does not support group snapshots (it has no "+
+			"CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT): set the group snapshot's annotation csi-volmgr.dev/freeze, for example "+
+			"to 10s, to freeze the file systems of its volumes while the driver makes a snapshot of each", w.Class.Driver)
 	case f.Taken != "":
-		return groupOp{}, refusedf("snapshot %s is there already, and a snapshot of this group is to have its name: delete "+
-			"it, or give the group another name", f.Taken)
+		return groupOp{}, refusedf("snapshot %s exists already, and a snapshot of this group needs its name: delete it, or "+
+			"give the group another name", f.Taken)
 	}
 	s, problem := newGroupSpec(w, each)
 	if problem != "" {
@@ -184,7 +184,7 @@ func (o groupOp) ifDue(r state.Retry, f groupFacts, now time.Time) (groupOp, hel
 	case f.Driver.away():
 		return groupOp{}, held{reason: f.Driver.Problem}
 	case !able:
-		return groupOp{}, heldf("driver %s can no longer do it (it has no %s)", o.spec.Driver, missing)
+		return groupOp{}, heldf("driver %s no longer supports this (it has no %s)", o.spec.Driver, missing)
 	case h.waits():
 		return groupOp{}, h
 	case o.reservesVolumes() && f.Busy != "":

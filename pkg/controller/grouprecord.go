@@ -96,7 +96,7 @@ func (r groupRecord) anyMember(p state.Phase) bool {
 // VolumeGroupSnapshotSource).
 func (r groupRecord) mismatch(w Group) string {
 	if w.Handle != "" && w.Handle != r.Handle {
-		return fmt.Sprintf("it names group snapshot %s of the driver, and %s is kept under its name; delete that first, or "+
+		return fmt.Sprintf("it names the driver's group snapshot %s, but %s exists under its name; delete that first, or "+
 			"give it another name", w.Handle, cmp.Or(r.Handle, r.Name))
 	}
 	if w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver {

@@ -171,7 +171,7 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
 			c.Class.Provisioner, r.Name, r.Spec.Driver)
 	case r.Volume.Phase == state.Absent && f.Namesake != "":
-		return op{}, heldf("the volume name %s is that of claim %s; two claims cannot have one UID", volumeName(c),
+		return op{}, heldf("the volume name %s belongs to claim %s; two claims cannot have the same UID", volumeName(c),
 			f.Namesake)
 	case r.Volume.Phase == state.Absent && c.Refused != "":
 		return op{}, refusedf("%s", c.Refused)

@@ -30,7 +30,7 @@ func TestReasonsForPeople(t *testing.T) {
 			g.w.Claim.Class.Provisioner = "other.example.com"
 		}},
 		{`StorageClass "fast" not found; to bind a PersistentVolume that exists, name it in the claim's spec.volumeName`, func(g *given) { g.r, g.w.Claim.Class.Provisioner = record{}, "" }},
-		{"two claims cannot have one UID", func(g *given) { g.r, g.f.Namesake = record{}, "default/b" }},
+		{"two claims cannot have the same UID", func(g *given) { g.r, g.f.Namesake = record{}, "default/b" }},
 		{"cannot create volumes", func(g *given) { g.r, g.f.Driver.caps.Create = record{}, false }},
 		{"cannot delete volumes", func(g *given) { g.r.Delete, g.f.Driver.caps.Create = true, false }},
 		{"driver away", func(g *given) { g.r.Delete, g.f.Driver.Problem = true, "driver away" }},

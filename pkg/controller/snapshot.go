@@ -193,7 +193,7 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 		return fmt.Errorf("%w: snapshot %s", ErrRetained, cmp.Or(e.rec.Handle, e.rec.Name))
 	}
 	if claim := c.restoring(e, true); claim != "" {
-		return fmt.Errorf("%w: claim %s is to be made of it", ErrInUse, claim)
+		return fmt.Errorf("%w: claim %s is to be made from it", ErrInUse, claim)
 	}
 	rec := e.rec
 	rec.Delete, rec.Content.Failed = true, nil

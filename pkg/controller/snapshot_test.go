@@ -732,13 +732,13 @@ func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 		other := s
 		other.Claim, other.Volume = testKey("b"), "vol-b"
 		h.snap(other)
-		if got := h.snapshot("s"); got.Phase != Pending || got.Ready || !got.Refused || !strings.Contains(got.Reason, "of claim default/a is kept") {
+		if got := h.snapshot("s"); got.Phase != Pending || got.Ready || !got.Refused || !strings.Contains(got.Reason, "of claim default/a exists") {
 			t.Errorf("%+v", got)
 		}
 		restored := testClaim("c", mib)
 		restored.Source = &DataSource{Snapshot: s.Key}
 		h.set(restored)
-		if got := h.status(testKey("c")); got.Volume != nil || !strings.Contains(got.Reason, "is another") {
+		if got := h.status(testKey("c")); got.Volume != nil || !strings.Contains(got.Reason, "does not match") {
 			t.Errorf("%+v", got)
 		}
 		named := s

@@ -89,7 +89,7 @@ func (c *Controller) createFrozen(ctx context.Context, k snapshotCall, secret ma
 		return snapshotResult{unsent: true, err: failure(k.op.verb.String(), err)}
 	}
 	if c.cfg.Freezer == nil {
-		return failed(errors.New("this node freezes no file system"))
+		return failed(errors.New("this node cannot freeze file systems"))
 	}
 	thaw, err := c.cfg.Freezer.Freeze(ctx, state.SharedID(k.op.spec.Driver, k.op.spec.Volume), k.op.spec.Freeze)
 	if err != nil {

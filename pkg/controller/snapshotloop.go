@@ -157,7 +157,7 @@ func (c *Controller) planSnapshot(e *snapshotEntry) (o snapshotOp, rec snapshotR
 // heldByGroup returns what a snapshot of a group waits for.
 func (e *snapshotEntry) heldByGroup(g *groupEntry) held {
 	if e.listed {
-		return refusedf("its name is that of a snapshot of group snapshot %s; give it another name", g.key)
+		return refusedf("its name belongs to a snapshot of group snapshot %s; give it another name", g.key)
 	}
 	return g.held
 }

@@ -83,7 +83,7 @@ func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Tim
 	case w.Waits != "":
 		return snapshotOp{}, held{reason: w.Waits}
 	case f.Namesake != "":
-		return snapshotOp{}, heldf("the name %s is that of snapshot %s; two cannot have one UID", snapshotName(w.UID),
+		return snapshotOp{}, heldf("the name %s belongs to snapshot %s; two cannot have the same UID", snapshotName(w.UID),
 			f.Namesake)
 	case f.Driver.away():
 		return snapshotOp{}, held{reason: f.Driver.Problem}

@@ -69,10 +69,10 @@ func (r snapshotRecord) usable() bool {
 func (r snapshotRecord) mismatch(w Snapshot) string {
 	switch {
 	case w.Handle != "" && w.Handle != r.Handle:
-		return fmt.Sprintf("it names snapshot %s of the driver, and %s is kept under its name; delete that first, or give "+
-			"it another name", w.Handle, r.Handle)
+		return fmt.Sprintf("it names the driver's snapshot %s, but %s exists under its name; delete that first, or give it "+
+			"another name", w.Handle, r.Handle)
 	case w.Handle == "" && w.Claim != r.Spec.Claim:
-		return fmt.Sprintf("it asks for a snapshot of claim %s, and one of claim %s is kept under its name; delete that "+
+		return fmt.Sprintf("it asks for a snapshot of claim %s, but one of claim %s exists under its name; delete that "+
 			"first, or give it another name", w.Claim, r.Spec.Claim)
 	case w.Class.Driver != "" && w.Class.Driver != r.Spec.Driver:
 		return fmt.Sprintf("its class names driver %s, but snapshot %s is of driver %s", w.Class.Driver, r.Handle,

@@ -105,7 +105,7 @@ func (c *Controller) usedBy(all ...*snapshotEntry) string {
 			return fmt.Sprintf("the volume of claim %s is being made of it", claim)
 		}
 		if c.snapshots.reading[e.key] > 0 {
-			return fmt.Sprintf("the blocks of snapshot %s are being read (snapshot diff): it goes when that ends", e.key)
+			return fmt.Sprintf("the blocks of snapshot %s are being read (snapshot diff): it is deleted when that ends", e.key)
 		}
 	}
 	return ""
@@ -190,7 +190,7 @@ func (c *Controller) snapshotSource(claim Claim) sourceFacts {
 	case e.rec.Delete:
 		problem = fmt.Sprintf("its source, snapshot %s, is being deleted", key)
 	case e.mismatch() != "":
-		problem = fmt.Sprintf("its source, snapshot %s, is another: %s", key, e.mismatch())
+		problem = fmt.Sprintf("its source, snapshot %s, does not match: %s", key, e.mismatch())
 	case !e.rec.Ready:
 		problem = fmt.Sprintf("its source, snapshot %s, is not ready yet", key)
 	case e.rec.Spec.Driver != claim.Class.Provisioner:

@@ -46,7 +46,7 @@ func parseUse(c *csi.VolumeCapability) (use, error) {
 // unsupported says why a volume of the given type cannot be used as c asks, or returns "".
 func unsupported(kind string, c *csi.VolumeCapability) string {
 	if !slices.Contains(accessModes, c.GetAccessMode().GetMode()) {
-		return fmt.Sprintf("access mode %s: the volume is on one node", c.GetAccessMode().GetMode())
+		return fmt.Sprintf("access mode %s is not supported: the volume is on one node", c.GetAccessMode().GetMode())
 	}
 	if c.GetBlock() != nil && kind == typeDirectory {
 		return "a volume of type directory is not a block device"

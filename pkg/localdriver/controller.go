@@ -215,7 +215,7 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 func sizeToGrowTo(v volume, r *csi.CapacityRange) (int64, error) {
 	switch required, limit := r.GetRequiredBytes(), r.GetLimitBytes(); {
 	case required == 0 && limit == 0:
-		return 0, invalid("capacity_range says nothing")
+		return 0, invalid("capacity_range is empty")
 	case limit > 0 && limit < v.CapacityBytes:
 		return 0, refuse(codes.OutOfRange, "volume %s has %d bytes, the limit is %d", v.ID, v.CapacityBytes, limit)
 	case required == 0:
@@ -242,9 +242,9 @@ func (d *Driver) reserve(v volume, size int64) (volume, error) {
 	}
 	switch more := size - already; {
 	case size > total:
-		return v, refuse(codes.OutOfRange, "%d bytes asked for, the storage of the node has %d in all", size, total)
+		return v, refuse(codes.OutOfRange, "%d bytes are requested, but the node's storage has %d in total", size, total)
 	case more > free:
-		return v, refuse(codes.ResourceExhausted, "%d bytes more asked for, the node has %d left", more, free)
+		return v, refuse(codes.ResourceExhausted, "%d more bytes are requested, but the node has %d left", more, free)
 	}
 	v.CapacityBytes = size
 	return v, d.store.putVolume(v)

@@ -173,8 +173,8 @@ func (d *Driver) copyInUse(ctx context.Context, parts []part) error {
 		return nil
 	})
 	if err != nil && !parts[0].cloned {
-		return fmt.Errorf("%s is on a file system without reflink, so the copy takes time, in which the volume is held "+
-			"still; the driver's state directory belongs on xfs or btrfs: %w", d.dir, err)
+		return fmt.Errorf("%s is on a file system without reflink, so the volume stays frozen while it is copied; "+
+			"the driver's state directory belongs on xfs or btrfs: %w", d.dir, err)
 	}
 	return err
 }
@@ -189,7 +189,7 @@ func (p part) fill(ctx context.Context) error {
 	}
 	again, err := reflink(p.source, p.target)
 	if err == nil && !again {
-		err = errors.New("the file system that has just cloned it does not clone it again")
+		err = errors.New("the file system cloned it once, but not again")
 	}
 	if err != nil {
 		return p.failed(err)

@@ -100,8 +100,9 @@ func (d *Driver) parseCreate(req *csi.CreateVolumeRequest) (createSpec, error) {
 			w.fsType = u.FSType
 		}
 	}
-	if r := req.GetAccessibilityRequirements(); len(r.GetRequisite()) > 0 && !slices.ContainsFunc(r.GetRequisite(), d.matches) {
-		return createSpec{}, refuse(codes.ResourceExhausted, "none of the requisite topologies is node %s", d.nodeID)
+	requisite := req.GetAccessibilityRequirements().GetRequisite()
+	if len(requisite) > 0 && !slices.ContainsFunc(requisite, d.matches) {
+		return createSpec{}, refuse(codes.ResourceExhausted, "none of the requisite topologies contains node %s", d.nodeID)
 	}
 	w.source, err = parseSource(req.GetVolumeContentSource())
 	return w, err
@@ -169,10 +170,10 @@ func (d *Driver) plan(w createSpec) (volume, error) {
 		return volume{}, err
 	}
 	if from.Type != w.kind {
-		return volume{}, invalid("the source is of type %s, the volume is to be of type %s", from.Type, w.kind)
+		return volume{}, invalid("the source has type %s, but the volume has type %s", from.Type, w.kind)
 	}
 	if from.Formatted != "" && w.fsType != "" && w.fsType != from.Formatted {
-		return volume{}, invalid("the source is formatted as %s, the volume is to be %s", from.Formatted, w.fsType)
+		return volume{}, invalid("the source is formatted as %s, but the volume asks for %s", from.Formatted, w.fsType)
 	}
 	v.Phase = phaseCreating
 	v.Formatting, v.Formatted, v.FSBytes = from.Formatting, from.Formatted, from.FSBytes

@@ -49,7 +49,7 @@ func (d *Driver) freezeVolume(ctx context.Context, v volume) (resume func() erro
 		return func() error { return nil }, nil
 	case !mounted:
 		return nil, precondition("volume %s is in use as a raw block device, or its file system is not mounted where it was "+
-			"staged: it cannot be held still, and no copy of one moment is possible", a.ID)
+			"staged: it cannot be frozen, so a consistent copy is not possible", a.ID)
 	}
 	// Thaw through this descriptor, because a freeze outlives an unmount of the path.
 	dir, err := os.Open(a.Stage.Path)
@@ -98,8 +98,8 @@ const maxFreeze = time.Minute
 // volumes are thawed even if a freeze or write hangs. Then whileFrozen returns an error, because
 // the copies do not show one moment.
 func (d *Driver) whileFrozen(ctx context.Context, volumes []volume, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, d.maxFreeze, precondition("the copy was not made within %s, the longest "+
-		"that file systems are held still for one; while no pod has the volume mounted, it may take longer", d.maxFreeze))
+	ctx, cancel := context.WithTimeoutCause(ctx, d.maxFreeze, precondition("the copy took longer than %s, the "+
+		"maximum for which file systems are frozen; while no pod has the volume mounted, it may take longer", d.maxFreeze))
 	defer cancel()
 	h := &freezes{}
 	stop := context.AfterFunc(ctx, func() { h.end() }) // the next call of end returns the error
@@ -175,9 +175,9 @@ func (d *Driver) checkStillFrozen(a attachment, dir *os.File) error {
 		return d.recordFrozen(a, false)
 	}
 	if err = errors.Join(err, d.thawStage(a, dir)); err != nil {
-		return fmt.Errorf("see whether %s is frozen yet: %w", a.Stage.Path, err)
+		return fmt.Errorf("check whether %s is still frozen: %w", a.Stage.Path, err)
 	}
-	return precondition("volume %s was thawed while it was copied: no copy of one moment was made", a.ID)
+	return precondition("volume %s was thawed while it was copied, so the copy is not consistent", a.ID)
 }
 
 // thawStage ends the recorded freeze of a, whose file system is open as dir. It does nothing if the

@@ -164,7 +164,7 @@ func (d *Driver) groupCopies(ctx context.Context, g group) ([]copyOf, error) {
 		}
 		if v.Type == typeDirectory {
 			if err := d.mustBeIdle(ctx, v); err != nil {
-				return nil, fmt.Errorf("a volume of type directory cannot be held still, so a group takes it only while it is "+
+				return nil, fmt.Errorf("a volume of type directory cannot be frozen, so a group can contain it only while it is "+
 					"not mounted: %w", err)
 			}
 		}

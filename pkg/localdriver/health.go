@@ -57,7 +57,7 @@ func (d *Driver) findProblem(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return entry(csi.VolumeHealthErrorType_DATA_LOSS, name+"Missing", fmt.Sprintf(
-			"there is no %s; what has the volume mounted keeps its data until it is unmounted", path))
+			"%s does not exist; pods that have the volume mounted keep its data until it is unmounted", path))
 	case err != nil:
 		return entry(csi.VolumeHealthErrorType_INACCESSIBLE, name+"Unreadable", err.Error())
 	case mode == 0 && info.Size() < v.FSBytes:

@@ -131,7 +131,7 @@ func (d *Driver) recordFS(v volume, image *os.File, asked string) (volume, error
 			return v, err
 		}
 		if !blank {
-			return v, precondition("volume %s holds data that no file system of this driver has written; it is not formatted",
+			return v, precondition("volume %s contains data, but this driver has not formatted it: it is left as it is",
 				v.ID)
 		}
 	}

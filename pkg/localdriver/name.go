@@ -12,7 +12,7 @@ import (
 )
 
 // ErrName means that a driver's name is invalid.
-var ErrName = errors.New("that is no name of a driver")
+var ErrName = errors.New("not a valid driver name")
 
 // NameOf waits for the CSI driver at a socket and returns its name.
 func NameOf(ctx context.Context, endpoint string) (string, error) {

@@ -112,7 +112,7 @@ func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 		return &csi.DeleteSnapshotResponse{}, nil
 	}
 	if n.Group != "" {
-		return nil, invalid("snapshot %s is of group snapshot %s: DeleteVolumeGroupSnapshot deletes it with the others",
+		return nil, invalid("snapshot %s belongs to group snapshot %s: delete that with DeleteVolumeGroupSnapshot",
 			n.ID, n.Group)
 	}
 	n.Phase = phaseDeleting

@@ -366,7 +366,7 @@ func TestCopyOfAVolumeThatTheOrchestratorHasFrozen(t *testing.T) {
 	if err := thaw(v.staging()); err != nil {
 		t.Fatal(err)
 	}
-	if err := resume(); err == nil || !strings.Contains(err.Error(), "no copy of one moment") {
+	if err := resume(); err == nil || !strings.Contains(err.Error(), "the copy is not consistent") {
 		t.Errorf("a copy of a volume that was thawed: %v", err)
 	}
 	mustWrite(t, target+"/file", "more")

@@ -107,8 +107,8 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 		return nil, err
 	}
 	if need := req.GetCapacityRange().GetRequiredBytes(); need > v.CapacityBytes {
-		return nil, refuse(codes.OutOfRange, "%d bytes asked for, volume %s has %d: ControllerExpandVolume comes first", need,
-			id, v.CapacityBytes)
+		return nil, refuse(codes.OutOfRange,
+			"%d bytes are requested, but volume %s has %d: call ControllerExpandVolume first", need, id, v.CapacityBytes)
 	}
 	if v.Type == typeImage {
 		if err := d.growInUse(v, path, block); err != nil {
