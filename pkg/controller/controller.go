@@ -111,7 +111,7 @@ type Controller struct {
 	claims  table[*entry]
 	drivers map[state.DriverName]*driver
 	handles map[state.VolumeID]Key   // by handle, once a volume exists
-	clones  map[Key]map[Key]struct{} // a claim's key to the claims that are to be its clones
+	clones  map[Key]map[Key]struct{} // a claim's key to the claims that will be its clones
 	slots   map[state.DriverName]*slots
 	calls   sync.WaitGroup // the goroutines that Run started
 
@@ -310,7 +310,7 @@ func (c *Controller) takeInbox() []func(context.Context) {
 	return inbox
 }
 
-// addClone notes that e is to be a clone of the claim source.
+// addClone notes that e will be a clone of the claim source.
 func (c *Controller) addClone(source Key, e *entry) {
 	if c.clones[source] == nil {
 		c.clones[source] = map[Key]struct{}{}
@@ -319,7 +319,7 @@ func (c *Controller) addClone(source Key, e *entry) {
 	e.sources = append(e.sources, source)
 }
 
-// clonesOf returns the claims that are to be clones of source, sorted.
+// clonesOf returns the claims that will be clones of source, sorted.
 func (c *Controller) clonesOf(source Key) []Key {
 	return slices.SortedFunc(maps.Keys(c.clones[source]), Key.compare)
 }

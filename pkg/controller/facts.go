@@ -46,7 +46,7 @@ func (c *Controller) facts(e *entry) facts {
 	return f
 }
 
-// cloneSource finds the volume that claim is to be a clone of.
+// cloneSource finds the volume that claim will be a clone of.
 func (c *Controller) cloneSource(claim Claim) sourceFacts {
 	key := claim.Source.Claim
 	src := c.claims.entries[key]

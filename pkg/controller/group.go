@@ -136,7 +136,7 @@ func (c *Controller) retryGroup(e *groupEntry) {
 }
 
 // DeleteGroup deletes a group snapshot, its snapshots and the data in them. Its errors and its
-// guarantees are those of [Controller.Delete]. ErrInUse means that a claim is to be made from one
+// guarantees are those of [Controller.Delete]. ErrInUse means that a claim will be made from one
 // of the snapshots.
 func (c *Controller) DeleteGroup(ctx context.Context, key Key, retained bool) error {
 	err := c.do(ctx, func(run context.Context) error { return c.deleteGroup(run, key, retained) })

@@ -101,7 +101,7 @@ func (c *Controller) setGroup(e *groupEntry, rec groupRecord) {
 	}
 }
 
-// touchGroup plans a group, its snapshots and the claims that are to be made from them.
+// touchGroup plans a group, its snapshots and the claims that will be made from them.
 func (c *Controller) touchGroup(e *groupEntry) {
 	c.touchRows(e)
 	for _, m := range e.members {

@@ -166,7 +166,7 @@ func (c *Controller) RetrySnapshot(key Key) {
 }
 
 // DeleteSnapshot deletes a snapshot and the data in it. Its errors and its guarantees are those of
-// [Controller.Delete]. ErrInUse means that a claim is to be made from the snapshot.
+// [Controller.Delete]. ErrInUse means that a claim will be made from the snapshot.
 func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool) error {
 	err := c.do(ctx, func(run context.Context) error { return c.deleteSnapshot(run, key, retained) })
 	if err != nil {

@@ -229,7 +229,7 @@ func (c *Controller) touchClaimOf(id state.VolumeID) {
 	}
 }
 
-// touchRestores plans the claims that are to be made from the snapshot, and the claim of its
+// touchRestores plans the claims that will be made from the snapshot, and the claim of its
 // volume, which may wait for the snapshot to be listed or deleted.
 func (c *Controller) touchRestores(snapshot Key) {
 	if e := c.snapshots.entries[snapshot]; e != nil {

@@ -112,7 +112,7 @@ func (c *Controller) usedBy(all ...*snapshotEntry) string {
 }
 
 // restoring returns the claim whose volume is being made from the snapshot, may be, or is made but
-// not yet in the journal; with wanted also a claim that is to be made from it. It returns "" if
+// not yet in the journal; with wanted also a claim that will be made from it. It returns "" if
 // there is none.
 func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 	for key, claim := range c.claims.entries {
@@ -179,7 +179,7 @@ func (e *snapshotEntry) reading() string {
 	return ""
 }
 
-// snapshotSource finds the snapshot that claim is to be made from.
+// snapshotSource finds the snapshot that claim will be made from.
 func (c *Controller) snapshotSource(claim Claim) sourceFacts {
 	key := claim.Source.Snapshot
 	e := c.snapshots.entries[key]

@@ -79,7 +79,7 @@ type DataSource struct {
 	Unknown string
 }
 
-// ofClaim reports whether the volume is to be a clone of another claim's volume.
+// ofClaim reports whether the volume will be a clone of another claim's volume.
 func (s *DataSource) ofClaim() bool { return s != nil && s.Claim != (Key{}) }
 
 // ofSnapshot reports whether the volume is to be made from a snapshot known by name.
