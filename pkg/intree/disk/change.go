@@ -9,26 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse means that a user has a disk for itself.
+// ErrInUse means that a mount or another device uses the disk exclusively.
 var ErrInUse = errors.New("the disk is in use: mounted in some mount namespace, or part of another device")
 
-// Free hands over to the disk what the kernel has of it yet, and lets its devices
-// go. One that is in use stays.
+// Free flushes the disk's cached writes and removes its devices from the kernel. It
+// fails with ErrInUse if the disk is in use.
 func (h Host) Free(ctx context.Context, d Disk) error {
-	alone, err := h.alone(d)
-	if err == nil && !alone {
+	unused, err := h.unused(d)
+	if err == nil && !unused {
 		return fmt.Errorf("%s (%s): %w", d.Name, d.WWID, ErrInUse)
 	}
 	if err == nil {
 		err = h.flush(ctx, d)
 	}
-	// A device that is going, or offline, takes nothing more: the kernel says so
-	// only where no user has it for itself.
+	// A device that is being removed or is offline accepts no writes. The kernel
+	// returns these errors only if nothing uses the device exclusively.
 	if err != nil && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("flush %s (%s): %w", d.Name, d.WWID, err)
 	}
 	if d.Map != "" {
-		if err := h.ungather(ctx, d); err != nil {
+		if err := h.removeMap(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -40,9 +40,9 @@ func (h Host) Free(ctx context.Context, d Disk) error {
 	return nil
 }
 
-// ungather ends the multipath map. A process that looks at it just then, as udev does
-// after each change, keeps it from going.
-func (h Host) ungather(ctx context.Context, d Disk) error {
+// removeMap removes the multipath map. The removal fails while a process has the map
+// open, as udev does after each change; the caller then tries again.
+func (h Host) removeMap(ctx context.Context, d Disk) error {
 	failed := h.tool(ctx, d, "multipath", multipathPackages, "-f", d.Map)
 	if failed == nil || !Exited(failed, 1) {
 		return failed
@@ -53,8 +53,8 @@ func (h Host) ungather(ctx context.Context, d Disk) error {
 	return fmt.Errorf("%w (%w)", failed, errMoving)
 }
 
-// flush writes back what is cached of the disk. A disk that does not answer
-// keeps that from returning, which is left behind when ctx ends.
+// flush writes back the disk's cached data. If the disk does not answer, the system
+// call does not return; flush abandons it when ctx ends.
 func (h Host) flush(ctx context.Context, d Disk) error {
 	f, err := h.open(d, os.O_RDONLY)
 	if err != nil {
@@ -76,8 +76,8 @@ func (h Host) flush(ctx context.Context, d Disk) error {
 	}
 }
 
-// Grow lets the kernel see how large the disk is now, and the file system at
-// path, where it is mounted and there is one, take all of it. It returns the size in bytes.
+// Grow makes the kernel read the disk's new size, grows the file system mounted at
+// path, unless fsType is empty, and returns the size in bytes.
 func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, error) {
 	for _, name := range d.Paths {
 		if err := h.WriteAttribute("1", "block", name, "device", "rescan"); err != nil {
@@ -99,10 +99,10 @@ func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, err
 	return size, h.growFS(ctx, d, path, fsType)
 }
 
-// noFS is the file system of a raw block volume.
+// noFS is the file system type of a raw block volume.
 const noFS = ""
 
-// growFS lets the file system at path take all of its disk.
+// growFS grows the file system mounted at path to the size of its disk.
 func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {
 	switch fsType {
 	case "ext2", "ext3", "ext4":
@@ -118,14 +118,14 @@ func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {
 
 const multipathPackages = "multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)"
 
-// Gather asks multipath to make one device of several paths, where that is set
-// up on this node; d stays as it is where it is not.
-func (h Host) Gather(ctx context.Context, d Disk) (Disk, error) {
+// CombinePaths asks multipath to combine several paths into one device. It returns d
+// unchanged if this node does not use multipath for the disk.
+func (h Host) CombinePaths(ctx context.Context, d Disk) (Disk, error) {
 	if len(d.Paths) < 2 || d.Map != "" {
 		return d, nil
 	}
-	// An error means that it is not installed, that the disk is none of its, or
-	// that multipathd makes the map at this moment.
+	// multipath fails if it is not installed, if it is not configured for this disk, or
+	// if multipathd is making the map right now.
 	_ = h.tool(ctx, d, "multipath", multipathPackages, h.Path(d))
 	return h.Found(d.Paths)
 }

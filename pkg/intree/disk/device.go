@@ -14,16 +14,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 )
 
-// Device is a block device of this node that does not say which disk it is: a
-// partition, a logical volume, a loop device.
+// Device is a block device of this node that does not report a disk identity: a
+// partition, a logical volume or a loop device.
 type Device struct {
-	// Path is its node's, without links in it.
+	// Path is the path of the device node, without symbolic links.
 	Path string
-	// Run runs a program; (*program.Runner).Run does.
+	// Run runs a program, as (*program.Runner).Run does.
 	Run func(ctx context.Context, c program.Command) error
 }
 
-// host is the device as a disk, on which only programs are run.
+// host returns the device as a Host and a Disk, which suffice to run programs on it.
 func (d Device) host() (Host, Disk) {
 	return Host{Dev: filepath.Dir(d.Path), Run: d.Run}, Disk{Name: filepath.Base(d.Path), WWID: d.Path}
 }
@@ -32,32 +32,32 @@ func (d Device) open(flags int) (*os.File, error) {
 	return os.OpenFile(d.Path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|flags, 0)
 }
 
-// Prepare makes a file system on the device where reading proves that there is
-// nothing, and checks what is there. A device that is in use is read and not
-// changed: it has the file system that is wanted, or is refused. No beginning of a file system is
-// remembered, since nothing would prove that it is on the same device: what an
-// mkfs that was cut off left is data like any.
+// Prepare makes a file system if reading proves that the device is blank; otherwise it
+// checks the one that is there. A device in use is only read: it must already have the
+// wanted file system. Prepare does not remember that it began to make a file system,
+// since it could not prove later that the device is the same one. What an interrupted
+// mkfs wrote counts as data.
 func (d Device) Prepare(ctx context.Context, w Want) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	pinned, err := d.open(0) // so that the name stays this device's
+	pinned, err := d.open(0) // keeps the name bound to this device
 	if err != nil {
 		return err
 	}
 	defer pinned.Close()
-	alone, err := d.open(unix.O_EXCL)
+	exclusive, err := d.open(unix.O_EXCL)
 	if errors.Is(err, unix.EBUSY) {
-		return asked(pinned, w.FSType)
+		return requireFS(pinned, w.FSType)
 	}
 	if err != nil {
 		return err
 	}
-	size, err := alone.Seek(0, io.SeekEnd)
+	size, err := exclusive.Seek(0, io.SeekEnd)
 	if err == nil {
-		err = blank(ctx, alone, size)
+		err = blank(ctx, exclusive, size)
 	}
-	if closeErr := alone.Close(); closeErr != nil { // mkfs and e2fsck want it for themselves
+	if closeErr := exclusive.Close(); closeErr != nil { // mkfs and e2fsck open it exclusively
 		return errors.Join(err, closeErr)
 	}
 	h, disk := d.host()
@@ -76,8 +76,8 @@ func (d Device) Prepare(ctx context.Context, w Want) error {
 	return h.tool(ctx, disk, name, packages, args...)
 }
 
-// Grow lets the file system at path, where it is mounted, take all of the
-// device, and returns the device's size in bytes.
+// Grow grows the file system mounted at path to the size of the device, and returns
+// that size in bytes.
 func (d Device) Grow(ctx context.Context, path, fsType string) (int64, error) {
 	size, err := d.Size()
 	if err != nil {
@@ -87,7 +87,7 @@ func (d Device) Grow(ctx context.Context, path, fsType string) (int64, error) {
 	return size, h.growFS(ctx, disk, path, fsType)
 }
 
-// Size is the device's size in bytes.
+// Size returns the device's size in bytes.
 func (d Device) Size() (int64, error) {
 	f, err := d.open(0)
 	if err != nil {

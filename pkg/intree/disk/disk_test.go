@@ -247,7 +247,7 @@ func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
 	h := n.Stager().Host
 	d, err := h.Found([]string{"sdb", "sda", "sdb"})
 	if err == nil {
-		d, err = h.Gather(t.Context(), d)
+		d, err = h.CombinePaths(t.Context(), d)
 	}
 	if err != nil || d.Name != "dm-0" || d.Map != "mpatha" || !slices.Equal(d.Paths, []string{"sda", "sdb"}) {
 		t.Fatalf("got %+v, %v", d, err)
@@ -592,7 +592,7 @@ func TestRawBlockVolume(t *testing.T) {
 }
 
 // C27: a disk that something else on the node has mounted is not asked for its
-// file system by the kernel alone: no type that ignores the disk is mounted, nor
+// file system by the kernel unused: no type that ignores the disk is mounted, nor
 // is another than the disk has.
 //
 // Attacks: C27.

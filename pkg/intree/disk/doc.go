@@ -1,16 +1,16 @@
-// Package disk is what the kinds of volumes on block devices share: iscsi and fc.
-// It finds devices in sysfs, proves which disk they are, makes a file system
-// where there is provably nothing, mounts, grows, and lets devices go.
+// Package disk holds what the kinds of volumes on block devices, iscsi and fc, share.
+// It finds devices in sysfs, proves which disk they are, makes a file system on a disk
+// that is provably empty, mounts it, grows it, and releases the devices.
 //
 // Invariants:
 //
-//   - What a device is, the kernel says (sysfs and the device's own number), never
-//     a link of udev's, which may lag behind.
-//   - A disk is its WWID. Paths of one disk have one WWID, and while a volume is
-//     staged no disk of another WWID is taken for it.
-//   - A file system is made only on a disk whose ends and usual places of
-//     signatures were read and hold nothing but zeros, or on which making one was
-//     begun and not finished. What cannot be read is not blank.
-//   - A device is removed only when no user has it open for itself: no mount in any
-//     namespace and no device above it.
+//   - The kernel says what a device is (sysfs and the device's own number). A udev link
+//     does not, since it may lag behind.
+//   - A disk is identified by its WWID. All paths of a disk have the same WWID, and a
+//     staged volume accepts no disk with another WWID.
+//   - A file system is made only if the disk's head, its tail and the usual places of
+//     signatures were read and contain only zeros, or if an earlier attempt to make one
+//     was not finished. A disk that cannot be read does not count as blank.
+//   - A device is removed only if nothing has opened it exclusively: no mount in any
+//     namespace, and no device on top of it.
 package disk

@@ -14,26 +14,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// ErrIdentity means that a device is not the disk that it is to be, or does not
-// say which it is.
+// ErrIdentity means that a device is not the expected disk, or does not report which
+// disk it is.
 var ErrIdentity = errors.New("identity of the disk is not proven")
 
-// Disk is a disk that was found: a SCSI device, or the multipath device over
-// several.
+// Disk is a disk that was found: a SCSI device, or a multipath device over several.
 type Disk struct {
-	// Name is the kernel's, as sda or dm-0.
+	// Name is the kernel's name, such as sda or dm-0.
 	Name string
-	// Dev is its number as major:minor.
+	// Dev is the device number as major:minor.
 	Dev string
-	// WWID is what the disk says it is, as naa.6001405...
+	// WWID is the identity that the disk reports, such as naa.6001405...
 	WWID string
-	// Paths are the names of the SCSI devices that lead to it, sorted.
+	// Paths are the names of the SCSI devices that lead to the disk, sorted.
 	Paths []string
-	// Map is the name of the multipath map; "" where there is none.
+	// Map is the name of the multipath map; it is empty if there is none.
 	Map string
 }
 
-// Found returns the disk that the SCSI devices with the given names lead to.
+// Found returns the disk that the named SCSI devices lead to.
 func (h Host) Found(names []string) (Disk, error) {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(names) == 0 {
@@ -64,8 +63,8 @@ func (h Host) Found(names []string) (Disk, error) {
 	return d, err
 }
 
-// wwid is what the SCSI device says it is: page 0x83 of its vital product data,
-// as the kernel reads it anew whenever the device comes.
+// wwid returns the identity that the SCSI device reports: page 0x83 of its vital
+// product data, which the kernel reads whenever the device appears.
 func (h Host) wwid(name string) (string, error) {
 	wwid, err := h.read("block", name, "device", "wwid")
 	if errors.Is(err, os.ErrNotExist) {
@@ -77,7 +76,7 @@ func (h Host) wwid(name string) (string, error) {
 	return wwid, nil
 }
 
-// multipath makes d the multipath device over its paths, where there is one.
+// multipath replaces d by the multipath device over its paths, if there is one.
 func (h Host) multipath(d *Disk) error {
 	for _, name := range d.Paths {
 		holders, err := os.ReadDir(h.sys("block", name, "holders"))
@@ -101,8 +100,8 @@ func (h Host) multipath(d *Disk) error {
 	if d.Map == "" {
 		return nil
 	}
-	// A map has its paths before it has its size, and no input and output while
-	// it is suspended.
+	// A map has its paths before it has a size, and accepts no I/O while it is
+	// suspended.
 	size, err := h.Size(*d)
 	if errors.Is(err, os.ErrNotExist) || err == nil && size == 0 {
 		return fmt.Errorf("multipath map %s has no size yet: %w", d.Map, errMoving)
@@ -113,11 +112,11 @@ func (h Host) multipath(d *Disk) error {
 	return err
 }
 
-// Path is the disk's device node.
+// Path returns the path of the disk's device node.
 func (h Host) Path(d Disk) string { return filepath.Join(h.Dev, d.Name) }
 
-// open opens the disk's device node and proves that it stands for the disk.
-// While it is open the kernel gives the disk's name to no other device.
+// open opens the disk's device node and proves that the node belongs to the disk. While
+// the file is open, the kernel gives the name to no other device.
 func (h Host) open(d Disk, flags int) (*os.File, error) {
 	f, err := h.openNode(d.Name, flags)
 	if err != nil {
@@ -140,7 +139,7 @@ func (h Host) prove(f *os.File, d Disk) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFBLK || dev != d.Dev {
 		return fmt.Errorf("%s is not the block device %s but %s (mode %o): %w", f.Name(), d.Dev, dev, st.Mode, ErrIdentity)
 	}
-	for _, path := range d.Paths { // read again, now that the name cannot change its owner
+	for _, path := range d.Paths { // read again: while the file is open, the name stays with this device
 		wwid, err := h.wwid(path)
 		if err != nil {
 			return err
@@ -152,7 +151,7 @@ func (h Host) prove(f *os.File, d Disk) error {
 	return nil
 }
 
-// Size is the disk's size in bytes.
+// Size returns the disk's size in bytes.
 func (h Host) Size(d Disk) (int64, error) {
 	text, err := h.read("block", d.Name, "size")
 	if err != nil {
@@ -162,10 +161,10 @@ func (h Host) Size(d Disk) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("size of %s: %w", d.Name, err)
 	}
-	return sectors * 512, nil // whatever its block size (sysfs-block)
+	return sectors * 512, nil // for any block size (sysfs-block)
 }
 
-// Blocks lists the disks below a SCSI device's directory in sysfs: at most one.
+// Blocks returns the disks below a SCSI device's directory in sysfs: at most one.
 func Blocks(device string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(device, "block"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -13,26 +13,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// DefaultFS is made and mounted where a volume asks for none, as the kubelet does.
+// DefaultFS is the file system type of a volume that names none; the kubelet has the
+// same default.
 const DefaultFS = "ext4"
 
-// ErrNotBlank means that a disk has something on it, or may have.
+// ErrNotBlank means that a disk contains data, or may contain some.
 var ErrNotBlank = errors.New("the disk is not proven to be blank")
 
 const (
-	// headBytes and tailBytes of a disk are read before it counts as blank. All
-	// signatures that blkid 2.41 knows lie there but for copies: LUKS2 has its
-	// second header within the first 4 MiB, GPT, md 0.9 and 1.0, ZFS and
-	// firmware RAID have theirs at the end.
+	// headBytes and tailBytes are read before a disk counts as blank. All signatures
+	// that blkid 2.41 knows are within them, except for copies: LUKS2 has its second
+	// header in the first 4 MiB; GPT, md 0.9 and 1.0, ZFS and firmware RAID have theirs
+	// at the end.
 	headBytes, tailBytes = 16 << 20, 16 << 20
 	chunk                = 1 << 20
 )
 
-// copies are where copies of superblocks lie that outlive a wiped head: of ext4
-// in block groups 1 and 3 (4 KiB blocks), of btrfs at 64 MiB and 256 GiB.
+// copies returns the offsets of backup superblocks, which survive when the head is
+// wiped: ext4's in block groups 1 and 3 (4 KiB blocks), btrfs's at 64 MiB and 256 GiB.
 func copies() []int64 { return []int64{64 << 20, 128 << 20, 384 << 20, 256 << 30} }
 
-// blank proves by reading that there is nothing on a disk of the given size.
+// blank proves by reading that a disk of the given size contains only zeros. Otherwise
+// it fails with ErrNotBlank.
 func blank(ctx context.Context, f io.ReaderAt, size int64) error {
 	if size <= 0 {
 		return fmt.Errorf("its size is %d bytes: %w", size, ErrNotBlank)
@@ -62,8 +64,8 @@ func blank(ctx context.Context, f io.ReaderAt, size int64) error {
 	return nil
 }
 
-// mkfs are the programs that make file systems. Nothing is discarded: the disk
-// is blank.
+// mkfs returns the program that makes a file system, and its arguments. They turn
+// discarding off, since the disk is blank.
 func mkfs(fsType, device string) (name, packages string, args []string, err error) {
 	switch fsType {
 	case "ext2", "ext3", "ext4":
@@ -78,9 +80,9 @@ func mkfs(fsType, device string) (name, packages string, args []string, err erro
 		fsType))
 }
 
-// prepare lets a file system be on the disk that f is open on: what is there is
-// checked, and where nothing is one is made, if that may be.
-func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *memory) error {
+// prepare checks the file system on the disk that f is open on, or makes one if the
+// disk is blank and w allows it.
+func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record) error {
 	size, err := h.Size(d)
 	if err != nil {
 		return err
@@ -115,10 +117,10 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *memory
 	return m.save()
 }
 
-// check repairs what is safe to repair before a mount; xfs and btrfs do that
-// when they are mounted. why is what kept the disk from counting as blank.
+// check repairs what is safe to repair before a mount; xfs and btrfs do that when they
+// are mounted. why is the error because of which the disk does not count as blank.
 func (h Host) check(ctx context.Context, d Disk, f *os.File, w Want, why error) error {
-	if err := asked(f, w.FSType); err != nil {
+	if err := requireFS(f, w.FSType); err != nil {
 		return err
 	}
 	const superblock, magic = 1024, 56 // ext4: s_magic
@@ -130,15 +132,15 @@ func (h Host) check(ctx context.Context, d Disk, f *os.File, w Want, why error) 
 		return nil
 	}
 	err := h.tool(ctx, d, "e2fsck", "e2fsprogs", "-p", h.Path(d))
-	if Exited(err, 1) { // errors were corrected
+	if Exited(err, 1) { // e2fsck corrected errors
 		return nil
 	}
 	return err
 }
 
-// asked refuses a disk with another file system than fsType. The three of the
-// ext family are one, since the kernel mounts each as the later ones.
-func asked(f io.ReaderAt, fsType string) error {
+// requireFS refuses a disk that has another file system than fsType. It treats ext2,
+// ext3 and ext4 as one type, since the kernel mounts each of them as a later one.
+func requireFS(f io.ReaderAt, fsType string) error {
 	found, err := fileSystem(f)
 	if err != nil || found == "" {
 		return err

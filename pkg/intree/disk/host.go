@@ -12,15 +12,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 )
 
-// Host is where the disks are. It may be used by many goroutines.
+// Host finds and changes the disks of a machine. It is safe for concurrent use.
 type Host struct {
 	// Sys and Dev are /sys and /dev.
 	Sys, Dev string
-	// Run runs a program; (*program.Runner).Run does.
+	// Run runs a program, as (*program.Runner).Run does.
 	Run func(ctx context.Context, c program.Command) error
 }
 
-// NewHost returns this machine.
+// NewHost returns the Host for this machine.
 func NewHost(run func(ctx context.Context, c program.Command) error) Host {
 	return Host{Sys: "/sys", Dev: "/dev", Run: run}
 }
@@ -29,13 +29,13 @@ func (h Host) sys(elems ...string) string {
 	return filepath.Join(append([]string{h.Sys}, elems...)...)
 }
 
-// read returns what a file of sysfs says.
+// read returns the trimmed content of a sysfs file.
 func (h Host) read(elems ...string) (string, error) {
 	b, err := os.ReadFile(h.sys(elems...))
 	return strings.TrimSpace(string(b)), err
 }
 
-// WriteAttribute writes to an attribute of sysfs, which must be there.
+// WriteAttribute writes value to a sysfs attribute, which must exist.
 func (h Host) WriteAttribute(value string, elems ...string) error {
 	f, err := os.OpenFile(h.sys(elems...), os.O_WRONLY, 0)
 	if err != nil {
@@ -45,25 +45,25 @@ func (h Host) WriteAttribute(value string, elems ...string) error {
 	return errors.Join(err, f.Close())
 }
 
-// ScanLUN lets a SCSI host look for one device: at channel and target of its
-// address, and lun.
+// ScanLUN makes a SCSI host scan for the logical unit lun at a channel and target of
+// its address; lun "-" stands for all.
 func (h Host) ScanLUN(host, channel, target string, lun int32) error {
 	return h.WriteAttribute(fmt.Sprintf("%s %s %d", channel, target, lun), "class", "scsi_host", host, "scan")
 }
 
-// look is the pause between two looks for a device whose driver is being bound,
-// which sysfs has no event for.
-const look = 50 * time.Millisecond
+// pollPause is the pause between two checks for a device whose driver is being bound;
+// sysfs raises no event for that.
+const pollPause = 50 * time.Millisecond
 
-// Await calls f until it reports that it is done, or fails, or ctx ends.
+// Await calls f until it reports done, f fails, or ctx ends.
 func Await(ctx context.Context, f func() (done bool, err error)) error {
-	timer := time.NewTimer(look)
+	timer := time.NewTimer(pollPause)
 	defer timer.Stop()
 	for {
 		if done, err := f(); done || err != nil {
 			return err
 		}
-		timer.Reset(look)
+		timer.Reset(pollPause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -77,7 +77,7 @@ func (h Host) tool(ctx context.Context, d Disk, name, packages string, args ...s
 	return h.Run(ctx, program.Command{Name: name, Args: args, Packages: packages, Key: "disk " + d.WWID})
 }
 
-// Exited reports whether err is that a program ended with one of the codes.
+// Exited reports whether err says that a program exited with one of the codes.
 func Exited(err error, codes ...int) bool {
 	e, ok := errors.AsType[interface {
 		error

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signature is where a kind of file system says that it is one, and its UUID.
+// signature tells where a type of file system stores its magic number and its UUID.
 type signature struct {
 	name, magic string
 	magicAt     int64
 	uuidAt      int64
 }
 
-// signatures are those of the kinds that are made here (their on-disk formats are
-// fixed: ext4's s_magic and s_uuid, xfs's sb_magicnum and sb_uuid, btrfs's magic
-// and fsid).
+// signatures returns the signatures of the file systems that mkfs can make. Their
+// on-disk formats are fixed: ext4's s_magic and s_uuid, xfs's sb_magicnum and sb_uuid,
+// btrfs's magic and fsid.
 func signatures() []signature {
 	return []signature{
 		{"ext", "\x53\xef", 1024 + 0x38, 1024 + 0x68},
@@ -29,8 +29,8 @@ func signatures() []signature {
 	}
 }
 
-// fileSystem returns which file system is there, as "xfs 0f3c...", or "" where
-// none of a known kind is.
+// fileSystem returns the type and UUID of the file system in f, such as "xfs 0f3c...".
+// It returns "" if there is none of a known type.
 func fileSystem(f io.ReaderAt) (string, error) {
 	for _, s := range signatures() {
 		magic, uuid := make([]byte, len(s.magic)), make([]byte, 16)
@@ -48,9 +48,9 @@ func fileSystem(f io.ReaderAt) (string, error) {
 	return "", nil
 }
 
-// recognize refuses a disk whose file system is not the one that was mounted
-// before, and remembers that of one that was not.
-func (m *memory) recognize(f io.ReaderAt) error {
+// recognize refuses a disk whose file system is not the one that was mounted before.
+// The first time, it records the file system.
+func (m *record) recognize(f io.ReaderAt) error {
 	found, err := fileSystem(f)
 	if err != nil {
 		return err
@@ -67,9 +67,9 @@ func (m *memory) recognize(f io.ReaderAt) error {
 	return nil
 }
 
-// mount mounts the disk's file system. XFS refuses one of the same UUID as one
-// that is mounted: a copy, whose original is in use here. It is mounted without
-// that comparison if it is proven to be another disk.
+// mount mounts the disk's file system. XFS refuses a file system whose UUID is mounted
+// already, such as a copy of one in use. mount then tries without that check (nouuid)
+// if it can prove that the other file system is on another disk.
 func (s Stager) mount(ctx context.Context, d Disk, target string, w Want) error {
 	flags := w.Options()
 	err := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, flags)
@@ -83,13 +83,13 @@ func (s Stager) mount(ctx context.Context, d Disk, target string, w Want) error 
 		return context.Cause(ctx)
 	}
 	if again := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, append(flags, "nouuid")); again != nil {
-		return err // it was not for that
+		return err // nouuid did not help: the first error is the cause
 	}
 	return nil
 }
 
-// twin reports whether some other device leads to the disk: what is mounted of
-// its file system may be mounted through that.
+// twin reports whether a device outside d.Paths leads to the same disk. Its file system
+// may then be mounted through that device.
 func (h Host) twin(d Disk) (bool, error) {
 	all, err := os.ReadDir(h.sys("block"))
 	if err != nil {

@@ -14,39 +14,39 @@ import (
 )
 
 var (
-	// errMoving means that a device is just coming, going, or becoming part of a
-	// multipath map: to be looked at again.
+	// errMoving means that a device is appearing, disappearing, or joining a multipath
+	// map; the caller looks again.
 	errMoving = errors.New("its devices are just coming or going")
-	// errOffline means that the kernel has given up a path; it may come back.
+	// errOffline means that the kernel has given up a path; the path may come back.
 	errOffline = errors.New("the path is offline")
 	errTime    = errors.New("time is up")
 )
 
-// Search is how a kind finds the devices that lead to a volume's disk.
+// Search tells how a kind finds the devices that lead to a volume's disk.
 type Search struct {
-	// Find returns the names of those that are there, and whether none is still
-	// to come.
+	// Find returns the names of the devices that exist now. all is true if no further
+	// ones are expected.
 	Find func() (names []string, all bool, err error)
-	// Scan asks for them once more, where those that were there are gone; nil
-	// where nothing needs that.
+	// Scan asks for the devices again after those that were there have disappeared; nil
+	// if that is not necessary.
 	Scan func() error
-	// Time is how long they may take to come.
+	// Time is how long the devices may take to appear.
 	Time time.Duration
-	// None says what it means where none comes.
+	// None is the end of the error text if no device appears: what that means.
 	None string
 }
 
-// Stage waits for the volume's disk and mounts it. A path that is offline is
-// done without where there is another one.
+// Stage waits for the volume's disk and mounts it. It ignores an offline path if there
+// is another path.
 func (s Stager) Stage(ctx context.Context, v state.Volume, search Search, w Want) error {
-	return while(ctx, search, func(short context.Context) error {
+	return retryMoving(ctx, search, func(short context.Context) error {
 		names, err := s.Host.await(short, search)
 		if err != nil {
 			return err
 		}
 		d, err := s.Host.Found(names)
 		if err == nil {
-			d, err = s.Host.Gather(ctx, d)
+			d, err = s.Host.CombinePaths(ctx, d)
 		}
 		if err != nil {
 			return err
@@ -55,7 +55,8 @@ func (s Stager) Stage(ctx context.Context, v state.Volume, search Search, w Want
 		if err == nil {
 			return nil
 		}
-		// multipathd takes a disk when it likes, and then no other process has it.
+		// multipathd may take the disk at any time; then no other program can use the
+		// path directly.
 		if now, lookErr := s.Host.Found(d.Paths); lookErr == nil && now.Name != d.Name {
 			return fmt.Errorf("%w (%w: %s is part of %s by now)", err, errMoving, d.Name, now.Name)
 		}
@@ -63,10 +64,10 @@ func (s Stager) Stage(ctx context.Context, v state.Volume, search Search, w Want
 	})
 }
 
-// Release lets the devices go that Find returns, if they are the disk with the
-// WWID; "" is any.
+// Release removes the devices that Find returns if they lead to the disk with the WWID.
+// An empty wwid matches every disk.
 func (s Stager) Release(ctx context.Context, search Search, wwid string) error {
-	return while(ctx, search, func(context.Context) error {
+	return retryMoving(ctx, search, func(context.Context) error {
 		names, _, err := search.Find()
 		if err != nil || len(names) == 0 {
 			return err
@@ -79,9 +80,9 @@ func (s Stager) Release(ctx context.Context, search Search, wwid string) error {
 	})
 }
 
-// while repeats f while what it works on is just coming or going, for as long as
-// the search may take; short ends then.
-func while(ctx context.Context, search Search, f func(short context.Context) error) error {
+// retryMoving calls f again while it fails with errMoving, for at most search.Time;
+// short ends then.
+func retryMoving(ctx context.Context, search Search, f func(short context.Context) error) error {
 	short, cancel := context.WithTimeoutCause(ctx, search.Time, errTime)
 	defer cancel()
 	var failed error
@@ -97,8 +98,8 @@ func while(ctx context.Context, search Search, f func(short context.Context) err
 	return ended
 }
 
-// await returns the names of the devices that can be used, once all that are to
-// come have come, or when time is up and at least one has.
+// await returns the names of the usable devices once all expected ones have appeared,
+// or when the time is up and at least one has.
 func (h Host) await(short context.Context, search Search) (names []string, err error) {
 	var why error
 	seen := false
@@ -126,8 +127,8 @@ func (h Host) await(short context.Context, search Search) (names []string, err e
 	return nil, fmt.Errorf("no device within %v: %s", search.Time, search.None)
 }
 
-// ready returns those of the devices that can be used, and why others cannot.
-// settled is whether none of those may be only on its way.
+// ready returns which of the devices are usable, and why the others are not. settled is
+// true if none of the others may still become usable soon.
 func (h Host) ready(names []string) (usable []string, settled bool, why error) {
 	settled = true
 	for _, name := range names {
@@ -144,10 +145,9 @@ func (h Host) ready(names []string) (usable []string, settled bool, why error) {
 	return usable, settled, why
 }
 
-// usable returns why a SCSI device cannot be used yet, or not any more; nil
-// where it can. While a device comes, its directory below that of its SCSI
-// device is there before its entry in /sys/block, that before its node, and the
-// node before it can be opened; while it goes, the other way round.
+// usable returns nil if a SCSI device can be used, otherwise why not. A device appears
+// in this order: its directory below that of its SCSI device, its entry in /sys/block,
+// its node; only then can the node be opened. It disappears in the reverse order.
 func (h Host) usable(name string) error {
 	switch state, err := h.read("block", name, "device", "state"); {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
@@ -170,13 +170,13 @@ func (h Host) usable(name string) error {
 		return err
 	}
 	if err != nil {
-		return nil // its user says what is wrong with it
+		return nil // opening it later reports what is wrong with it
 	}
 	return f.Close()
 }
 
-// openNode opens a device's node. The kernel answers ENXIO or ENODEV where a
-// device has a node and is not there yet, or no more.
+// openNode opens a device node. The kernel returns ENXIO or ENODEV for a node whose
+// device is not there yet, or no longer.
 func (h Host) openNode(name string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(h.Dev, name), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) {

@@ -203,7 +203,7 @@ func TestDevicesThatGoAreScannedFor(t *testing.T) {
 }
 
 // What is just leaving is let go, and what udev looks at, too, when it has
-// looked; what is another disk now is left alone.
+// looked; what is another disk now is left unused.
 func TestReleaseOfWhatMoves(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")

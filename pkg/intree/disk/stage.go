@@ -15,31 +15,31 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// coveredMode is the mode of a directory that is mounted on.
+// coveredMode is the mode of the directories used as mount points.
 const coveredMode = 0o700
 
-// Stager mounts disks for volumes, and shows them to pods. It may be used by
-// many goroutines, by one for a volume.
+// Stager mounts disks for volumes and publishes them to pods. It is safe for concurrent
+// use, with one call at a time per volume.
 type Stager struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
 	Host   Host
 }
 
-// Want is how a disk is to be mounted.
+// Want says how a disk must be mounted.
 type Want struct {
 	FSType   string
 	Flags    []string
 	ReadOnly bool
 }
 
-// check refuses a file system that is not one of a disk, and options that it may
-// not be given.
+// check refuses a file system type that disks cannot have, and mount options that a
+// volume may not have.
 func (w Want) check() error { return mount.CheckFilesystem(w.FSType, w.Flags) }
 
-// Options are the options of the mount. Device nodes and set-user-id programs on
-// a disk, which comes from outside this node, have no effect, unless the volume's
-// mountOptions have "dev" or "suid".
+// Options returns the mount options. A disk comes from outside this node, so device
+// nodes and set-user-id programs on it have no effect, unless the volume's mountOptions
+// contain "dev" or "suid".
 func (w Want) Options() []string {
 	options := append([]string{"nosuid,nodev"}, w.Flags...)
 	if w.ReadOnly {
@@ -48,8 +48,8 @@ func (w Want) Options() []string {
 	return options
 }
 
-// Begin makes the directories of a volume's stage and refuses a record that has
-// them elsewhere, which another wrote.
+// Begin makes the directories of a volume's stage. It refuses a record with another
+// stage path, which another program must have written.
 func (s Stager) Begin(ctx context.Context, v state.Volume) error {
 	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
 		return poddir.Refused("Stage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
@@ -70,10 +70,10 @@ func (s Stager) Begin(ctx context.Context, v state.Volume) error {
 	return err
 }
 
-// Mount mounts the disk at the volume's stage path. It is to be the disk that it
-// was before, if it was staged before.
+// Mount mounts the disk at the volume's stage path. If the volume was staged before, it
+// must be the same disk.
 func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error {
-	m, before, err := recall(v.Spec.StagePath)
+	m, before, err := readRecord(v.Spec.StagePath)
 	if err != nil {
 		return err
 	}
@@ -94,14 +94,14 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 		return err
 	}
 	if v.Spec.Mode == state.Block {
-		// The node itself, which is this disk's while f is open, and later while
-		// the disk is there: no link of udev's that may move.
+		// Bind the node itself and not a udev link, which may change. The node belongs
+		// to this disk while f is open, and later as long as the disk exists.
 		return s.Kernel.Bind(s.Host.Path(d), v.Spec.StagePath, mount.BindOptions{})
 	}
 	if err := w.check(); err != nil {
 		return poddir.Refused("Stage", err)
 	}
-	alone, err := s.Host.alone(d)
+	unused, err := s.Host.unused(d)
 	if err != nil {
 		return err
 	}
@@ -110,10 +110,10 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 			return err
 		}
 	}
-	if alone { // else it is mounted already, so that it has a file system in use
+	if unused { // otherwise the disk is mounted already and has a file system in use
 		err = s.Host.prepare(ctx, d, f, w, &m)
 	} else {
-		err = asked(f, w.FSType)
+		err = requireFS(f, w.FSType)
 	}
 	if err != nil {
 		return err
@@ -128,9 +128,9 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 	return err
 }
 
-// alone reports whether no user has the disk for itself: no mount in any
-// namespace, and no device above it.
-func (h Host) alone(d Disk) (bool, error) {
+// unused reports whether nothing uses the disk exclusively: no mount in any namespace,
+// and no device on top of it.
+func (h Host) unused(d Disk) (bool, error) {
 	f, err := h.open(d, os.O_RDONLY|unix.O_EXCL)
 	if errors.Is(err, unix.EBUSY) {
 		return false, nil
@@ -141,7 +141,7 @@ func (h Host) alone(d Disk) (bool, error) {
 	return true, f.Close()
 }
 
-// Publish shows the staged volume at the pod's directory.
+// Publish bind-mounts the staged volume at the pod's directory.
 func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m, dir, err := poddir.Begin(s.Layout, v, pod)
 	if err != nil {
@@ -175,8 +175,8 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 		return err
 	}
 	if err := own(ctx, v, pod, dir); err != nil {
-		// Not mounted is what a repeated call begins with. Not under ctx: its end
-		// may be the reason.
+		// A repeated call expects that nothing is mounted. The unmount ignores the end
+		// of ctx, which may be the cause of err.
 		return errors.Join(err, s.Kernel.Unmount(context.WithoutCancel(ctx), dir.Path()))
 	}
 	return nil
@@ -191,8 +191,8 @@ func (s Stager) place(path string, f func(poddir.Dir) error) error {
 	return f(d)
 }
 
-// PublishNode binds a device's node to the place of a pod's volume; where
-// something is bound there already nothing changes.
+// PublishNode binds a device node to the pod's path of the volume, unless something is
+// bound there already.
 func PublishNode(ctx context.Context, k *mount.Kernel, dir poddir.Dir, node string) error {
 	seen, err := k.Look(ctx, dir.Path())
 	if err != nil || seen.Mounted {
@@ -204,7 +204,7 @@ func PublishNode(ctx context.Context, k *mount.Kernel, dir poddir.Dir, node stri
 	return k.Bind(node, dir.Path(), mount.BindOptions{})
 }
 
-// own gives the volume to the pod's group where no other pod has it.
+// own gives the volume to the pod's group if no other pod uses it.
 func own(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir) error {
 	m := v.Mounts[pod]
 	if m.FSGroup == nil || m.ReadOnly {
@@ -223,13 +223,13 @@ func own(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir) 
 	return ownership.Apply(ctx, f, ownership.Options{GID: *m.FSGroup, OnRootMismatch: true})
 }
 
-// Unpublish ends the pod's mount and removes its directory.
+// Unpublish unmounts the volume from the pod and removes its directory.
 func (s Stager) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return poddir.Remover{Layout: s.Layout, Kernel: s.Kernel}.Unpublish(ctx, v, pod)
 }
 
-// Unmount ends the mount of the volume's stage. It returns the WWID of the disk
-// that was mounted, "" where none is remembered.
+// Unmount unmounts the volume's stage. It returns the WWID of the disk that was
+// mounted, or "" if there is no record of it.
 func (s Stager) Unmount(ctx context.Context, v state.Volume) (wwid string, err error) {
 	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
 		return "", poddir.Refused("Unstage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
@@ -237,15 +237,15 @@ func (s Stager) Unmount(ctx context.Context, v state.Volume) (wwid string, err e
 	if err := s.Kernel.Unmount(ctx, v.Spec.StagePath); err != nil {
 		return "", err
 	}
-	m, _, err := recall(v.Spec.StagePath)
+	m, _, err := readRecord(v.Spec.StagePath)
 	return m.WWID, err
 }
 
-// End removes what is left of a volume's stage. It is the last of Unstage: what
-// is remembered of the disk goes with it.
+// End removes the volume's stage directory with the record of its disk. It is the last
+// step of Unstage.
 func (s Stager) End(v state.Volume) error {
-	memory := memoryPath(v.Spec.StagePath)
-	for _, path := range []string{v.Spec.StagePath, memory + ".new", memory, filepath.Dir(v.Spec.StagePath)} {
+	file := recordPath(v.Spec.StagePath)
+	for _, path := range []string{v.Spec.StagePath, file + ".new", file, filepath.Dir(v.Spec.StagePath)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -253,15 +253,14 @@ func (s Stager) End(v state.Volume) error {
 	return nil
 }
 
-// Grow lets the volume's file system take all of its disk, as large as that is
-// now, and returns the disk's size in bytes. The devices with the given names
-// are to be the disk that was staged.
+// Grow grows the volume's file system to the current size of its disk and returns that
+// size in bytes. The named devices must lead to the disk that was staged.
 func (s Stager) Grow(ctx context.Context, v state.Volume, names []string, fsType string) (int64, error) {
 	found, err := s.Host.Found(names)
 	if err != nil {
 		return 0, fmt.Errorf("volume %s: %w", v.Spec.Name, err)
 	}
-	m, _, err := recall(v.Spec.StagePath)
+	m, _, err := readRecord(v.Spec.StagePath)
 	if err != nil {
 		return 0, err
 	}

@@ -1,8 +1,8 @@
-// Package fc is the built-in kind fc: a disk on a Fibre Channel network, found
-// by the names of its target's ports and its number there, or by its own name,
-// mounted once on the node and shown to each pod.
+// Package fc is the built-in kind fc: a disk on a Fibre Channel network, found by its
+// target's port names and its logical unit number, or by its own name. It is mounted
+// once on the node and bound into each pod.
 //
-// Invariants: everything is read from and told to sysfs; no program but those of
-// package disk is run. Only the remote ports of the volume are asked for its
-// logical unit. Which disk a device is, it says itself (package disk).
+// Invariants: fc reads and writes only sysfs and runs no programs except those of
+// package disk. It asks only the volume's remote ports for its logical unit. The disk
+// itself says which disk it is (package disk).
 package fc

@@ -21,19 +21,19 @@ import (
 // Kind is the name of this kind.
 const Kind = kind.FC
 
-// deviceTime is how long a device may take to come after it was looked for.
+// deviceTime is how long a device may take to appear after a scan.
 const deviceTime = 30 * time.Second
 
-// Config of a Driver. Stager and Volumes are required.
+// Config configures a Driver. Stager and Volumes are required.
 type Config struct {
 	Stager disk.Stager
-	// Volumes are the records of the journal.
+	// Volumes returns the journal's records.
 	Volumes func() []state.Volume
 	// DeviceTime is for tests; 0 means 30 s.
 	DeviceTime time.Duration
 }
 
-// Driver makes fc volumes. It may be used by many goroutines.
+// Driver implements fc volumes. It is safe for concurrent use.
 type Driver struct{ c Config }
 
 // New returns a Driver.
@@ -72,7 +72,7 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, u unit) error {
 	return d.c.Stager.Stage(ctx, v, d.search(u), u.want)
 }
 
-// search finds the unit's devices. How many there are to be is not said, so that
+// search finds the unit's devices. The source does not say how many paths there are, so
 // one is enough.
 func (d *Driver) search(u unit) disk.Search {
 	return disk.Search{
@@ -86,13 +86,13 @@ func (d *Driver) search(u unit) disk.Search {
 	}
 }
 
-// remote is a port of a target as an adapter of this node sees it.
+// remote is a target's port as an adapter of this node sees it.
 type remote struct{ host, channel, target, port string }
 
-// rport is the name of a remote port: rport-<host>:<channel>-<number>.
+// rport matches the name of a remote port: rport-<host>:<channel>-<number>.
 var rport = regexp.MustCompile(`^rport-(\d+):(\d+)-\d+$`)
 
-// remotes are the targets' ports that the node sees, and has given a number.
+// remotes returns the targets' ports that the node sees and has given a target number.
 func (d *Driver) remotes() (found []remote, err error) {
 	class := filepath.Join(d.c.Stager.Host.Sys, "class", "fc_remote_ports")
 	entries, err := os.ReadDir(class)
@@ -122,7 +122,7 @@ func attribute(elems ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// find returns the names of the unit's devices that are there.
+// find returns the names of the unit's devices that exist now.
 func (d *Driver) find(u unit) (names []string, err error) {
 	if len(u.wwids) > 0 {
 		return d.findByName(u)
@@ -146,7 +146,7 @@ func (d *Driver) find(u unit) (names []string, err error) {
 	return names, nil
 }
 
-// findByName looks at all disks for those that say that they are the unit's.
+// findByName returns the disks whose own names are among the unit's.
 func (d *Driver) findByName(u unit) (names []string, err error) {
 	class := filepath.Join(d.c.Stager.Host.Sys, "block")
 	entries, err := os.ReadDir(class)
@@ -161,8 +161,8 @@ func (d *Driver) findByName(u unit) (names []string, err error) {
 	return names, nil
 }
 
-// scan lets the unit's ports be asked for it; where the source names no ports,
-// all that the node sees are asked for all they have.
+// scan makes the unit's ports scan for it. If the source names disks and not ports, all
+// ports that the node sees scan for all their units.
 func (d *Driver) scan(u unit) error {
 	remotes, err := d.remotes()
 	if err != nil {
@@ -183,17 +183,17 @@ func (d *Driver) scan(u unit) error {
 	return nil
 }
 
-// Publish shows the mounted disk at the pod's directory.
+// Publish bind-mounts the staged disk at the pod's directory.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return d.c.Stager.Publish(ctx, v, pod)
 }
 
-// Unpublish ends the pod's mount.
+// Unpublish unmounts the volume from the pod.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return d.c.Stager.Unpublish(ctx, v, pod)
 }
 
-// Unstage ends the mount and lets the disk go, unless another volume has it.
+// Unstage unmounts the disk and releases it, unless another volume uses it.
 func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	u, err := parse(*v.Spec)
 	if err != nil {
@@ -203,7 +203,7 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	if err != nil {
 		return err
 	}
-	if wwid != "" { // else it was never found
+	if wwid != "" { // otherwise the disk was never found
 		if err := d.free(ctx, v, u, wwid); err != nil {
 			return fmt.Errorf("volume %s: fc %v: %w", v.Spec.Name, u, err)
 		}
@@ -220,8 +220,8 @@ func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) 
 		if err != nil {
 			return fmt.Errorf("volume %s may have the same disk: %w", o.Spec.Name, err)
 		}
-		// A disk that one names by its port and another by its own name is in use
-		// by a mount as soon as both are staged, which Free looks at.
+		// One volume may name the disk by a port, another by its own name. Free detects
+		// that: once both are staged, the other's mount uses the disk.
 		if u.same(other) {
 			return nil
 		}
@@ -230,14 +230,14 @@ func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) 
 	search.Find = func() ([]string, bool, error) {
 		names, err := d.find(u)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, true, nil // the adapter is no longer there, nor is the disk
+			return nil, true, nil // the adapter is gone, and the disk with it
 		}
 		return names, true, err
 	}
 	return d.c.Stager.Release(ctx, search, wwid)
 }
 
-// Expand lets the kernel see the disk's size and grows its file system.
+// Expand makes the kernel read the disk's new size and grows its file system.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ int64) (int64, error) {
 	u, err := parse(*v.Spec)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // ErrSource means that a volume's source names no disk.
 var ErrSource = errors.New("not a source of an fc volume")
 
-// unit is what a volume's source says: a logical unit of ports, or a disk.
+// unit is a parsed source: a logical unit at ports, or disks by name.
 type unit struct {
 	ports []string // world wide port names, 16 hexadecimal digits each
 	lun   int32
@@ -32,7 +32,7 @@ func (u unit) String() string {
 	return strings.Join(u.wwids, ",")
 }
 
-// same reports whether two units may be one disk.
+// same reports whether two units may be the same disk.
 func (u unit) same(o unit) bool {
 	shares := func(a, b []string) bool {
 		return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
@@ -82,8 +82,8 @@ func parse(spec state.Spec) (unit, error) {
 	return u, nil
 }
 
-// kernelName is the kernel's way to write a disk's name before which scsi_id writes
-// the kind as a digit: 2 is EUI-64, 3 is NAA.
+// kernelName converts the output of scsi_id to the kernel's WWID. scsi_id puts a digit
+// for the type in front: 2 is EUI-64, 3 is NAA.
 func kernelName(scsiID string) (string, bool) {
 	name := strings.ToLower(strings.ReplaceAll(scsiID, " ", "_"))
 	if len(name) < 17 || len(name) > 33 {

@@ -19,17 +19,18 @@ func shortHash(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// databases are where open-iscsi keeps its records: Debian and SUSE, Fedora.
+// databases returns the directories of open-iscsi's records: Debian's and SUSE's, and
+// Fedora's.
 func databases() []string { return []string{"/etc/iscsi", "/var/lib/iscsi"} }
 
-// ErrNoRecord means that open-iscsi's database has not the record that iscsiadm
-// was told to make.
+// ErrNoRecord means that open-iscsi's database lacks the record that iscsiadm just
+// made.
 var ErrNoRecord = errors.New("no such record in open-iscsi's database")
 
-// nodeRecords are the files of the record of a target at a portal. That of a
-// target that was discovered has the number of the portal group in its path,
-// which is the target's to choose, and a file for each interface; that which
-// iscsiadm is told to make without it is one file (open-iscsi 2.1.8).
+// nodeRecords returns the record files of a target at a portal. After a discovery, the
+// path contains the portal group's number, which the target chooses, and there is a
+// file per interface. A record that iscsiadm made without discovery is a single file
+// (open-iscsi 2.1.8).
 func nodeRecords(dbs []string, t target, p portal) (files []string) {
 	for _, db := range dbs {
 		portal := filepath.Join(db, "nodes", t.iqn, p.host+","+p.port)
@@ -43,7 +44,7 @@ func nodeRecords(dbs []string, t target, p portal) (files []string) {
 	return files
 }
 
-// discoveryRecords are the files of the record of a discovery at a portal.
+// discoveryRecords returns the record files of discovery at a portal.
 func discoveryRecords(dbs []string, p portal) (files []string) {
 	for _, db := range dbs {
 		dir := filepath.Join(db, "send_targets", p.host+","+p.port)
@@ -56,7 +57,7 @@ func discoveryRecords(dbs []string, p portal) (files []string) {
 	return files
 }
 
-// setValues puts values into records.
+// setValues sets values in each of the record files.
 func setValues(files []string, values map[string]string) error {
 	if len(files) == 0 {
 		return ErrNoRecord
@@ -75,7 +76,7 @@ func setValues(files []string, values map[string]string) error {
 
 const endOfRecord = "# END RECORD"
 
-// withValues returns a record with values instead of those it has.
+// withValues returns record with the given values replaced or added.
 func withValues(record []byte, values map[string]string) []byte {
 	var b strings.Builder
 	add := func() {
@@ -99,15 +100,15 @@ func withValues(record []byte, values map[string]string) []byte {
 	return []byte(b.String())
 }
 
-// chap returns the values of a secret that belong to the record, with the
-// method. prefix is node.session.auth or discovery.sendtargets.auth.
+// chap returns the secret's values for a record, and the authentication method. prefix
+// is node.session.auth or discovery.sendtargets.auth.
 func chap(secret map[string]string, prefix string) (map[string]string, error) {
 	values := map[string]string{prefix + ".authmethod": "CHAP"}
 	for _, key := range []string{"username", "password", "username_in", "password_in"} {
 		name := prefix + "." + key
 		value, ok := secret[name]
 		if !ok && strings.HasSuffix(key, "_in") {
-			continue // the target need not prove who it is
+			continue // the target need not authenticate itself
 		}
 		if value == "" || len(value) > 255 || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 			return nil, fmt.Errorf("the secret's %s is missing, empty, longer than 255 bytes or has control characters", name)

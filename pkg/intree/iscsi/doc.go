@@ -1,14 +1,14 @@
-// Package iscsi is the built-in kind iscsi: a logical unit of an iSCSI target,
-// reached through open-iscsi, mounted once on the node and shown to each pod.
+// Package iscsi is the built-in kind iscsi: a logical unit of an iSCSI target, attached
+// by open-iscsi, mounted once on the node and bound into each pod.
 //
 // Invariants:
 //
-//   - A secret is on no command line: CHAP names and passwords are written into
-//     the records of open-iscsi's database, files that only root reads.
-//   - A session is shared by all volumes of one target, portal and interface. It
-//     ends with the last that the journal has, and only if it was begun here: one
-//     that the node boots from, or that its operator logged in to, stays.
-//   - The device is found below its session in sysfs, by its number, and which
-//     disk it is, it says itself (package disk).
-//   - Nothing that a volume says reaches a shell, or more than one argument.
+//   - No secret is on a command line. CHAP names and passwords are written to the
+//     records of open-iscsi's database, which are files that only root can read.
+//   - All volumes of one target, portal and interface share a session. It ends with the
+//     last such volume in the journal, and only if csi-volmgr began it: a session that
+//     the node boots from, or that an operator began, stays.
+//   - The device is found in sysfs below its session, by its logical unit number. The
+//     disk itself says which disk it is (package disk).
+//   - No text of a volume reaches a shell or becomes more than one argument.
 package iscsi

@@ -21,28 +21,29 @@ import (
 // Kind is the name of this kind.
 const Kind = kind.ISCSI
 
-// deviceTime is how long a device may take to come after its session.
+// deviceTime is how long a device may take to appear after the login.
 const deviceTime = 30 * time.Second
 
-// Config of a Driver. All fields but Databases and DeviceTime are required.
+// Config configures a Driver. All fields except Databases and DeviceTime are required.
 type Config struct {
 	Stager disk.Stager
 	// Secret reads the secret with the CHAP names and passwords.
 	Secret func(ctx context.Context, ref state.SecretRef) (map[string]string, error)
-	// Volumes are the records of the journal.
+	// Volumes returns the journal's records.
 	Volumes func() []state.Volume
 	Log     *slog.Logger
-	// Databases are where open-iscsi's records may be; nil means the usual places.
+	// Databases are the directories that may hold open-iscsi's records; nil means the
+	// usual ones.
 	Databases []string
 	// DeviceTime is for tests; 0 means 30 s.
 	DeviceTime time.Duration
 }
 
-// Driver makes iscsi volumes. It may be used by many goroutines.
+// Driver implements iscsi volumes. It is safe for concurrent use.
 type Driver struct {
 	c Config
 
-	locks keylock.Locks // by IQN: who logs in or out
+	locks keylock.Locks // by IQN, held while logging in or out
 }
 
 // New returns a Driver.
@@ -56,8 +57,8 @@ func New(c Config) *Driver {
 	return &Driver{c: c}
 }
 
-// Stage logs in to the target at every portal, finds the disk, and mounts it.
-// One portal that answers is enough.
+// Stage logs in to the target at every portal, finds the disk and mounts it. It
+// succeeds if at least one portal answers.
 func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	t, err := parse(*v.Spec)
 	if err != nil {
@@ -109,8 +110,8 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 	return d.c.Stager.Stage(ctx, v, d.search(t, sessions), t.want)
 }
 
-// reach returns the session at a portal, which it begins where there is none,
-// and lets it look for the logical unit.
+// reach returns the session at a portal, after logging in if there is none, and makes
+// it scan for the logical unit.
 func (d *Driver) reach(ctx context.Context, t target, p portal, secret map[string]string) (session, error) {
 	s, ok, err := d.session(t, p)
 	if err != nil {
@@ -127,7 +128,7 @@ func (d *Driver) reach(ctx context.Context, t target, p portal, secret map[strin
 	return s, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, t.lun)
 }
 
-// search finds the devices of the logical unit, one of each session.
+// search finds the logical unit's devices, one per session.
 func (d *Driver) search(t target, sessions []session) disk.Search {
 	return disk.Search{
 		Find: func() (names []string, all bool, err error) {
@@ -155,10 +156,10 @@ func (d *Driver) search(t target, sessions []session) disk.Search {
 	}
 }
 
-// makeIface makes the interface with the volume's own name of the initiator.
+// makeIface makes an iscsiadm interface with the initiator name that the volume wants.
 func (d *Driver) makeIface(ctx context.Context, t target) error {
-	// It is there if another volume uses the name: making it again fails, and
-	// what it is set to is the same.
+	// If another volume uses the same name, the interface exists with the same
+	// settings, and making it again fails.
 	made := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "new")
 	if err := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "update", "-n", "iface.initiatorname", "-v",
 		t.initiator); err != nil {
@@ -167,18 +168,18 @@ func (d *Driver) makeIface(ctx context.Context, t target) error {
 	return nil
 }
 
-// Publish shows the mounted disk at the pod's directory.
+// Publish bind-mounts the staged disk at the pod's directory.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return d.c.Stager.Publish(ctx, v, pod)
 }
 
-// Unpublish ends the pod's mount.
+// Unpublish unmounts the volume from the pod.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	return d.c.Stager.Unpublish(ctx, v, pod)
 }
 
-// Unstage ends the mount, lets the disk go unless another volume has the same,
-// and ends the sessions that no other volume has.
+// Unstage unmounts the disk, releases it unless another volume uses it, and ends the
+// sessions that no other volume uses.
 func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	t, err := parse(*v.Spec)
 	if err != nil {
@@ -203,7 +204,7 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	return d.c.Stager.End(v)
 }
 
-// leave lets go of the disk and the sessions.
+// leave releases the disk and the sessions.
 func (d *Driver) leave(ctx context.Context, t target, others []target, wwid string) error {
 	sessions := map[portal]session{}
 	for _, p := range t.portals {
@@ -241,7 +242,7 @@ func (d *Driver) leave(ctx context.Context, t target, others []target, wwid stri
 	return err
 }
 
-// end ends a session that was begun here and has no device any more.
+// end logs out of a session that this package began, once it has no devices left.
 func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
 	mine, err := d.marked(t, p)
 	if err != nil || !mine {
@@ -261,7 +262,7 @@ func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
 	return d.logout(ctx, t, p)
 }
 
-// Expand lets the kernel see the disk's size and grows its file system.
+// Expand makes the kernel read the disk's new size and grows its file system.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, _ state.PodUID, _ int64) (int64, error) {
 	t, err := parse(*v.Spec)
 	if err != nil {

@@ -14,18 +14,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// session is one that the kernel has.
+// session is an iSCSI session of the kernel.
 type session struct {
 	dir  string // in sysfs
-	host string // as host3
-	id   string // of the target on the host
+	host string // such as host3
+	id   string // of the target on that host
 }
 
-// session returns the kernel's session with the target at the portal.
+// session returns the kernel's session with the target at the portal; the bool is false
+// if there is none.
 func (d *Driver) session(t target, p portal) (session, bool, error) {
 	class := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_session")
 	entries, err := os.ReadDir(class)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the module there is no class
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the class is missing until the module is loaded
 		return session{}, false, err
 	}
 	for _, e := range entries {
@@ -66,8 +67,8 @@ func sameHost(a, b string) bool {
 	return a == b || errX == nil && errY == nil && x == y
 }
 
-// blocks are the names of the disks of a session: of one logical unit, or of all
-// where lun is "*".
+// blocks returns the names of a session's disks: those of one logical unit, or all if
+// lun is "*".
 func (s session) blocks(lun string) (names []string, err error) {
 	devices, _ := filepath.Glob(filepath.Join(s.dir, "target*", "*:*:*:"+lun)) // the pattern is well-formed
 	for _, device := range devices {
@@ -80,7 +81,7 @@ func (s session) blocks(lun string) (names []string, err error) {
 	return names, nil
 }
 
-// iscsiadm runs it for the target.
+// iscsiadm runs iscsiadm for the target.
 func (d *Driver) iscsiadm(ctx context.Context, t target, args ...string) error {
 	return d.c.Stager.Host.Run(ctx, program.Command{
 		Name: "iscsiadm", Args: args,
@@ -88,14 +89,13 @@ func (d *Driver) iscsiadm(ctx context.Context, t target, args ...string) error {
 	})
 }
 
-// node is the arguments of iscsiadm about the record of the target at a portal.
+// node returns iscsiadm's arguments for the node record of the target at a portal.
 func node(t target, p portal, args ...string) []string {
 	return append([]string{"-m", "node", "-T", t.iqn, "-p", p.String(), "-I", t.iface}, args...)
 }
 
-// What iscsiadm returns where there is nothing of what is to go (iscsi_err.h:
-// ISCSI_ERR_SESS_NOT_FOUND, ISCSI_ERR_NO_OBJS_FOUND), and where there is already
-// what is to come (ISCSI_ERR_SESS_EXISTS).
+// Exit codes of iscsiadm (iscsi_err.h): nothing to remove (ISCSI_ERR_SESS_NOT_FOUND,
+// ISCSI_ERR_NO_OBJS_FOUND), and the session exists already (ISCSI_ERR_SESS_EXISTS).
 const (
 	exitNoSession = 2
 	exitNone      = 21
@@ -104,7 +104,8 @@ const (
 
 // login begins the session with the target at a portal.
 func (d *Driver) login(ctx context.Context, t target, p portal, secret map[string]string) error {
-	// First of all: the records of a portal that does not answer go with the volume, too.
+	// The mark comes first, so that Unstage also removes the records of a portal that
+	// does not answer.
 	if err := d.mark(t, p); err != nil {
 		return err
 	}
@@ -121,8 +122,8 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 			return fmt.Errorf("discovery at %s: %w", p, err)
 		}
 	}
-	// Of what it finds no records are made but the one that is made next: they
-	// would be other volumes', or none's.
+	// Discovery stores no records (nonpersistent): most would belong to other volumes
+	// or to none. The one that is needed is made next.
 	if err := d.iscsiadm(ctx, t, append(discovery, "--discover", "-o", "nonpersistent")...); err != nil {
 		return err
 	}
@@ -131,8 +132,8 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 			return err
 		}
 	}
-	// manual: no logical unit of another volume comes with the session, and none
-	// comes back with a reboot before a pod asks for it.
+	// With manual, the session adds no logical units of other volumes, and a reboot
+	// restores none before a pod needs it.
 	values := map[string]string{"node.session.scan": "manual", "node.startup": "manual"}
 	if t.chap {
 		auth, err := chap(secret, "node.session.auth")
@@ -153,7 +154,7 @@ func (d *Driver) login(ctx context.Context, t target, p portal, secret map[strin
 	return err
 }
 
-// logout ends the session and removes what login made. It may be repeated.
+// logout ends the session and removes the records that login made. It may be repeated.
 func (d *Driver) logout(ctx context.Context, t target, p portal) error {
 	for _, args := range [][]string{
 		node(t, p, "--logout"),
@@ -171,7 +172,7 @@ func (d *Driver) logout(ctx context.Context, t target, p portal) error {
 	return err
 }
 
-// markPath is the file that says that a session was begun here.
+// markPath returns the path of the file that marks a session as begun by this package.
 func (d *Driver) markPath(t target, p portal) string {
 	return filepath.Join(d.c.Stager.Layout.Plugins(), string(Kind), "sessions",
 		shortHash(t.iqn+" "+p.String()+" "+t.iface))
@@ -193,7 +194,7 @@ func (d *Driver) marked(t target, p portal) (bool, error) {
 	return err == nil, err
 }
 
-// others are the targets of the volumes besides v that are staged, or may be.
+// others returns the targets of all other volumes that are staged or may be.
 func (d *Driver) others(v state.Volume) (targets []target, err error) {
 	for _, o := range d.c.Volumes() {
 		if o.ID == v.ID || o.Spec.Driver != Kind || o.Stage.Phase == state.Absent {

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrSource means that a volume's source says what no target can be.
+// ErrSource means that a volume's source does not describe an iSCSI target.
 var ErrSource = errors.New("not a source of an iscsi volume")
 
 const (
@@ -26,10 +26,10 @@ const (
 	maxName      = 64
 )
 
-// portal is an address of a target.
+// portal is the address of a target.
 type portal struct{ host, port string }
 
-// String is the portal as iscsiadm takes it.
+// String returns the portal in iscsiadm's notation.
 func (p portal) String() string {
 	if strings.Contains(p.host, ":") {
 		return "[" + p.host + "]:" + p.port
@@ -37,12 +37,12 @@ func (p portal) String() string {
 	return p.host + ":" + p.port
 }
 
-// target is what a volume's source says.
+// target is a parsed source.
 type target struct {
 	iqn     string
 	portals []portal
-	// base is the interface that the volume names, and iface the one that is
-	// used: base, or a copy of the default one with the initiator's name.
+	// base is the interface that the volume names. iface is the one that is used: base,
+	// or a copy of the default interface with the volume's initiator name.
 	base, iface, initiator string
 	lun                    int32
 	discoveryCHAP, chap    bool
@@ -107,8 +107,8 @@ func parse(spec state.Spec) (target, error) {
 	return t, nil
 }
 
-// plain reports whether s is made of what names are made of, so that it is one
-// argument, no option, and no path.
+// plain reports whether s consists of letters, digits and ".:-_" and can be neither an
+// option nor a path.
 func plain(s string, limit int) bool {
 	return s != "" && len(s) <= limit && s[0] != '-' && s[0] != '.' && !strings.ContainsFunc(s, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(".:-_", c)

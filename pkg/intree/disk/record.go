@@ -10,26 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is what is remembered of a volume's disk from the first Stage to the
-// end of Unstage, in a file of its own beside the place of its mount.
-type memory struct {
-	// WWID is the disk's.
+// record is the record of a volume's disk, kept from the first Stage to the end of
+// Unstage in a file next to the volume's stage path.
+type record struct {
+	// WWID identifies the disk.
 	WWID string `json:"wwid"`
-	// Making: a file system is being made on it. It was blank before.
+	// Making is true while a file system is being made on the disk, which was blank
+	// before.
 	Making bool `json:"making,omitempty"`
-	// Made: the file system was made here.
+	// Made is true once the file system was made here.
 	Made bool `json:"made,omitempty"`
-	// FileSystem is its kind and UUID, as it was when it was mounted first.
+	// FileSystem is the type and UUID of the file system at its first mount.
 	FileSystem string `json:"fileSystem,omitempty"`
 
 	path string
 }
 
-func memoryPath(stagePath string) string { return filepath.Join(filepath.Dir(stagePath), "disk.json") }
+func recordPath(stagePath string) string { return filepath.Join(filepath.Dir(stagePath), "disk.json") }
 
-// recall returns what is remembered; ok is false where nothing is.
-func recall(stagePath string) (m memory, ok bool, err error) {
-	m.path = memoryPath(stagePath)
+// readRecord reads the volume's record; ok is false if there is none.
+func readRecord(stagePath string) (m record, ok bool, err error) {
+	m.path = recordPath(stagePath)
 	b, err := os.ReadFile(m.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return m, false, nil
@@ -43,8 +44,8 @@ func recall(stagePath string) (m memory, ok bool, err error) {
 	return m, true, nil
 }
 
-// save makes what is remembered durable.
-func (m *memory) save() error {
+// save writes the record durably.
+func (m *record) save() error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (m *memory) save() error {
 	return WriteFile(m.path, b)
 }
 
-// WriteFile replaces a file whole and durably; only root may read it.
+// WriteFile replaces a file atomically and durably, with mode 0600.
 func WriteFile(path string, content []byte) error {
 	unfinished := path + ".new"
 	f, err := os.OpenFile(unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
