@@ -3,9 +3,9 @@ package disk
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +35,16 @@ func (h Host) read(elems ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
+// Attribute returns a sysfs attribute, or "" if it cannot be read: its device may be
+// disappearing, or an older kernel lacks it.
+func (h Host) Attribute(elems ...string) string {
+	text, err := h.read(elems...)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
 // WriteAttribute writes value to a sysfs attribute, which must exist.
 func (h Host) WriteAttribute(value string, elems ...string) error {
 	f, err := os.OpenFile(h.sys(elems...), os.O_WRONLY, 0)
@@ -47,8 +57,8 @@ func (h Host) WriteAttribute(value string, elems ...string) error {
 
 // ScanLUN makes a SCSI host scan for the logical unit lun at a channel and target of
 // its address; lun "-" stands for all.
-func (h Host) ScanLUN(host, channel, target string, lun int32) error {
-	return h.WriteAttribute(fmt.Sprintf("%s %s %d", channel, target, lun), "class", "scsi_host", host, "scan")
+func (h Host) ScanLUN(host, channel, target, lun string) error {
+	return h.WriteAttribute(channel+" "+target+" "+lun, "class", "scsi_host", host, "scan")
 }
 
 // pollPause is the pause between two checks for a device whose driver is being bound;
@@ -83,13 +93,5 @@ func Exited(err error, codes ...int) bool {
 		error
 		ExitCode() int
 	}](err)
-	if !ok {
-		return false
-	}
-	for _, code := range codes {
-		if e.ExitCode() == code {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(codes, e.ExitCode())
 }

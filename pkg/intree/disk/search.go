@@ -16,7 +16,7 @@ import (
 var (
 	// errMoving means that a device is appearing, disappearing, or joining a multipath
 	// map; the caller looks again.
-	errMoving = errors.New("its devices are just coming or going")
+	errMoving = errors.New("its devices are appearing or disappearing")
 	// errOffline means that the kernel has given up a path; the path may come back.
 	errOffline = errors.New("the path is offline")
 	errTime    = errors.New("time is up")
@@ -58,7 +58,7 @@ func (s Stager) Stage(ctx context.Context, v state.Volume, search Search, w Want
 		// multipathd may take the disk at any time; then no other program can use the
 		// path directly.
 		if now, lookErr := s.Host.Found(d.Paths); lookErr == nil && now.Name != d.Name {
-			return fmt.Errorf("%w (%w: %s is part of %s by now)", err, errMoving, d.Name, now.Name)
+			return fmt.Errorf("%w (%w: %s is now part of %s)", err, errMoving, d.Name, now.Name)
 		}
 		return err
 	})

@@ -51,8 +51,8 @@ func (w Want) Options() []string {
 // Begin makes the directories of a volume's stage. It refuses a record with another
 // stage path, which another program must have written.
 func (s Stager) Begin(ctx context.Context, v state.Volume) error {
-	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
-		return poddir.Refused("Stage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
+	if err := s.checkStagePath("Stage", v); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -61,13 +61,25 @@ func (s Stager) Begin(ctx context.Context, v state.Volume) error {
 		return err
 	}
 	if v.Spec.Mode == state.Block {
-		return s.place(v.Spec.StagePath, func(d poddir.Dir) error { return d.MakeFile() })
+		d, err := poddir.At(s.Layout, v.Spec.StagePath)
+		if err != nil {
+			return err
+		}
+		return d.MakeFile()
 	}
 	err := os.Mkdir(v.Spec.StagePath, coveredMode)
 	if errors.Is(err, os.ErrExist) {
 		return nil
 	}
 	return err
+}
+
+// checkStagePath refuses a stage path that is not the volume's own.
+func (s Stager) checkStagePath(verb string, v state.Volume) error {
+	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
+		return poddir.Refused(verb, fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
+	}
+	return nil
 }
 
 // Mount mounts the disk at the volume's stage path. If the volume was staged before, it
@@ -182,15 +194,6 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	return nil
 }
 
-// place does something about a path below the node's root.
-func (s Stager) place(path string, f func(poddir.Dir) error) error {
-	d, err := poddir.At(s.Layout, path)
-	if err != nil {
-		return err
-	}
-	return f(d)
-}
-
 // PublishNode binds a device node to the pod's path of the volume, unless something is
 // bound there already.
 func PublishNode(ctx context.Context, k *mount.Kernel, dir poddir.Dir, node string) error {
@@ -231,8 +234,8 @@ func (s Stager) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID)
 // Unmount unmounts the volume's stage. It returns the WWID of the disk that was
 // mounted, or "" if there is no record of it.
 func (s Stager) Unmount(ctx context.Context, v state.Volume) (wwid string, err error) {
-	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
-		return "", poddir.Refused("Unstage", fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
+	if err := s.checkStagePath("Unstage", v); err != nil {
+		return "", err
 	}
 	if err := s.Kernel.Unmount(ctx, v.Spec.StagePath); err != nil {
 		return "", err

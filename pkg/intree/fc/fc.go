@@ -94,8 +94,8 @@ var rport = regexp.MustCompile(`^rport-(\d+):(\d+)-\d+$`)
 
 // remotes returns the targets' ports that the node sees and has given a target number.
 func (d *Driver) remotes() (found []remote, err error) {
-	class := filepath.Join(d.c.Stager.Host.Sys, "class", "fc_remote_ports")
-	entries, err := os.ReadDir(class)
+	h := d.c.Stager.Host
+	entries, err := os.ReadDir(filepath.Join(h.Sys, "class", "fc_remote_ports"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("this node has no Fibre Channel adapter: %w", err)
 	}
@@ -104,22 +104,14 @@ func (d *Driver) remotes() (found []remote, err error) {
 	}
 	for _, e := range entries {
 		id := rport.FindStringSubmatch(e.Name())
-		target := attribute(class, e.Name(), "scsi_target_id")
+		target := h.Attribute("class", "fc_remote_ports", e.Name(), "scsi_target_id")
 		if id == nil || target == "" || target == "-1" { // -1: no target
 			continue
 		}
-		port := strings.TrimPrefix(attribute(class, e.Name(), "port_name"), "0x")
+		port := strings.TrimPrefix(h.Attribute("class", "fc_remote_ports", e.Name(), "port_name"), "0x")
 		found = append(found, remote{"host" + id[1], id[2], target, port})
 	}
 	return found, nil
-}
-
-func attribute(elems ...string) string {
-	b, err := os.ReadFile(filepath.Join(elems...))
-	if err != nil {
-		return "" // it is going
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // find returns the names of the unit's devices that exist now.
@@ -148,13 +140,13 @@ func (d *Driver) find(u unit) (names []string, err error) {
 
 // findByName returns the disks whose own names are among the unit's.
 func (d *Driver) findByName(u unit) (names []string, err error) {
-	class := filepath.Join(d.c.Stager.Host.Sys, "block")
-	entries, err := os.ReadDir(class)
+	h := d.c.Stager.Host
+	entries, err := os.ReadDir(filepath.Join(h.Sys, "block"))
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if slices.Contains(u.wwids, attribute(class, e.Name(), "device", "wwid")) {
+		if slices.Contains(u.wwids, h.Attribute("block", e.Name(), "device", "wwid")) {
 			names = append(names, e.Name())
 		}
 	}
@@ -175,8 +167,7 @@ func (d *Driver) scan(u unit) error {
 		} else if !slices.Contains(u.ports, r.port) {
 			continue
 		}
-		scan := r.channel + " " + r.target + " " + lun
-		if err := d.c.Stager.Host.WriteAttribute(scan, "class", "scsi_host", r.host, "scan"); err != nil {
+		if err := d.c.Stager.Host.ScanLUN(r.host, r.channel, r.target, lun); err != nil {
 			return err
 		}
 	}

@@ -125,7 +125,7 @@ func (d *Driver) reach(ctx context.Context, t target, p portal, secret map[strin
 			return session{}, fmt.Errorf("logged in at %s, but the kernel has no such session (%v)", p, err)
 		}
 	}
-	return s, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, t.lun)
+	return s, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, strconv.Itoa(int(t.lun)))
 }
 
 // search finds the logical unit's devices, one per session.
@@ -147,7 +147,7 @@ func (d *Driver) search(t target, sessions []session) disk.Search {
 		},
 		Scan: func() (err error) {
 			for _, s := range sessions {
-				err = errors.Join(err, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, t.lun))
+				err = errors.Join(err, d.c.Stager.Host.ScanLUN(s.host, "0", s.id, strconv.Itoa(int(t.lun))))
 			}
 			return err
 		},

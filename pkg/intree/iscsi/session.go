@@ -24,41 +24,34 @@ type session struct {
 // session returns the kernel's session with the target at the portal; the bool is false
 // if there is none.
 func (d *Driver) session(t target, p portal) (session, bool, error) {
-	class := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_session")
+	h := d.c.Stager.Host
+	class := filepath.Join(h.Sys, "class", "iscsi_session")
 	entries, err := os.ReadDir(class)
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // the class is missing until the module is loaded
 		return session{}, false, err
 	}
 	for _, e := range entries {
-		at := filepath.Join(class, e.Name())
-		if attribute(at, "targetname") != t.iqn || attribute(at, "ifacename") != t.iface {
+		attribute := func(name string) string { return h.Attribute("class", "iscsi_session", e.Name(), name) }
+		if attribute("targetname") != t.iqn || attribute("ifacename") != t.iface {
 			continue
 		}
-		connection := filepath.Join(d.c.Stager.Host.Sys, "class", "iscsi_connection",
-			"connection"+strings.TrimPrefix(e.Name(), "session")+":0")
-		if attribute(connection, "persistent_port") != p.port || !sameHost(attribute(connection, "persistent_address"),
-			p.host) {
+		connection := "connection" + strings.TrimPrefix(e.Name(), "session") + ":0"
+		port := h.Attribute("class", "iscsi_connection", connection, "persistent_port")
+		address := h.Attribute("class", "iscsi_connection", connection, "persistent_address")
+		if port != p.port || !sameHost(address, p.host) {
 			continue
 		}
-		dir, err := filepath.EvalSymlinks(filepath.Join(at, "device"))
+		dir, err := filepath.EvalSymlinks(filepath.Join(class, e.Name(), "device"))
 		if err != nil {
 			return session{}, false, err
 		}
-		s := session{dir: dir, host: filepath.Base(filepath.Dir(dir)), id: attribute(at, "target_id")}
+		s := session{dir: dir, host: filepath.Base(filepath.Dir(dir)), id: attribute("target_id")}
 		if s.id == "" {
 			s.id = "0"
 		}
 		return s, true, nil
 	}
 	return session{}, false, nil
-}
-
-func attribute(dir, name string) string {
-	b, err := os.ReadFile(filepath.Join(dir, name))
-	if err != nil {
-		return "" // it is going, or an older kernel has it not
-	}
-	return strings.TrimSpace(string(b))
 }
 
 func sameHost(a, b string) bool {
