@@ -1,15 +1,15 @@
-// Package isolate runs calls that may hang with their storage where they can be
-// left behind: in helper processes.
+// Package isolate runs calls that may hang with their storage in helper processes,
+// which the daemon can leave behind.
 //
-// A thread that waits for dead storage cannot be killed, and a process that has
-// one cannot end: its locks stay taken, and its successor cannot start.
-// So the thread must be another process's. [Pool] is the side of the daemon,
-// [Serve] that of a helper; what a call does is a [Handler], which the pool does
-// not look into.
+// A thread that waits for dead storage cannot be killed, and a process with such a
+// thread cannot exit: its locks stay taken, and its successor cannot start. So the
+// thread must belong to another process. The daemon uses a [Pool], a helper runs
+// [Serve], and a [Handler] makes the call. The pool does not interpret requests and
+// replies.
 //
-// Owns: the helpers, who of them is free, and which key each one works for.
+// Owns: the helpers, which of them are free, and which key each works for.
 //
-// Does not: know mounts, kill (an unmount may be writing back data), or repeat.
+// Does not: know mounts, kill helpers (an unmount may be writing back data), or retry.
 //
-// Concurrency: a Pool may be used by many goroutines; a helper has one call at a time.
+// Concurrency: a Pool is safe for concurrent use; a helper runs one call at a time.
 package isolate

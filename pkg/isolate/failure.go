@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// failure is a handler's error on its way between processes: its text, and what
-// errors.Is is to find in it.
+// failure is a handler's error as sent between processes: its text, and the errors that
+// errors.Is must find in it.
 type failure struct {
 	Text   string          `json:"text"`
 	Errnos []syscall.Errno `json:"errnos,omitempty"`
@@ -23,7 +23,7 @@ func newFailure(err error, known []error) *failure {
 	return f
 }
 
-// errnos lists the system call numbers that err wraps.
+// errnos returns the system call error numbers that err wraps.
 func errnos(err error) []syscall.Errno {
 	switch e := err.(type) {
 	case syscall.Errno:
@@ -40,7 +40,7 @@ func errnos(err error) []syscall.Errno {
 	return nil
 }
 
-// error is the error of f for who asked.
+// error returns f as an error for the caller of Do.
 func (f *failure) error(known []error) error {
 	e := &remoteError{text: f.Text}
 	for _, n := range f.Errnos {
@@ -54,7 +54,7 @@ func (f *failure) error(known []error) error {
 	return e
 }
 
-// remoteError is what a handler's error was in the helper.
+// remoteError is a handler's error in the caller's process.
 type remoteError struct {
 	text   string
 	causes []error

@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// Doer makes calls in helpers; a [*Pool] is one.
+// Doer makes calls in helpers. A [*Pool] is a Doer.
 type Doer interface {
-	// Do is as [Pool.Do] says.
+	// Do is documented at [Pool.Do].
 	Do(ctx context.Context, key, call string, request []byte) ([]byte, error)
 }
 
-// Ask makes a call whose handler is one of [Handle]'s, and returns its answer: the
-// zero value where the call has none.
+// Ask makes a call whose handler was made by [Handle] and returns its answer, or the
+// zero value if the call has none.
 func Ask[A any](ctx context.Context, d Doer, key, call string, request any) (answer A, err error) {
 	text, err := json.Marshal(request)
 	if err != nil {
@@ -27,8 +27,8 @@ func Ask[A any](ctx context.Context, d Doer, key, call string, request any) (ans
 	return answer, err
 }
 
-// Handle returns the handler of a call whose request and answer are JSON. A nil
-// answer is none.
+// Handle returns the handler of a call whose request and answer are JSON. A nil answer
+// sends an empty reply.
 func Handle[Q any](f func(ctx context.Context, request Q) (answer any, err error)) Handler {
 	return func(ctx context.Context, text []byte) ([]byte, error) {
 		var request Q

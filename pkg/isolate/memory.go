@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scoreFile is how a process says how readily the kernel is to end it where memory
-// is short.
+// scoreFile holds how readily the kernel ends this process when memory is short.
 const scoreFile = "/proc/self/oom_score_adj"
 
-// sizeFile is how large this process is, in pages.
+// sizeFile holds this process's size in pages.
 const sizeFile = "/proc/self/statm"
 
-// bounded returns a handler that may take at most that much memory (bytes) beside
-// what the process has. What takes more ends the process. Only a helper may call it.
+// bounded returns a handler that may use at most the given bytes of memory in addition
+// to what the process already uses. A call that needs more ends the process. Only a
+// helper may call it.
 func bounded(f Handler, most int64) Handler {
 	return func(ctx context.Context, request []byte) ([]byte, error) {
 		var old unix.Rlimit
@@ -34,10 +34,10 @@ func bounded(f Handler, most int64) Handler {
 		if err := unix.Setrlimit(unix.RLIMIT_DATA, &now); err != nil {
 			return nil, os.NewSyscallError("setrlimit", err)
 		}
-		// The collector works harder before the limit is reached.
+		// Make the garbage collector work harder before the limit is reached.
 		soft := debug.SetMemoryLimit(most / 4 * 3)
 		defer func() {
-			// Back to what the helper was: raising a soft limit needs no right.
+			// Restore the helper's limits: raising a soft limit needs no privilege.
 			_ = unix.Setrlimit(unix.RLIMIT_DATA, &old)
 			debug.FreeOSMemory()
 			debug.SetMemoryLimit(soft)
@@ -49,42 +49,42 @@ func bounded(f Handler, most int64) Handler {
 	}
 }
 
-// dataSize is how much memory of its own the process has: what RLIMIT_DATA counts.
+// dataSize returns how much private memory the process has, as RLIMIT_DATA counts it.
 func dataSize() (uint64, error) {
 	text, err := os.ReadFile(sizeFile)
 	if err != nil {
-		return 0, fmt.Errorf("learn the size of this process: %w", err)
+		return 0, fmt.Errorf("read the size of this process: %w", err)
 	}
-	const data = 5 // the field
+	const data = 5 // the field's index
 	fields := strings.Fields(string(text))
 	if len(fields) <= data {
-		return 0, fmt.Errorf("learn the size of this process: %s has %q: %w", sizeFile, text, unix.EINVAL)
+		return 0, fmt.Errorf("read the size of this process: %s has %q: %w", sizeFile, text, unix.EINVAL)
 	}
 	pages, err := strconv.ParseUint(fields[data], 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("learn the size of this process: %w", err)
+		return 0, fmt.Errorf("read the size of this process: %w", err)
 	}
 	return pages * uint64(os.Getpagesize()), nil
 }
 
-// dropProtection takes back that this process is among the last to be ended where
-// memory is short, as it has it from the daemon. It stays so.
+// dropProtection removes the protection from the out-of-memory killer that the process
+// inherited from the daemon. It is not restored.
 func dropProtection() error {
 	text, err := os.ReadFile(scoreFile)
 	if err != nil {
-		return fmt.Errorf("learn which process the kernel ends first: %w", err)
+		return fmt.Errorf("read the out-of-memory score of this process: %w", err)
 	}
 	score, err := strconv.Atoi(string(text[:max(0, len(text)-1)]))
 	if err == nil && score < 0 {
 		err = os.WriteFile(scoreFile, []byte("0"), 0)
 	}
 	if err != nil {
-		return fmt.Errorf("let the kernel end this process before others: %w", err)
+		return fmt.Errorf("raise the out-of-memory score of this process: %w", err)
 	}
 	return nil
 }
 
-// withBounds returns the service as a helper has it.
+// withBounds returns the service with each handler bounded by its entry in Memory.
 func (s Service) withBounds() Service {
 	handlers := make(map[string]Handler, len(s.Handlers))
 	for name, f := range s.Handlers {

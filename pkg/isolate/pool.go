@@ -13,42 +13,41 @@ import (
 )
 
 const (
-	// defaultWorkers bounds the calls that run and are not slow. They wait for the
-	// kernel and not for a processor, so a few suffice; a helper costs 25 ms to start.
+	// defaultWorkers bounds the running calls that are not slow. They wait for the
+	// kernel and not for a processor, so a few suffice. Starting a helper costs 25 ms.
 	defaultWorkers = 4
-	// defaultLimit bounds all helpers, those that hang included: each is a process
-	// of some 10 MB, most of it shared.
+	// defaultLimit bounds all helpers, including those that hang: each is a process of
+	// some 10 MB, most of it shared.
 	defaultLimit = 256
-	// slowAfter is when a call makes room for others: what the kernel does for a
-	// mount takes microseconds where storage answers.
+	// slowAfter is how long a call runs before it counts as slow and another may run.
+	// If the storage answers, the kernel needs microseconds for a mount.
 	slowAfter = 100 * time.Millisecond
-	// endGrace is how long Close waits for calls that have not returned: one that
-	// was left behind may be about to.
+	// endGrace is how long Close waits for calls that have not returned.
 	endGrace = time.Second
 )
 
-// ErrHangs is wrapped by the failure of a call that was not begun, because an
-// earlier one for the same key was left behind and has not returned.
+// ErrHangs is wrapped by the error of a call that was not started because an earlier
+// one for the same key was left behind and has not returned.
 var ErrHangs = errors.New("an earlier call hangs")
 
-// ErrLimit is wrapped by the failure of a call that was not begun because as
-// many calls hang as may, of all or of one of its shares ([WithShares]).
+// ErrLimit is wrapped by the error of a call that was not started because the allowed
+// number of calls hang already, in all or of one of its shares ([WithShares]).
 var ErrLimit = errors.New("too many calls hang")
 
-// ErrLost is wrapped by the failure of a call whose helper ended before the call did.
+// ErrLost is wrapped by the error of a call whose helper ended before the call did.
 var ErrLost = errors.New("the helper ended during the call")
 
-// ErrClosed is wrapped by the failure of a call after Close.
+// ErrClosed is wrapped by the error of a call made after Close.
 var ErrClosed = errors.New("the pool of helpers is closed")
 
-// HangError says which call a key is waited for, and since when.
+// HangError reports the call that blocks a key, and since when.
 type HangError struct {
 	Key, Call string
 	Since     time.Time
 	now       time.Time
 }
 
-// NewHangError returns the error of a call that is not begun now.
+// NewHangError returns the error for a call that is refused now.
 func NewHangError(key, call string, since time.Time) *HangError {
 	return &HangError{Key: key, Call: call, Since: since, now: time.Now()}
 }
@@ -58,43 +57,44 @@ func (e *HangError) Error() string {
 		ErrHangs, e.Call, e.Key, e.Since.UTC().Format(time.RFC3339), e.now.Sub(e.Since).Round(time.Second))
 }
 
-// Is makes it an ErrHangs.
+// Is reports whether target is ErrHangs.
 func (e *HangError) Is(target error) bool { return target == ErrHangs }
 
-// Handler does one kind of call. It runs in a helper; request and reply are its own business.
-// ctx ends when no caller waits for the reply any more.
+// Handler makes one kind of call in a helper. Only the handler and its caller interpret
+// request and reply. ctx ends when no caller waits for the reply any longer.
 type Handler func(ctx context.Context, request []byte) (reply []byte, err error)
 
-// Service is what helpers do.
+// Service is the set of calls that helpers serve.
 type Service struct {
-	// Handlers are by the name of their call.
+	// Handlers are the handlers by call name.
 	Handlers map[string]Handler
-	// Errors are those that errors.Is is to find in what a handler returned,
-	// besides system call numbers, which it always does.
+	// Errors are the errors that errors.Is must find in a handler's error on the
+	// caller's side. It always finds system call error numbers.
 	Errors []error
-	// Memory bounds what a helper may take for the calls of a name beside what it has (bytes). A call
-	// that takes more ends its helper, and fails with [ErrLost]. It does not bound
-	// the goroutines that are there in place of helpers.
+	// Memory bounds the additional memory (bytes) that a helper may use for a call, by
+	// call name. A call that needs more ends its helper and fails with [ErrLost]. Calls
+	// on goroutines, without helpers, are not bounded.
 	Memory map[string]int64
 }
 
-// Command returns a command, not started, that ends up in [Serve] with its file
-// descriptor 3: the embedding program with an argument of its own, for instance.
+// Command returns a command, not started, that runs [Serve] with its file descriptor 3:
+// for example the embedding program with a special argument.
 type Command func() *exec.Cmd
 
-// Config of a Pool. Service is required.
+// Config configures a Pool. Service is required.
 type Config struct {
-	// Command starts a helper. Nil means that calls run on goroutines of this
-	// process: one that hangs then costs a thread, and keeps this process from ending.
+	// Command starts a helper. If it is nil, calls run on goroutines of this process: a
+	// call that hangs then costs a thread and keeps this process from exiting.
 	Command Command
-	// Service is what is done; a helper's is to have the same.
+	// Service is what the helpers serve; each helper must have the same.
 	Service Service
-	// Workers bounds calls that run and are not slow, Limit all helpers; 0 means 4 and 256.
+	// Workers bounds the running calls that are not slow, and Limit all helpers; 0
+	// means 4 and 256.
 	Workers, Limit int
-	// OnReturn is called with the key of every call that was left behind and returned
-	// after all. It must not block. It may be nil.
+	// OnReturn is called with the key of every call that was left behind and then
+	// returned. It must not block. It may be nil.
 	OnReturn func(key string)
-	// Logger nil means no log.
+	// Logger may be nil: then nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -103,36 +103,37 @@ type Pool struct {
 	cfg Config
 	log *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	closed  bool
-	changed chan struct{} // closed and replaced when a helper or a key gets free
+	changed chan struct{} // closed and replaced when a helper or a key becomes free
 	waiting []*waiter     // in order of arrival
 	calls   map[string]*call
-	shares  map[string]int // calls by the name of their shares
+	shares  map[string]int // number of calls by share name
 	idle    []helper
-	total   int // helpers, idle ones included
+	total   int // helpers, including idle ones
 	running int // calls that are not slow
 }
 
-// call is one under way.
+// call is a call in progress.
 type call struct {
 	name   string
 	shares []Share
 	since  time.Time
 	left   bool // no caller waits for it
-	slow   bool // or left: counts as running no more
+	slow   bool // no longer counted in Pool.running; true for every call left behind
 	ended  bool
 }
 
 // helper runs calls one after another.
 type helper interface {
-	// do returns the handler's reply. broken says that the helper is of no use any more.
+	// do returns the handler's reply. broken reports that the helper cannot be used
+	// again.
 	do(ctx context.Context, name string, request []byte) (reply []byte, broken bool, err error)
-	// end ends it and waits for that; no call is under way in it.
+	// end ends the helper and waits for it; no call may be running in it.
 	end()
 }
 
-// New returns a Pool. It starts nothing; the first call does.
+// New returns a Pool. Helpers start when calls need them.
 func New(cfg Config) *Pool {
 	cfg.Workers, cfg.Limit = cmp.Or(cfg.Workers, defaultWorkers), cmp.Or(cfg.Limit, defaultLimit)
 	if cfg.Logger == nil {
@@ -147,10 +148,10 @@ func New(cfg Config) *Pool {
 	}
 }
 
-// Do has the handler of that name called, and returns its reply or error. One
-// call is under way for a key: another waits for it, or fails at once with a
-// [*HangError] if it was left behind. When ctx ends first, the call is left
-// behind and the error wraps ctx's cause; whether it takes effect is not known.
+// Do calls the handler with the given name and returns its reply or error. Only one
+// call runs per key: another call waits for it, or fails at once with a [*HangError] if
+// it was left behind. If ctx ends first, Do leaves the call behind and returns an error
+// that wraps ctx's cause; the call may still take effect.
 func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte, error) {
 	c, h, err := p.begin(ctx, key, name)
 	if err != nil {
@@ -160,7 +161,7 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 		reply []byte
 		err   error
 	}
-	results := make(chan result, 1) // so that a call that was left can end
+	results := make(chan result, 1) // buffered: a call that was left behind must be able to end
 	go func() {
 		slow := time.AfterFunc(slowAfter, func() { p.markSlow(c) })
 		reply, broken, err := h.do(ctx, name, request)
@@ -186,10 +187,10 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 type waiter struct {
 	key, name string
 	shares    []Share
-	admitted  chan admission // has room for the one that comes
+	admitted  chan admission // buffered, for one admission
 }
 
-// admission is what a call begins with, or why it does not.
+// admission is the helper for a call that starts, or the error that refuses it.
 type admission struct {
 	call   *call
 	helper helper
@@ -220,7 +221,7 @@ func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, erro
 		p.waiting = slices.Delete(p.waiting, at, at+1)
 	}
 	p.mu.Unlock()
-	if at < 0 { // its turn has just come
+	if at < 0 { // it was admitted in this moment
 		if t := <-w.admitted; t.err == nil {
 			p.finish(key, t.call, t.helper, false)
 		}
@@ -228,8 +229,8 @@ func (p *Pool) begin(ctx context.Context, key, name string) (*call, helper, erro
 	return nil, nil, context.Cause(ctx)
 }
 
-// admit begins a call, or says why it is not to begin; false says that something
-// has to end first. p.mu is held.
+// admit starts a call or refuses it. It returns false if the call must wait until
+// another one ends. p.mu is held.
 func (p *Pool) admit(w *waiter) (admission, bool) {
 	h, err := p.take(w)
 	if err != nil || h == nil {
@@ -242,8 +243,8 @@ func (p *Pool) admit(w *waiter) (admission, bool) {
 	return admission{call: c, helper: h}, true
 }
 
-// take returns a helper if the key is free, its shares have room and a helper is
-// free, or may be started; none where something has to end first. p.mu is held.
+// take returns an idle or new helper if the key is free and the limits allow it. It
+// returns nil if another call must end first. p.mu is held.
 func (p *Pool) take(w *waiter) (helper, error) {
 	if p.closed {
 		return nil, ErrClosed
@@ -280,7 +281,7 @@ func (p *Pool) take(w *waiter) (helper, error) {
 	return &process{start: p.cfg.Command, known: p.cfg.Service.Errors}, nil
 }
 
-// markSlow lets another call run beside c.
+// markSlow lets another call run in addition to c.
 func (p *Pool) markSlow(c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -291,7 +292,7 @@ func (p *Pool) markSlow(c *call) {
 	}
 }
 
-// leave notes that the caller has left.
+// leave records that no caller waits for the call.
 func (p *Pool) leave(key string, c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -307,7 +308,7 @@ func (p *Pool) leave(key string, c *call) {
 	p.log.Warn("call hangs and is left behind", "call", c.name, "path", key)
 }
 
-// finish gives key and helper back.
+// finish releases the key and the helper.
 func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	p.mu.Lock()
 	keep := !broken && !p.closed && len(p.idle) < p.cfg.Workers
@@ -334,8 +335,8 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	}
 }
 
-// admitWaiting starts waiting calls as far as there are helpers, and leaves the
-// others asleep; p.mu is held.
+// admitWaiting starts the waiting calls that can start, and leaves the others waiting.
+// p.mu is held.
 func (p *Pool) admitWaiting() {
 	p.waiting = slices.DeleteFunc(p.waiting, func(w *waiter) bool {
 		t, ok := p.admit(w)
@@ -348,8 +349,8 @@ func (p *Pool) admitWaiting() {
 	p.changed = make(chan struct{})
 }
 
-// Close ends every helper and waits for that. Calls under way have a moment to
-// end. How many do not is in the error; their helpers end when their calls return.
+// Close ends every helper and waits for it. Running calls get a short time to end. The
+// error says how many did not; their helpers end when the calls return.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true

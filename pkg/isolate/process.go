@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is what goes to a helper: a call, or with neither name the end of the
-// wait for it.
+// message is sent to a helper: a call, or, if both fields are empty, the notice that
+// the caller no longer waits.
 type message struct {
 	Call    string          `json:"call,omitempty"`
 	Request json.RawMessage `json:"request,omitempty"`
 }
 
-// answer is what comes back: one for each call, and before that any number of
-// those that only say how far it is.
+// answer is sent by a helper: for each call any number of progress reports, then one
+// reply or failure.
 type answer struct {
 	Reply    json.RawMessage `json:"reply,omitempty"`
 	Failure  *failure        `json:"failure,omitempty"`
 	Progress *int64          `json:"progress,omitempty"`
 }
 
-// process is a helper that is a process. It starts with its first call.
+// process is a helper in a process of its own, which starts with its first call.
 type process struct {
 	start Command
 	known []error // Service.Errors
@@ -44,11 +44,11 @@ func (h *process) do(ctx context.Context, name string, request []byte) (reply []
 	sent := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(sent)
-		_ = h.out.Encode(message{}) // fails where the helper ended, which the answer tells
+		_ = h.out.Encode(message{}) // fails if the helper ended, which the answer reports
 	})
 	a, err := h.receive(ctx)
 	if !stop() {
-		<-sent // so that it is not told during its next call
+		<-sent // otherwise the notice could reach the next call
 	}
 	switch {
 	case err != nil:
@@ -59,7 +59,7 @@ func (h *process) do(ctx context.Context, name string, request []byte) (reply []
 	return a.Reply, false, nil
 }
 
-// receive waits for the answer to a call, and passes on how far it is.
+// receive waits for the answer to a call and passes its progress reports on.
 func (h *process) receive(ctx context.Context) (answer, error) {
 	for {
 		var a answer
@@ -70,14 +70,15 @@ func (h *process) receive(ctx context.Context) (answer, error) {
 	}
 }
 
-// send begins a call in the process, or in a new one where there is none any more.
+// send sends a call to the process, and starts a new process if there is none or the
+// old one ended.
 func (h *process) send(m message) error {
 	if h.cmd != nil {
 		err := h.out.Encode(m)
 		if err == nil {
 			return nil
 		}
-		_ = h.lost(err) // it was killed while it had nothing to do
+		_ = h.lost(err) // it was killed while idle
 	}
 	if err := h.begin(); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (h *process) send(m message) error {
 	return nil
 }
 
-// begin starts the process with one end of a socket as its file descriptor 3.
+// begin starts the process with one end of a socket pair as its file descriptor 3.
 func (h *process) begin() error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -106,9 +107,10 @@ func (h *process) begin() error {
 	return nil
 }
 
-// lost says how the helper ended in the middle of a call.
+// lost reaps a helper that ended during a call, and returns an error that says how it
+// ended.
 func (h *process) lost(cause error) error {
-	h.conn.Close() // should it live still, this ends it
+	h.conn.Close() // ends the helper if it is still alive
 	err := h.cmd.Wait()
 	if err == nil {
 		err = cause
@@ -117,16 +119,16 @@ func (h *process) lost(cause error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// end ends the process by closing its socket, and waits for it.
+// end closes the process's socket, which ends the process, and waits for it.
 func (h *process) end() {
 	if h.cmd == nil {
 		return
 	}
 	h.conn.Close()
-	_ = h.cmd.Wait() // how it ended says nothing of any call
+	_ = h.cmd.Wait() // no call is running, so the exit status does not matter
 }
 
-// inside is a helper that is no process.
+// inside is a helper that runs calls in the caller's process.
 type inside struct{ service Service }
 
 func (h inside) do(ctx context.Context, name string, request []byte) ([]byte, bool, error) {

@@ -16,14 +16,14 @@ import (
 // connFD is the file descriptor of a helper's socket.
 const connFD = 3
 
-// Serve does the calls that come over file descriptor 3, one after another,
-// until the other side is gone; ctx is that of all calls. The process is to end then, at once: what a call
-// left to do, no caller has asked for. Signals that end the daemon are not for its
-// helpers, which end with it.
+// Serve runs the calls that arrive over file descriptor 3, one after another, until the
+// daemon closes its end. ctx is the parent of each call's context. The process must
+// exit as soon as Serve returns: no caller waits for an unfinished call. Serve ignores
+// the signals that end the daemon, since the helpers end with it.
 func Serve(ctx context.Context, s Service) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	if err := unix.SetNonblock(connFD, true); err != nil {
-		return fmt.Errorf("helper: file descriptor %d is no socket: %w", connFD, err)
+		return fmt.Errorf("helper: file descriptor %d is not a socket: %w", connFD, err)
 	}
 	conn := os.NewFile(connFD, "daemon")
 	defer conn.Close()
@@ -43,7 +43,7 @@ func serve(life context.Context, conn io.ReadWriter, s Service) error {
 		case err != nil:
 			return fmt.Errorf("helper: read a call: %w", err)
 		case m.Call == "":
-			continue // the end of the wait
+			continue // no caller waits any longer
 		}
 		var ctx context.Context
 		ctx, cancel = context.WithCancel(life)
@@ -52,9 +52,9 @@ func serve(life context.Context, conn io.ReadWriter, s Service) error {
 	}
 }
 
-// reply writes what there is to say of one call; nothing after its answer.
+// reply writes the answers to one call, and nothing after the final one.
 type reply struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	out  *json.Encoder
 	over bool
 }
@@ -68,7 +68,7 @@ func (r *reply) send(a answer) {
 		return
 	}
 	r.over = a.Progress == nil
-	// Where the daemon is gone, reading ends the process.
+	// If the daemon is gone, the next read ends the process.
 	_ = r.out.Encode(a)
 }
 

@@ -3,39 +3,40 @@ package isolate
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
-// restPercent is how much of a pool the calls may take together that say no share.
+// restPercent is the share of a pool for all calls without a share of their own.
 const restPercent = 20
 
-// Share is what calls have in common that may hang together: the server that they
-// wait for, the kind of volume, who owns the pods. As many calls of one share as
-// Percent of [Config.Limit] may be under way, and the others go on.
+// Share is a property of calls that may hang together, such as their server, their kind
+// of volume or their pods' namespace. At most Percent of [Config.Limit] calls of one
+// share run at a time, so that other calls can go on.
 type Share struct {
-	// Name says what it is, for people too: "server 10.0.0.7".
+	// Name describes the share and appears in errors: "server 10.0.0.7".
 	Name string
-	// Percent is at least 1; every call of the same name says the same.
+	// Percent is at least 1 and the same in every call with this Name.
 	Percent int
 }
 
-// sharesKey is the context's key of the shares that a call counts for.
+// sharesKey is the context key of a call's shares.
 type sharesKey struct{}
 
-// WithShares returns a context for [Pool.Do] by which its calls count for shares.
+// WithShares returns a context for [Pool.Do] that counts its calls towards the shares.
 func WithShares(ctx context.Context, shares ...Share) context.Context {
 	return context.WithValue(ctx, sharesKey{}, shares)
 }
 
-// sharesOf returns what the calls of ctx count for.
+// sharesOf returns the shares that calls with ctx count towards.
 func sharesOf(ctx context.Context) []Share {
 	if shares, _ := ctx.Value(sharesKey{}).([]Share); len(shares) > 0 {
 		return shares
 	}
-	return []Share{{Name: "what belongs to no volume", Percent: restPercent}}
+	return []Share{{Name: "calls of no volume", Percent: restPercent}}
 }
 
-// room reports whether one more call of each share may begin. It is an error
-// where all that are under way for a share were left behind. p.mu is held.
+// room reports whether one more call of each share may start. It fails if all running
+// calls of a share were left behind. p.mu is held.
 func (p *Pool) room(shares []Share) (bool, error) {
 	for _, s := range shares {
 		most := max(1, p.cfg.Limit*s.Percent/100)
@@ -43,26 +44,22 @@ func (p *Pool) room(shares []Share) (bool, error) {
 			continue
 		}
 		for _, c := range p.calls {
-			if !c.left && c.of(s.Name) {
+			if !c.left && c.hasShare(s.Name) {
 				return false, nil
 			}
 		}
-		return false, fmt.Errorf("%w: %d of %s, of %d in all", ErrLimit, most, s.Name, p.cfg.Limit)
+		return false, fmt.Errorf("%w: the %d allowed for %s, of %d helpers", ErrLimit, most, s.Name, p.cfg.Limit)
 	}
 	return true, nil
 }
 
-// of reports whether the call counts for the share.
-func (c *call) of(name string) bool {
-	for _, s := range c.shares {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
+// hasShare reports whether the call counts towards the share.
+func (c *call) hasShare(name string) bool {
+	return slices.ContainsFunc(c.shares, func(s Share) bool { return s.Name == name })
 }
 
-// count adds a call's begin (1) or end (-1) to its shares. p.mu is held.
+// count adds n to the call counts of the shares: 1 when a call starts, -1 when it ends.
+// p.mu is held.
 func (p *Pool) count(shares []Share, n int) {
 	for _, s := range shares {
 		if p.shares[s.Name] += n; p.shares[s.Name] == 0 {

@@ -8,16 +8,16 @@ type Hang struct {
 	Since     time.Time
 }
 
-// Stats is what a pool has at a moment.
+// Stats describes a pool at one moment.
 type Stats struct {
-	// Helpers counts helpers, Hung lists the calls that were left behind, which
-	// have one each.
+	// Helpers is the number of helpers.
 	Helpers int
-	Hung    []Hang
+	// Hung lists the calls that were left behind; each occupies a helper.
+	Hung []Hang
 }
 
-// Left returns a [*HangError] while a call for key that was left behind has not
-// returned, else nil.
+// Left returns a [*HangError] if a call for key was left behind and has not returned,
+// otherwise nil.
 func (p *Pool) Left(key string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -27,7 +27,7 @@ func (p *Pool) Left(key string) error {
 	return nil
 }
 
-// Stats returns what the pool has now.
+// Stats returns the pool's current Stats.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
