@@ -13,11 +13,12 @@ import (
 )
 
 // faultsEvery is how often the watcher looks for file systems that the kernel has made
-// read-only, which raises no event: reading 1,000 mounts takes 10 ms. It adds up to
-// half as much again by chance, so that nodes do not look in step.
+// read-only, for which the kernel raises no event. Reading 1,000 mounts takes 10 ms. Up
+// to half as much again is added at random, so that nodes do not look in step.
 const faultsEvery = 40 * time.Second
 
-// RunFaults reports to the loop the file systems that take no writes any more, until ctx ends.
+// RunFaults reports to the loop the file systems that no longer accept writes, until
+// ctx ends.
 func (w *Mounts) RunFaults(ctx context.Context, loop Loop) error {
 	real, err := filepath.EvalSymlinks(w.Root)
 	if err != nil {
@@ -35,14 +36,15 @@ func (w *Mounts) RunFaults(ctx context.Context, loop Loop) error {
 		var err error
 		if ill, err = w.reportFaults(ctx, loop, real, ill); err != nil && !logged && ctx.Err() == nil {
 			logged = true
-			w.Logger.Warn("file systems that turn read-only are not noticed", "err", err)
+			w.Logger.Warn("cannot look for file systems that became read-only", "err", err)
 		}
 	}
 }
 
-// reportFaults looks once, reports to the loop, and returns whether it found any. real is the root as the mount
-// table has it. It reports that there are none only once, since each report is a change
-// to everything that follows the manager, which is work with 1,000 volumes.
+// reportFaults looks once, reports to the loop, and returns whether it found any
+// faults. real is the root directory as the mount table shows it. An empty result is
+// reported only once, since each report makes everything that follows the manager work,
+// which is a lot for 1,000 volumes.
 func (w *Mounts) reportFaults(ctx context.Context, loop Loop, real string, before bool) (ill bool, err error) {
 	found, err := w.Kernel.Faults(ctx, real)
 	if err != nil {

@@ -15,31 +15,32 @@ import (
 )
 
 const (
-	// leftoverPause is the least time between two looks for directories of pods
-	// that are gone.
+	// leftoverPause is the least time between two searches for directories of pods that
+	// are gone.
 	leftoverPause = 10 * time.Second
-	// leftoverStart is the same while it is not known yet what is wanted.
+	// leftoverStart is the same until all sources of pods have synced.
 	leftoverStart = 100 * time.Millisecond
-	// leftoverIdle is how long nothing may have been made in one before it goes.
+	// leftoverIdle is how long a directory must have been unchanged before it is
+	// removed.
 	leftoverIdle = time.Minute
 )
 
-// PodsConfig configures the sweep of pods' directories. Every function is required but Counted.
+// PodsConfig configures Pods. Every function is required except Counted.
 type PodsConfig struct {
 	// Root is the directory below which volumes are mounted: absolute and clean.
 	Root string
 	// Mounts lists what is mounted below a directory (mount.Kernel.List).
 	Mounts func(ctx context.Context, dir string) ([]mount.Entry, error)
-	// Known returns which pods and paths have a record.
+	// Known returns the pods and paths that have a record.
 	Known func() leftover.Known
 	// KnowsPod reports whether a pod has a record or is wanted.
 	KnowsPod func(uid state.PodUID) bool
 	// Changed and Inputs return channels that close at the next change of the pods, and
-	// of what the sources of pods say.
+	// of the input from the sources of pods.
 	Changed, Inputs func() <-chan struct{}
-	// Synced reports whether every source of pods has spoken.
+	// Synced reports whether every source of pods has delivered its pods.
 	Synced func() bool
-	// Counted receives how many directories a look removed, and how many stay; nil where
+	// Counted receives how many directories a search removed and how many stay; nil if
 	// there are no metrics.
 	Counted func(removed, left int)
 	Logger  *slog.Logger
@@ -48,9 +49,9 @@ type PodsConfig struct {
 // Pods removes the directories of pods that are gone. One goroutine runs it.
 type Pods struct{ PodsConfig }
 
-// Run removes the directories of pods that are gone, where they are empty, after every
-// change of the pods, and again where one was too young. The others are an operator's
-// to remove (csi-volmgr gc). It returns nil when ctx ends.
+// Run removes the empty directories of pods that are gone, after every change of the
+// pods, and again later if one was too young. An operator removes those with content
+// (csi-volmgr gc). Run returns nil when ctx ends.
 func (p Pods) Run(ctx context.Context) error {
 	var logged map[string]bool
 	pause := time.NewTimer(0)
@@ -80,31 +81,32 @@ func (p Pods) Run(ctx context.Context) error {
 	}
 }
 
-// remove removes what may go, and logs each directory that stays and is not in logged. It
-// returns those that stay, and whether something was made in one of them since idle.
+// remove removes the directories that may be removed, and logs each one that stays
+// unless it is in logged. It returns those that stay, and whether one of them changed
+// after idle.
 func (p Pods) remove(ctx context.Context, logged map[string]bool, idle time.Time) (stay map[string]bool, young bool) {
 	stay = map[string]bool{}
-	candidates, err := p.strangers()
+	candidates, err := p.countUnknown()
 	if err != nil {
-		p.Logger.Warn("directories of pods that are gone are not known", "err", err)
+		p.Logger.Warn("cannot list the directories of pods that are gone", "err", err)
 	}
 	removed, left := 0, 0
 	if candidates > 0 {
 		s := leftover.Scanner{Root: p.Root, Mounts: p.Mounts}
 		items, err := s.Pods(ctx, p.Known, idle)
 		if err != nil && ctx.Err() == nil {
-			p.Logger.Warn("directories of pods that are gone cannot be looked at", "err", err)
+			p.Logger.Warn("cannot inspect the directories of pods that are gone", "err", err)
 		}
 		for _, i := range items {
 			if i.Removed {
 				removed++
-				p.Logger.Info("directory of a pod that is gone was empty and is removed", "path", i.Path)
+				p.Logger.Info("removed the empty directory of a pod that is gone", "path", i.Path)
 				continue
 			}
 			left++
 			stay[i.Path] = true
 			if !logged[i.Path] {
-				p.Logger.Warn("directory of a pod that is gone stays", "path", i.Path, "reason", i.Why, "err", i.Error)
+				p.Logger.Warn("kept the directory of a pod that is gone", "path", i.Path, "reason", i.Why, "err", i.Error)
 			}
 		}
 	}
@@ -114,9 +116,9 @@ func (p Pods) remove(ctx context.Context, logged map[string]bool, idle time.Time
 	return stay, candidates > removed+left
 }
 
-// strangers counts the directories of unknown pods: most often there are none, and then
+// countUnknown counts the directories of unknown pods. Usually there are none, and then
 // the sweep need not read the mount table.
-func (p Pods) strangers() (count int, err error) {
+func (p Pods) countUnknown() (count int, err error) {
 	entries, err := os.ReadDir(filepath.Join(p.Root, "pods"))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -14,26 +14,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Loop is the manager's loop, which compares what it hears with what it made.
+// Loop is the manager's loop, which compares the reports with the mounts that it made.
 type Loop interface {
-	// MountsSeen takes every mount below the root, the topmost at its path.
+	// MountsSeen receives every mount below the root; of several at one path, the
+	// topmost.
 	MountsSeen(mounts map[string]state.Seen)
-	// MountFaults takes the file systems below the root with errors, by mount path.
+	// MountFaults receives the file systems below the root that have errors, by mount
+	// path.
 	MountFaults(faults map[string]plan.Fault)
 }
 
-// MountsConfig says which mounts are watched. Every is for tests alone.
+// MountsConfig configures Mounts. Only tests set Every.
 type MountsConfig struct {
 	// Root is the directory below which volumes are mounted: absolute and clean.
 	Root   string
 	Kernel *mount.Kernel
 	Logger *slog.Logger
-	// Every is how often the kernel is asked for file systems with errors; 0 means
-	// 40 seconds.
+	// Every is how often the kernel is asked for file systems with errors; 0 means 40
+	// seconds.
 	Every time.Duration
 }
 
-// Mounts watches what is mounted below the root. Any goroutine may call its methods.
+// Mounts watches what is mounted below the root. It is safe for concurrent use.
 type Mounts struct {
 	MountsConfig
 
@@ -41,23 +43,23 @@ type Mounts struct {
 	fuse map[string]struct{} // guarded by mu; replaced as a whole
 }
 
-// NewMounts returns a watcher that has seen no mount yet.
+// NewMounts returns a watcher that has not seen any mounts yet.
 func NewMounts(c MountsConfig) *Mounts { return &Mounts{MountsConfig: c} }
 
 const (
-	// driftPause is the least time between two looks at the mount table. Our own
-	// mounts change it too, and reading 10,000 mounts takes 100 ms: after longer looks
-	// the pause is driftRest times as long as the look, up to driftMost.
+	// driftPause is the least time between two reads of the mount table. Our own mounts
+	// change the table too, and reading 10,000 mounts takes 100 ms. After a longer
+	// read, the pause is driftRest times as long as the read, up to driftMost.
 	driftPause = time.Second
 	driftRest  = 10
 	driftMost  = 10 * time.Second
-	// driftWhole is the least time between two looks that read all of it, also what
-	// was mounted elsewhere when it was looked at before.
+	// driftWhole is the least time between two reads of the whole table, including
+	// mounts that an earlier read found outside the root.
 	driftWhole = time.Minute
 )
 
-// Run reports to the loop what is mounted below the root, whenever the kernel says that
-// the mount table changed, until ctx ends. It fails where the kernel cannot be watched.
+// Run reports to the loop what is mounted below the root whenever the kernel signals a
+// change of the mount table, until ctx ends. It fails if the kernel cannot be watched.
 func (w *Mounts) Run(ctx context.Context, loop Loop) error {
 	changes, err := w.Kernel.Watch(ctx)
 	if err != nil {
@@ -78,9 +80,9 @@ func (w *Mounts) Run(ctx context.Context, loop Loop) error {
 			return err
 		}
 		mounts, fuse := make(map[string]state.Seen, len(entries)), map[string]struct{}{}
-		for _, e := range entries { // the topmost of a path comes last
+		for _, e := range entries { // of several at one path, the topmost comes last
 			path := e.Path
-			if real != w.Root { // as it seldom is
+			if real != w.Root { // rare
 				path = w.Root + strings.TrimPrefix(e.Path, real)
 			}
 			mounts[path] = state.Seen{
@@ -97,10 +99,10 @@ func (w *Mounts) Run(ctx context.Context, loop Loop) error {
 	return nil
 }
 
-// follow calls look at once and after every change until ctx ends, and again
-// where that failed; changes while it pauses are one. The first look, which reads
-// what all others have mounted, is not to come with the first pods: of 20,000
-// mounts it takes 60 ms.
+// follow calls look at once and after every change until ctx ends, and again if look
+// failed. Changes during a pause count as one. The first look comes at the start and
+// not with the first pods, since it reads all existing mounts: for 20,000 of them it
+// takes 60 ms.
 func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, look func() error) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -118,11 +120,11 @@ func follow(ctx context.Context, changes <-chan struct{}, log *slog.Logger, look
 				break
 			}
 			if !failed && ctx.Err() == nil {
-				log.Warn("mount table cannot be read; what vanishes is not noticed until it can", "err", err)
+				log.Warn("cannot read the mount table; lost mounts are not noticed until that works again", "err", err)
 			}
 		}
 	}
 	if ctx.Err() == nil {
-		log.Warn("kernel no longer tells of changes of the mount table; what vanishes is noticed at the next start only")
+		log.Warn("kernel no longer reports changes of the mount table; lost mounts are noticed only after a restart")
 	}
 }

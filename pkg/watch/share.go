@@ -9,20 +9,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// How much of the pool of helpers the calls may take that have something in common
-// (percent): a dead server leaves room for others of its namespace, a namespace for
-// others of its kind, and a kind for the other kinds.
+// How much of the pool of helpers the calls with something in common may use (percent).
+// A dead server leaves room for other servers of its namespace, a namespace for others
+// of its kind, and a kind for the other kinds.
 const (
 	serverShare    = 20
 	namespaceShare = 40
 	kindShare      = 60
 )
 
-// maxShareName bounds what of a volume's attributes is kept as a name (bytes).
+// maxShareName bounds a server's name in bytes, since it comes from a volume's
+// attributes.
 const maxShareName = 128
 
-// Within returns ctx with the shares of the pool of helpers that calls for a volume
-// count for (manager.Config.Within).
+// Within returns ctx with the shares of the pool of helpers that a volume's calls count
+// towards (manager.Config.Within).
 func Within(ctx context.Context, v state.Volume) context.Context {
 	shares := []isolate.Share{{Name: "kind " + string(v.Spec.Driver), Percent: kindShare}}
 	if ns := namespaceOf(v); ns != "" {
@@ -37,12 +38,12 @@ func Within(ctx context.Context, v state.Volume) context.Context {
 	return isolate.WithShares(ctx, shares...)
 }
 
-// namespaceOf returns the namespace of the claim or of the pods of a volume.
+// namespaceOf returns the namespace of a volume's claim or pods.
 func namespaceOf(v state.Volume) string {
 	if ns, _, ok := strings.Cut(v.Spec.Claim, "/"); ok {
 		return ns
 	}
-	least := "" // the pods of one volume are of one namespace, else any does that is the same each time
+	least := "" // usually all pods of a volume are of one namespace; otherwise always pick the same one
 	for _, m := range v.Mounts {
 		if least == "" || m.Pod.Namespace < least {
 			least = m.Pod.Namespace
@@ -51,8 +52,8 @@ func namespaceOf(v state.Volume) string {
 	return least
 }
 
-// serverOf returns what serves a volume over the network, as far as its source or
-// its driver's attributes say so by the names that are usual.
+// serverOf returns the server of a network volume, if its source or its driver's
+// attributes name one under a common name.
 func serverOf(s *state.Spec) string {
 	var source struct {
 		Server       string   `json:"server"`
@@ -60,7 +61,8 @@ func serverOf(s *state.Spec) string {
 		Endpoints    string   `json:"endpoints"`
 		Monitors     []string `json:"monitors"`
 	}
-	// A source that is no object, or has them otherwise, has no server.
+	// A source that is not an object, or has other types in these fields, names no
+	// server.
 	if len(s.Config) > 0 && json.Unmarshal(s.Config, &source) == nil {
 		for _, name := range []string{
 			source.Server, source.TargetPortal, source.Endpoints,

@@ -9,8 +9,8 @@ import (
 // maxStray bounds how many files are counted.
 const maxStray = 1000
 
-// Stray counts the files at a target on which nothing is mounted: those in a
-// directory, or one that is a file with content.
+// Stray counts the files at a target on which nothing is mounted: those in a directory,
+// or 1 for a file with content.
 func Stray(path string) int {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -25,6 +25,6 @@ func Stray(path string) int {
 	case !info.IsDir():
 		return 0
 	}
-	names, _ := f.Readdirnames(maxStray) // what was read before an error counts
+	names, _ := f.Readdirnames(maxStray) // names read before an error count
 	return len(names)
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Journal is what Suspect reads and writes of the journal.
+// Journal is the part of the journal that Suspect uses.
 type Journal interface {
 	Load(ctx context.Context) (state.Loaded, error)
-	// Suspect notes durably that records may be lost.
+	// Suspect records durably that volume records may be lost.
 	Suspect(ctx context.Context, why string) error
 }
 
-// Suspect notes in a new journal that records may be lost, where the kernel shows volumes
-// below the root without a record: an operator may have deleted both the journal and its
-// spare copy. A journal is new until a daemon has noted its boot in it.
+// Suspect marks a new journal as possibly incomplete if the kernel shows volumes below
+// the root without a record: an operator may have deleted both the journal and its
+// spare copy. A journal is new until a daemon has stored its boot ID in it.
 func (w *Mounts) Suspect(ctx context.Context, journal Journal, place func(path string) (state.Place, bool)) error {
 	loaded, err := journal.Load(ctx)
 	if err != nil || loaded.BootID != "" {
@@ -37,7 +37,7 @@ func (w *Mounts) Suspect(ctx context.Context, journal Journal, place func(path s
 	}
 	entries, err := w.Kernel.List(ctx, real)
 	if err != nil {
-		return fmt.Errorf("look for what is mounted below %s: %w", w.Root, err)
+		return fmt.Errorf("list the mounts below %s: %w", w.Root, err)
 	}
 	for _, e := range entries {
 		if p, is := place(w.Root + strings.TrimPrefix(e.Path, real)); is && !recorded[p.Path] {
