@@ -1,10 +1,10 @@
-// Package fsgroup gives the files of a published volume to its pod's fsGroup, for drivers
-// that do not.
+// Package fsgroup gives the files of a published volume to its pod's fsGroup, for
+// drivers that do not do so themselves.
 //
-// Owns: when files change their group, in which process the walk runs, and what a file
-// system that has no groups means for the pod.
+// Owns: when files change their group, which process walks through them, and what
+// happens on a file system without groups.
 //
-// Does not: decide which group or policy holds for a mount; resolve does.
+// Does not: decide which group or policy applies to a mount; resolve does.
 package fsgroup
 
 import (
@@ -24,21 +24,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Config is what a Driver needs. Root and Logger are required.
+// Config configures a Driver. Root and Logger are required.
 type Config struct {
-	// Root is the node's root directory, which no path leaves.
+	// Root is the node's root directory; no path leads out of it.
 	Root *os.File
-	// Helpers walk through the volume, which may hang; nil means in this process.
+	// Helpers run the walk through the volume, which may hang. If nil, it runs in this
+	// process.
 	Helpers *isolate.Pool
-	// Groups: the driver gives volumes to a group itself (VOLUME_MOUNT_GROUP).
+	// Groups is true if the driver sets a volume's group itself (VOLUME_MOUNT_GROUP).
 	Groups bool
-	// Progress receives how far the walk through a volume is; it may be nil.
+	// Progress receives the progress of the walk through a volume; it may be nil.
 	Progress func(id state.VolumeID, text string)
 	Logger   *slog.Logger
 }
 
-// Driver gives a volume to the pod's fsGroup once the driver below has published it,
-// where the pod's mount says so and that driver does not do it.
+// Driver gives a volume to the pod's fsGroup after the embedded driver has published
+// it, if the pod's mount asks for it and that driver does not do it.
 type Driver struct {
 	manager.Driver
 	Config
@@ -60,7 +61,7 @@ func (d Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodU
 		err = d.Driver.Publish(ctx, v, pod)
 	}
 	if err == nil {
-		err = d.own(ctx, v, pod)
+		err = d.giveToGroup(ctx, v, pod)
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -68,11 +69,11 @@ func (d Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodU
 	return ends, nil
 }
 
-// own gives what was published to its group.
-func (d Driver) own(ctx context.Context, v state.Volume, pod state.PodUID) error {
+// giveToGroup gives a published volume to its group.
+func (d Driver) giveToGroup(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m := v.Mounts[pod]
 	if m.Phase == state.Present {
-		return nil // what is renewed has its group, and is in use
+		return nil // a renewed mount is in use and has its group already
 	}
 	if d.Groups || m.Ownership == "" || m.FSGroup == nil {
 		return nil
@@ -82,17 +83,17 @@ func (d Driver) own(ctx context.Context, v state.Volume, pod state.PodUID) error
 	case err == nil:
 		return nil
 	case ctx.Err() == nil && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EOPNOTSUPP)):
-		// A file system that has no such groups, or squashes root: the pod may
-		// do well without, and no repetition would help it.
-		d.Logger.Warn("files cannot be given to the pod's fsGroup", "volume", string(v.ID), "pod", string(pod), "err", err)
+		// The file system has no such groups, or squashes root. Retrying would not
+		// help, and the pod may work without.
+		d.Logger.Warn("cannot give the files to the pod's fsGroup", "volume", string(v.ID), "pod", string(pod), "err", err)
 		return nil
 	}
-	// The volume is mounted, so this is not the end of it.
+	// The volume stays mounted, so the outcome is not definite.
 	return &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: err}
 }
 
-// When a walk that takes long is in the log: after 30 seconds and then every
-// minute, as the kubelet's events of it are.
+// A long walk is logged after 30 seconds and then every minute; the kubelet records its
+// events at the same times.
 const (
 	longWalk      = 30 * time.Second
 	longWalkAgain = time.Minute
@@ -101,13 +102,13 @@ const (
 func (d Driver) walk(ctx context.Context, v state.Volume, m state.Mount) error {
 	next := time.Now().Add(longWalk)
 	ctx = isolate.WithProgress(ctx, func(files int64) {
-		text := fmt.Sprintf("%d files and directories are looked at for the pod's fsGroup %d so far", files, *m.FSGroup)
+		text := fmt.Sprintf("%d files and directories checked for the pod's fsGroup %d so far", files, *m.FSGroup)
 		if d.Progress != nil {
 			d.Progress(v.ID, text)
 		}
 		if now := time.Now(); now.After(next) {
 			next = now.Add(longWalkAgain)
-			d.Logger.Info("files are still being given to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID),
+			d.Logger.Info("still giving the files to the pod's fsGroup", "volume", string(v.ID), "pod", string(m.Pod.UID),
 				"files", files)
 		}
 	})
@@ -118,8 +119,8 @@ func (d Driver) walk(ctx context.Context, v state.Volume, m state.Mount) error {
 	return err
 }
 
-// own gives what is mounted at m's target to its group. What is not a mount
-// is left alone: the manager finds that out by itself.
+// own gives the mount at m's target to its group. If nothing is mounted there, it does
+// nothing: the manager notices that itself.
 func own(ctx context.Context, root *os.File, m state.Mount) error {
 	dir, err := openBelow(root, m.Target)
 	if err != nil {
@@ -128,7 +129,7 @@ func own(ctx context.Context, root *os.File, m state.Mount) error {
 	defer dir.Close()
 	var st unix.Statx_t
 	if err := unix.Statx(int(dir.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
-		return fmt.Errorf("look at %s: %w", m.Target, err)
+		return fmt.Errorf("inspect %s: %w", m.Target, err)
 	}
 	if st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return nil
@@ -140,11 +141,11 @@ func own(ctx context.Context, root *os.File, m state.Mount) error {
 	})
 }
 
-// progressPause is how often a walk reports its progress.
+// progressPause is the time between two progress reports of a walk.
 const progressPause = time.Second
 
-// reportEvery reports the progress of a walk every progressPause and at its end, which
-// is the call of end.
+// reportEvery reports the progress of a walk every progressPause until end is called,
+// and then once more.
 func reportEvery(ctx context.Context, files *atomic.Int64) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

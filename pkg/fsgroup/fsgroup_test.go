@@ -197,7 +197,7 @@ func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
 			t.Fatalf("%s: %v, group %d", name, err, gidOf(t, root))
 		}
 		// 21 files and the root directory.
-		if len(told) == 0 || told[len(told)-1] != "d^h: 22 files and directories are looked at for the pod's fsGroup 2000 so far" {
+		if len(told) == 0 || told[len(told)-1] != "d^h: 22 files and directories checked for the pod's fsGroup 2000 so far" {
 			t.Errorf("%s: told %q", name, told)
 		}
 		if helpers != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Giver gives the directory of a named volume to the user that its options name. What is in it
-// stays as it is.
+// Giver changes the owner and mode of a named volume's directory to those of its
+// options. It does not change the directory's content.
 type Giver struct {
-	// Root is the node's root directory, which no path leaves.
+	// Root is the node's root directory; no path leads out of it.
 	Root *os.File
-	// Helpers make the calls, which may hang; nil means in this process.
+	// Helpers make the system calls, which may hang. If nil, this process makes them.
 	Helpers *isolate.Pool
 }
 
-// callOwner is the name of the helper's call.
+// callOwner is the name of the helper's call that sets an owner.
 const callOwner = "owner"
 
 type ownerRequest struct {
@@ -30,7 +30,7 @@ type ownerRequest struct {
 	Owner state.Owner `json:"owner"`
 }
 
-// Give gives the directory at path, below Root, its owner and mode.
+// Give sets the owner and mode of the directory at path, which is below Root.
 func (g Giver) Give(ctx context.Context, path string, o state.Owner) error {
 	if g.Helpers == nil {
 		return give(g.Root, path, o)
@@ -39,13 +39,13 @@ func (g Giver) Give(ctx context.Context, path string, o state.Owner) error {
 	return err
 }
 
-// doOwner gives a directory to its owner, in the helper.
+// doOwner sets a directory's owner and mode; it runs in the helper.
 func doOwner(_ context.Context, r ownerRequest) (any, error) {
-	return nil, inRoot(r.Root, func(root *os.File) error { return give(root, r.Path, r.Owner) })
+	return nil, withRoot(r.Root, func(root *os.File) error { return give(root, r.Path, r.Owner) })
 }
 
-// give changes only what is not as asked: a read-only file system, or a server that lets root
-// change nothing, is no failure where the directory is as it is to be.
+// give changes only what differs. So it succeeds on a read-only file system, or on a
+// server that lets root change nothing, if the directory already is as wanted.
 func give(root *os.File, path string, o state.Owner) error {
 	dir, err := openBelow(root, path)
 	if err != nil {
@@ -54,7 +54,7 @@ func give(root *os.File, path string, o state.Owner) error {
 	defer dir.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return fmt.Errorf("look at %s: %w", path, err)
+		return fmt.Errorf("inspect %s: %w", path, err)
 	}
 	uid, gid, mode := int(st.Uid), int(st.Gid), st.Mode&0o7777
 	if o.UID != nil {
@@ -71,8 +71,8 @@ func give(root *os.File, path string, o state.Owner) error {
 			return fmt.Errorf("give %s to user %d and group %d: %w", path, uid, gid, err)
 		}
 	}
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil { // a change of the owner takes the setgid bit away
-		return fmt.Errorf("look at %s: %w", path, err)
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil { // a change of owner clears the setgid bit
+		return fmt.Errorf("inspect %s: %w", path, err)
 	}
 	if st.Mode&0o7777 != mode {
 		if err := unix.Fchmod(int(dir.Fd()), mode); err != nil {
@@ -82,8 +82,8 @@ func give(root *os.File, path string, o state.Owner) error {
 	return nil
 }
 
-// openBelow opens a directory beneath root and through no link: whatever a driver has made of
-// the path, no other directory is given away.
+// openBelow opens a directory below root without following links, so that no other
+// directory changes its owner, whatever a driver put at the path.
 func openBelow(root *os.File, path string) (*os.File, error) {
 	rel, err := filepath.Rel(root.Name(), path)
 	if err != nil {

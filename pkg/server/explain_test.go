@@ -228,7 +228,7 @@ func walking() Facts {
 	v, p := &f.Volumes[0], &f.Pods[0].Volumes[0]
 	v.Volume.Stage.Phase = state.Present
 	v.Call, v.Since = plan.Op{Kind: plan.Publish, Pod: webUID}, before(3*time.Minute)
-	v.Progress = "120000 files and directories are looked at for the pod's fsGroup 2000 so far"
+	v.Progress = "120000 files and directories checked for the pod's fsGroup 2000 so far"
 	p.Step, p.Since = plan.Publish, v.Since
 	return f
 }
