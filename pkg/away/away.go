@@ -1,10 +1,10 @@
-// Package away calls the verbs of built-in kinds in helper processes, which the program can
-// leave behind while storage hangs.
+// Package away calls the verbs of built-in kinds in helper processes, which the program
+// can leave behind when storage hangs.
 //
-// Owns: all that a helper process serves, the kinds whose verbs run there, and what an
-// error of a built-in kind is about.
+// Owns: the calls that a helper process serves, the kinds whose verbs run there, and
+// the reason code for an error of a built-in kind.
 //
-// Does not: start helpers or bound them; isolate does.
+// Does not: start or limit helpers; isolate does.
 package away
 
 import (
@@ -25,15 +25,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// callVerb is the name of the helper's call of a verb.
+// callVerb is the name of the helper's call for a verb.
 const callVerb = "verb"
 
-// Serve serves the calls of the pool that started this process, until that is gone. The
-// process is to end when Serve returns.
+// Serve serves the calls of the pool that started this process until that pool is gone.
+// The process must exit when Serve returns.
 func Serve(ctx context.Context) error { return isolate.Serve(ctx, Service()) }
 
-// Service returns every call that a helper serves. A pool without a command serves them
-// in goroutines.
+// Service returns every call that a helper serves. A pool without a Command serves them
+// on goroutines.
 func Service() isolate.Service {
 	s := mount.Service()
 	s.Handlers = maps.Clone(s.Handlers)
@@ -48,22 +48,22 @@ func Service() isolate.Service {
 	return s
 }
 
-// Config is what a Driver needs; every field is required but Allow.
+// Config configures a driver. Every field except Allow is required.
 type Config struct {
 	// Kind is hostPath or local.
 	Kind state.DriverName
-	// Allow lists the directories at or below which its volumes may be.
+	// Allow lists the directories at or below which the kind's volumes may be.
 	Allow   []string
 	Layout  state.Layout
 	Helpers *isolate.Pool
 }
 
-// New returns the driver of a built-in kind that asks storage by more than a mount and an
-// unmount. Its verbs are called in a helper.
+// New returns the driver of a built-in kind whose verbs access storage in more ways
+// than mounting and unmounting. It calls them in a helper.
 func New(c Config) manager.Driver { return driver{c} }
 
-// inHelper makes the driver of a kind in a helper.
-func inHelper(r verbRequest) (manager.Driver, error) {
+// newInHelper returns the driver of a kind, for use in a helper.
+func newInHelper(r verbRequest) (manager.Driver, error) {
 	kernel := mount.New(r.Root).AtOnce()
 	layout := state.Layout{Root: r.Root}
 	switch r.Kind {

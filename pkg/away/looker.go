@@ -9,10 +9,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Looker answers the loop's questions about the kernel (manager.Kernel and its like).
+// Looker answers the manager loop's questions about the kernel (manager.Kernel and its
+// optional interfaces).
 type Looker struct {
 	Kernel *mount.Kernel
-	// Allow are the directories where hostPath volumes may be.
+	// Allow lists the directories at or below which hostPath volumes may be.
 	Allow []string
 }
 
@@ -26,7 +27,7 @@ func (l Looker) HostPath(ctx context.Context, path string) error {
 		case errors.Is(err, hostpath.ErrDenied):
 			return err
 		}
-		return nil // it need not be there
+		return nil // the path need not exist
 	})
 }
 

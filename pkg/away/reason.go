@@ -23,13 +23,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// meaning is what an error of a built-in kind is about.
+// meaning is the reason code for an error.
 type meaning struct {
 	err    error
 	reason state.Reason
 }
 
-// meanings has all that users can do something about, the more exact first.
+// meanings lists the errors that users can act on, more specific ones first.
 func meanings() []meaning {
 	return []meaning{
 		{outage.ErrAway, state.ServerAway},
@@ -66,7 +66,8 @@ func meanings() []meaning {
 	}
 }
 
-// Reason returns what an error of a built-in kind is about; "" where that is not known.
+// Reason returns the reason code for an error of a built-in kind, or "" if there is
+// none.
 func Reason(err error) state.Reason {
 	if e, ok := errors.AsType[*state.CallError](err); ok {
 		if e.Reason != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// verbRequest is a call of a verb on its way to a helper.
+// verbRequest is a call of a verb as sent to a helper.
 type verbRequest struct {
 	Kind   state.DriverName `json:"kind"`
 	Verb   string           `json:"verb"`
@@ -20,7 +20,7 @@ type verbRequest struct {
 	Bytes  int64            `json:"bytes,omitempty"`
 }
 
-// verbReply is how it ended.
+// verbReply is the result of a verb as sent by a helper.
 type verbReply struct {
 	Bytes   int64         `json:"bytes,omitempty"`
 	Failed  bool          `json:"failed,omitempty"`
@@ -31,7 +31,7 @@ type verbReply struct {
 	Text    string        `json:"text,omitempty"`
 }
 
-// driver is a kind whose verbs are called in a helper.
+// driver is a kind whose verbs run in a helper.
 type driver struct{ Config }
 
 // Stage implements manager.Driver.
@@ -67,7 +67,7 @@ func (d driver) do(ctx context.Context, r verbRequest) (int64, error) {
 	r.Kind, r.Root, r.Allow = d.Kind, d.Layout.Root, d.Allow
 	a, err := isolate.Ask[verbReply](ctx, d.Helpers, string(r.Volume.ID), callVerb, r)
 	if err != nil {
-		// It may go on in the helper, so this is not the end of it.
+		// The helper may still be running the verb, so the outcome is not known.
 		return 0, &state.CallError{Outcome: state.Uncertain, Call: r.Verb, Err: err}
 	}
 	if a.Failed {
@@ -76,9 +76,9 @@ func (d driver) do(ctx context.Context, r verbRequest) (int64, error) {
 	return a.Bytes, nil
 }
 
-// doVerb calls a verb, in the helper.
+// doVerb calls a verb; it runs in the helper.
 func doVerb(ctx context.Context, r verbRequest) (any, error) {
-	d, err := inHelper(r)
+	d, err := newInHelper(r)
 	if err != nil {
 		return nil, err
 	}

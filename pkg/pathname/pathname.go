@@ -1,6 +1,6 @@
-// Package pathname compares paths by their text: whether one lies at or below
-// another. It asks no file system, so it knows nothing of links: what a text leads to
-// is for descriptors to show (rule 8). Every room may call it, from any goroutine.
+// Package pathname compares paths by their text: whether one lies at or below another.
+// It asks no file system, so it knows nothing about links; descriptors show where a
+// path leads (rule 8). Every room may call it, from any goroutine.
 package pathname
 
 import (
@@ -16,8 +16,8 @@ func Within(p, dir string) bool {
 	return ok && (rest == "" || rest[0] == '/' || strings.HasSuffix(dir, "/"))
 }
 
-// Below returns the absolute path p relative to the directory root, which it must be
-// below: root itself is an error, and so is a path that leads out of it with "..".
+// Below returns the absolute path p relative to the directory root. It fails if p is
+// root itself or lies outside it, also by "..".
 func Below(p, root string) (string, error) {
 	if !path.IsAbs(p) {
 		return "", fmt.Errorf("path %q: not absolute, and so not below %s", p, root)
