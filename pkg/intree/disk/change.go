@@ -113,7 +113,7 @@ func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {
 		return h.tool(ctx, d, "btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)", "filesystem", "resize", "max",
 			path)
 	}
-	return fmt.Errorf("no way is known to grow a file system of type %q", fsType)
+	return fmt.Errorf("cannot grow a file system of type %q", fsType)
 }
 
 const multipathPackages = "multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)"

@@ -98,7 +98,7 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record
 				return err
 			}
 			if err == nil {
-				return fmt.Errorf("%s had a file system and is blank now: %w", d.WWID, ErrIdentity)
+				return fmt.Errorf("%s had a file system, but is blank now: %w", d.WWID, ErrIdentity)
 			}
 			return h.check(ctx, d, f, w, err)
 		}

@@ -60,8 +60,8 @@ func (m *record) recognize(f io.ReaderAt) error {
 		return m.save()
 	}
 	if found != m.FileSystem {
-		return fmt.Errorf("disk %s had file system %q, and has %q now; once no pod wants the volume here it may be "+
-			"another: %w",
+		return fmt.Errorf("disk %s had file system %q, but has %q now; another one is accepted once no pod of "+
+			"this node uses the volume: %w",
 			m.WWID, m.FileSystem, found, ErrIdentity)
 	}
 	return nil

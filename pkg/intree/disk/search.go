@@ -122,7 +122,7 @@ func (h Host) await(short context.Context, search Search) (names []string, err e
 	case len(names) > 0:
 		return names, nil
 	case why != nil:
-		return nil, fmt.Errorf("no device within %v that can be used: %w", search.Time, why)
+		return nil, fmt.Errorf("no device within %v is usable: %w", search.Time, why)
 	}
 	return nil, fmt.Errorf("no device within %v: %s", search.Time, search.None)
 }

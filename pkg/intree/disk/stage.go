@@ -77,7 +77,7 @@ func (s Stager) Begin(ctx context.Context, v state.Volume) error {
 // checkStagePath refuses a stage path that is not the volume's own.
 func (s Stager) checkStagePath(verb string, v state.Volume) error {
 	if want := s.Layout.BuiltinStagePath(v.Spec.Driver, v.ID); v.Spec.StagePath != want {
-		return poddir.Refused(verb, fmt.Errorf("stage path %q is not the volume's, %s", v.Spec.StagePath, want))
+		return poddir.Refused(verb, fmt.Errorf("stage path %q is not the volume's stage path %s", v.Spec.StagePath, want))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 		return err
 	}
 	if before && m.WWID != d.WWID {
-		return fmt.Errorf("the volume was staged from disk %s, and what is there now is %s: %w", m.WWID, d.WWID, ErrIdentity)
+		return fmt.Errorf("the volume was staged from disk %s, but the disk found now is %s: %w", m.WWID, d.WWID, ErrIdentity)
 	}
 	seen, err := s.Kernel.Look(ctx, v.Spec.StagePath)
 	if err != nil || seen.Mounted {
@@ -268,7 +268,7 @@ func (s Stager) Grow(ctx context.Context, v state.Volume, names []string, fsType
 		return 0, err
 	}
 	if m.WWID != found.WWID {
-		return 0, fmt.Errorf("volume %s: staged from disk %q, and what is there now is %s: %w", v.Spec.Name, m.WWID,
+		return 0, fmt.Errorf("volume %s: staged from disk %q, but the disk found now is %s: %w", v.Spec.Name, m.WWID,
 			found.WWID, ErrIdentity)
 	}
 	if v.Spec.Mode == state.Block {

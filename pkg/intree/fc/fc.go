@@ -82,7 +82,7 @@ func (d *Driver) search(u unit) disk.Search {
 		},
 		Scan: func() error { return d.scan(u) },
 		Time: d.c.DeviceTime,
-		None: "no port of the volume is there, or none shows this node the disk",
+		None: "this node sees no port of the volume, or no port offers it the disk",
 	}
 }
 

@@ -105,7 +105,7 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 		return failed
 	}
 	if failed != nil {
-		d.c.Log.Warn("not every portal can be reached", "volume", string(v.ID), "driver", string(Kind), "err", failed.Error())
+		d.c.Log.Warn("some portals cannot be reached", "volume", string(v.ID), "driver", string(Kind), "err", failed.Error())
 	}
 	return d.c.Stager.Stage(ctx, v, d.search(t, sessions), t.want)
 }
@@ -152,7 +152,7 @@ func (d *Driver) search(t target, sessions []session) disk.Search {
 			return err
 		},
 		Time: d.c.DeviceTime,
-		None: fmt.Sprintf("the target shows this initiator no lun %d", t.lun),
+		None: fmt.Sprintf("the target does not offer lun %d to this initiator", t.lun),
 	}
 }
 
@@ -254,7 +254,7 @@ func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
 			return err
 		}
 		if len(left) > 0 {
-			d.c.Log.Warn("the session has devices that are no volume's here; it stays", "driver", string(Kind), "portal",
+			d.c.Log.Warn("kept a session that has devices of no volume on this node", "driver", string(Kind), "portal",
 				p.String(), "devices", left)
 			return os.Remove(d.markPath(t, p))
 		}
