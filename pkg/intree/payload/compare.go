@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// same reports whether the set called name holds exactly the files, with their
-// modes and group. What cannot be read is not the same: it is then written anew.
+// same reports whether the set called name holds exactly the files, with their modes
+// and group. If it cannot be read, same returns false, and the set is written again.
 func (s *set) same(name string) bool {
 	in, err := openDir(s.fd, name)
 	if err != nil {
@@ -33,8 +33,8 @@ func (s *set) same(name string) bool {
 	return true
 }
 
-// sameDir reports whether sub has its mode and no entry that is not in the
-// files or dirs.
+// sameDir reports whether sub has the right mode and no entries except the files and
+// dirs.
 func (s *set) sameDir(in int, sub string, dirs map[string]bool) bool {
 	fd, err := openDir(in, sub)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *set) sameDir(in int, sub string, dirs map[string]bool) bool {
 }
 
 func (s *set) sameFile(in int, p string, file File) bool {
-	// Not blocking, should there be a named pipe.
+	// O_NONBLOCK, in case p is a named pipe.
 	fd, err := open(in, p, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
@@ -74,12 +74,12 @@ func (s *set) sameFile(in int, p string, file File) bool {
 		int64(st.Uid) == owner && st.Size == int64(len(file.Data)) && sameData(fd, file.Data)
 }
 
-// sameStat reports whether what st is of has type and mode, and the group if there is one.
+// sameStat reports whether st has the type and mode, and the set's group if it has one.
 func (s *set) sameStat(st *unix.Stat_t, mode uint32) bool {
 	return st.Mode == mode && (s.group == nil || int64(st.Gid) == s.group.GID)
 }
 
-// sameData reports whether the file that was just opened begins with data.
+// sameData reports whether the newly opened file starts with data.
 func sameData(fd int, data []byte) bool {
 	var buf [readSize]byte
 	for len(data) > 0 {

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// maxLink is more than a link of ours has: "..data/" and one name.
+	// maxLink exceeds the length of any link of ours: "..data/" and one name.
 	maxLink = 512
-	// readSize is how much of a directory or file is read at once.
+	// readSize is how many bytes of a directory or file are read at once.
 	readSize = 8 << 10
 )
 
-// open opens name beneath dir; no element of it may be a symbolic link or a mount.
-// What it returns is a bare descriptor: an os.File costs a system call more, and
-// a finalizer.
+// open opens name beneath dir; no element of name may be a symbolic link or a mount. It
+// returns a bare descriptor, because an os.File costs another system call and a
+// finalizer.
 func open(dir int, name string, flags uint64, mode uint64) (int, error) {
 	how := unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
@@ -37,8 +37,8 @@ func openDir(dir int, name string) (int, error) {
 	return open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
 
-// readlink returns what the symbolic link name says, or "" where there is none,
-// or one that is too long to be ours.
+// readlink returns the target of the symbolic link name. It returns "" if there is no
+// link, or if the target is too long to be one of ours.
 func readlink(dir int, name string) string {
 	var buf [maxLink]byte
 	n, err := unix.Readlinkat(dir, name, buf[:])
@@ -50,7 +50,7 @@ func readlink(dir int, name string) string {
 
 // list returns the names in dir.
 func list(dir int) ([]string, error) {
-	// A descriptor of its own, since reading moves the offset.
+	// Reading moves the offset, so use a new descriptor.
 	fd, err := openDir(dir, ".")
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func list(dir int) ([]string, error) {
 	return readNames(fd)
 }
 
-// readNames returns the names in the directory that fd was just opened at.
+// readNames returns the names in the newly opened directory fd.
 func readNames(fd int) (names []string, err error) {
 	var buf [readSize]byte
 	for {
@@ -76,7 +76,6 @@ func readNames(fd int) (names []string, err error) {
 	}
 }
 
-// writeAll writes all of data.
 func writeAll(fd int, data []byte) error {
 	for len(data) > 0 {
 		n, err := unix.Write(fd, data)

@@ -11,22 +11,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 )
 
-// reserved is how names that only the layout may use begin.
+// reserved is the prefix of names that only the layout may use.
 const reserved = ".."
 
 // File is one file: its content and its permission bits (0 to 0777).
 type File struct {
 	Data []byte
 	Mode fs.FileMode
-	// Owner is the user whose it is; nil is root.
+	// Owner is the owner's user ID; nil means root.
 	Owner *int64
 }
 
-// Files is a set of files by path. A path is as [content.Clean] returns it.
+// Files is a set of files by path. Paths have the form that [content.Clean] returns.
 type Files map[string]File
 
-// check returns an error unless the set, which has these paths, can be written
-// as it is; for a path it wraps content.ErrPath.
+// check returns an error if the set cannot be written. paths are the set's paths. An
+// error about a path wraps content.ErrPath.
 func (fs Files) check(paths []string) error {
 	if err := content.CheckPaths(paths); err != nil {
 		return err
@@ -52,7 +52,8 @@ func (fs Files) dirs() []string {
 	return slices.Sorted(maps.Keys(need))
 }
 
-// tops returns the names that a reader finds in the volume.
+// tops returns the set's first path elements: the names that a reader finds in the
+// volume.
 func (fs Files) tops() map[string]bool {
 	tops := map[string]bool{}
 	for p := range fs {

@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	// KeepTime is how long a set stays after it was replaced. A reader that
-	// followed ..data before the switch needs microseconds to open the file, but
-	// a loaded machine may not let it run for some tenths of a second.
+	// KeepTime is how long a set is kept after it was replaced. A reader that followed
+	// ..data before the switch needs microseconds to open the file, but a loaded
+	// machine may delay it by some tenths of a second.
 	KeepTime = 2 * time.Second
-	// maxKept is how many replaced sets there may be. A writer that would make
-	// more waits for the oldest's time: about 30 updates a second for ever, which
-	// no object of an API has.
+	// maxKept is the maximum number of replaced sets. A writer that would exceed it
+	// waits until the oldest has been kept long enough. That takes some 30 updates a
+	// second for long, which no API object has.
 	maxKept = 64
 )
 
-// Sweep removes the sets that were replaced longer than [KeepTime] ago, and
-// what a crash left of one that was never finished. It returns how many
-// replaced sets are left. It is a Write, as to what may run beside it.
+// Sweep removes the sets that were replaced longer than [KeepTime] ago, and the remains
+// of a set that a crash left unfinished. It returns how many replaced sets are left. It
+// must not run at the same time as a Write.
 func (w *Writer) Sweep(ctx context.Context, dir *os.File) (left int, err error) {
 	s := set{Writer: w, dir: dir, fd: int(dir.Fd())}
-	if err := s.look(); err != nil {
+	if err := s.readEntries(); err != nil {
 		return 0, err
 	}
 	return s.sweep(ctx)
 }
 
-// look reads once what the directory holds. No other call makes or removes what
-// is ours there meanwhile, so that it stays known.
-func (s *set) look() error {
+// readEntries reads the directory's entries once. No other call makes or removes entries of
+// ours meanwhile, so the result stays valid.
+func (s *set) readEntries() error {
 	names, err := list(s.fd)
 	if err != nil {
 		return err
@@ -52,8 +52,8 @@ func (s *set) look() error {
 	return nil
 }
 
-// replaced lists the sets before the current one, the oldest first, and those
-// after it, which were never switched to.
+// replaced returns the sets before the current one, oldest first, and those after it,
+// which never became current.
 func (s *set) replaced() (before, after []string) {
 	i, found := slices.BinarySearch(s.sets, s.now)
 	before, after = s.sets[:i], s.sets[i:]
@@ -63,7 +63,7 @@ func (s *set) replaced() (before, after []string) {
 	return slices.Clone(before), slices.Clone(after)
 }
 
-// sweep is Sweep of a directory that was looked at.
+// sweep implements Sweep after readEntries.
 func (s *set) sweep(ctx context.Context) (left int, err error) {
 	before, after := s.replaced()
 	for _, name := range append(after, currentTmp, linkTmp) {
@@ -80,7 +80,7 @@ func (s *set) sweep(ctx context.Context) (left int, err error) {
 			next = before[i+1]
 		}
 		if s.wait(next) > 0 {
-			return len(before) - i, nil // and so are those after it
+			return len(before) - i, nil // the later ones must also be kept
 		}
 		if err := s.drop(ctx, name); err != nil {
 			return 0, err
@@ -89,13 +89,13 @@ func (s *set) sweep(ctx context.Context) (left int, err error) {
 	return 0, nil
 }
 
-// wait is how much longer the set before the one called next is kept.
+// wait returns how much longer to keep the set that the set called next replaced.
 func (s *set) wait(next string) time.Duration {
 	replaced, err := time.Parse(stamp, next)
 	if err != nil {
-		return 0 // not a name of ours: nothing tells when
+		return 0 // not a name of ours: it does not contain the time
 	}
-	// Where the clock was put back, its time starts anew.
+	// If the clock was set back, the time starts again.
 	return min(replaced.Add(KeepTime).Sub(s.Now()), KeepTime)
 }
 
@@ -115,10 +115,10 @@ func (s *set) makeRoom(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the readers of %d earlier versions: %w", len(before), context.Cause(ctx))
 	}
-	return s.drop(ctx, before[0]) // whatever the clock says now
+	return s.drop(ctx, before[0]) // regardless of the clock
 }
 
-// dropReplaced removes all replaced sets, and reports whether there were any.
+// dropReplaced removes all replaced sets and reports whether there were any.
 func (s *set) dropReplaced(ctx context.Context) (gone bool, err error) {
 	before, _ := s.replaced()
 	for _, name := range before {

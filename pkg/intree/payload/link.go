@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link makes the names that a reader finds in the volume be exactly those of
-// the files, but for what is not ours there.
+// link makes the links that readers use match the files' first path elements, and
+// removes those of earlier sets. It leaves entries that are not ours alone.
 func (s *set) link(ctx context.Context) error {
 	tops := s.files.tops()
 	for top := range tops {

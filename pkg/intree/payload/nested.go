@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// split divides directories to be mounted on into those below a name that leads
-// into the set, which are part of it, and the others. Where there is a file,
-// that is what is mounted on.
+// split sorts the directories to mount on into those inside the set and those outside.
+// It skips a path at which the set has a file, since the runtime then mounts on that
+// file.
 func (s *set) split(dirs []string) {
 	tops := s.files.tops()
 	for _, d := range dirs {
@@ -49,7 +49,7 @@ func (s *set) dirs() []string {
 	return slices.Compact(need)
 }
 
-// makeDirs makes the directories beside the set. What is there stays.
+// makeDirs makes the directories outside the set, keeping those that exist.
 func (s *set) makeDirs() error {
 	for _, d := range s.outer {
 		at := "."

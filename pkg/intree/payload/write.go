@@ -20,40 +20,40 @@ const (
 	current    = "..data"
 	currentTmp = "..data_tmp"
 	linkTmp    = "..link_tmp"
-	// stamp names a set of files by the moment of its writing (UTC).
+	// stamp is the format of a set's name: the time when it was written (UTC).
 	stamp = "..2006_01_02_15_04_05.000000000"
 	// dirMode is the mode of every directory of a set.
 	dirMode = 0o755
 )
 
-// Set is what a directory shall hold.
+// Set is the wanted content of a directory.
 type Set struct {
 	Files Files
-	// Dirs are directories that a container runtime mounts other volumes on: it
-	// cannot make them itself in what is read-only. Paths are relative and clean.
+	// Dirs are directories on which a container runtime mounts other volumes, since it
+	// cannot make them itself in a read-only volume. Paths are relative and clean.
 	Dirs []string
 	// FSGroup is the group that may read the files, or nil.
 	FSGroup *int64
 }
 
-// Writer writes sets of files. Both fields must be set.
+// Writer writes sets of files. Both fields are required.
 type Writer struct {
 	Kernel *mount.Kernel
-	// Now names a set. Two sets may be given the same moment.
+	// Now returns the time that names a set. Two sets may get the same time.
 	Now func() time.Time
 }
 
-// Written is what a Write did.
+// Written is the result of a Write.
 type Written struct {
-	// Changed: the set was not there already.
+	// Changed is true if the set was not there already.
 	Changed bool
-	// Left is how many replaced sets there are, which Sweep removes in their time.
+	// Left is the number of replaced sets, which Sweep removes later.
 	Left int
 }
 
-// Write makes dir hold exactly the set. The descriptor's name is the directory's
-// absolute path. On an error the files are those from before, or the new ones:
-// never a part. A writer that is faster than [KeepTime] allows waits.
+// Write makes dir hold exactly the set. dir.Name must be the directory's absolute path.
+// On an error, the directory holds either the earlier files or the new ones, never a
+// part. A caller that writes more often than [KeepTime] allows has to wait.
 func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (done Written, err error) {
 	s := set{Writer: w, dir: dir, fd: int(dir.Fd()), files: want.Files, paths: want.Files.paths()}
 	if err := s.files.check(s.paths); err != nil {
@@ -63,7 +63,7 @@ func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (done Writte
 	if want.FSGroup != nil {
 		s.group = &ownership.Options{GID: *want.FSGroup, ReadOnly: true}
 	}
-	if err := s.look(); err != nil {
+	if err := s.readEntries(); err != nil {
 		return done, err
 	}
 	if s.now == "" || !s.same(s.now) {
@@ -75,31 +75,32 @@ func (w *Writer) Write(ctx context.Context, dir *os.File, want Set) (done Writte
 	if done.Left, err = s.sweep(ctx); err != nil {
 		return done, err
 	}
-	// Also where nothing changed: a crash may have come between the switch and these.
+	// Also if nothing changed: a crash may have occurred after the switch but before
+	// this.
 	if err := s.link(ctx); err != nil {
 		return done, err
 	}
 	return done, s.makeDirs()
 }
 
-// set is one Write: what dir shall hold.
+// set is the state of one Write.
 type set struct {
 	*Writer
 	dir   *os.File
 	fd    int // of dir
 	files Files
-	paths []string // of files, in order
-	// held are the names in dir when it was looked at, sets those of all sets
-	// there are, the oldest first, and now is the one that ..data leads to, or "".
+	paths []string // of files, sorted
+	// held are the names in dir when readEntries read it, sets those of all sets, oldest
+	// first, and now is the set that ..data leads to, or "".
 	held map[string]bool
 	sets []string
 	now  string
-	// inner are directories to be made in the set, outer those beside it.
+	// inner are directories to make in the set, outer those to make outside it.
 	inner, outer []string
 	group        *ownership.Options
 }
 
-// target returns the name of the set that the link called name leads to, or "".
+// target returns the name of the set that the link leads to, or "".
 func target(dir int, name string) string {
 	to := readlink(dir, name)
 	if strings.Contains(to, "/") || !isSet(to) {
@@ -108,20 +109,20 @@ func target(dir int, name string) string {
 	return to
 }
 
-// isSet reports whether an entry of a volume has the name of a set of files.
+// isSet reports whether a directory entry is named like a set of files.
 func isSet(name string) bool {
 	rest, ok := strings.CutPrefix(name, reserved)
 	return ok && rest != "" && '0' <= rest[0] && rest[0] <= '9'
 }
 
-// replace writes the files beside the sets that there are and switches to them.
+// replace writes the files as a new set and switches to it.
 func (s *set) replace(ctx context.Context) error {
 	if err := s.makeRoom(ctx); err != nil {
 		return err
 	}
 	err := s.write(ctx)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		// Better a reader that misses a file than one that never gets the new ones.
+		// A reader that misses a file is better than one that never gets the new files.
 		if gone, dropErr := s.dropReplaced(ctx); dropErr == nil && gone {
 			err = s.write(ctx)
 		}
@@ -140,15 +141,15 @@ func (s *set) write(ctx context.Context) error {
 		err = s.place(ctx, name, current, currentTmp)
 	}
 	if err != nil {
-		// Not under ctx: its end may be the reason.
+		// The removal ignores the end of ctx, which may be the cause of err.
 		return errors.Join(err, s.discard(context.WithoutCancel(ctx), name))
 	}
 	s.sets, s.now = append(s.sets, name), name
 	return nil
 }
 
-// makeSet makes the directory of a set. Its name comes after all that there
-// are, also where the clock was put back: names tell which set came when.
+// makeSet makes the directory of a set. Its name sorts after all existing ones, even if
+// the clock was set back, because names tell the order of sets.
 func (s *set) makeSet() (string, error) {
 	now := s.Now().UTC()
 	if n := len(s.sets); n > 0 {
@@ -169,9 +170,9 @@ func (s *set) makeSet() (string, error) {
 	}
 }
 
-// fill writes files into the empty directory called name and opens it to
-// readers, once their content is durable. The names need no sync of their own:
-// a file system that keeps the switch keeps what came before it.
+// fill writes files into the empty directory called name, and opens it to readers once
+// their content is durable. The names need no sync of their own: a file system that
+// keeps the switch also keeps earlier changes.
 func (s *set) fill(ctx context.Context, name string) error {
 	in, err := openDir(s.fd, name)
 	if err != nil {
@@ -182,7 +183,7 @@ func (s *set) fill(ctx context.Context, name string) error {
 	if err := unix.Fstatfs(in, &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: name, Err: err}
 	}
-	durable := st.Type != unix.TMPFS_MAGIC // which keeps nothing, synced or not
+	durable := st.Type != unix.TMPFS_MAGIC // a tmpfs keeps nothing, synced or not
 	for _, sub := range s.dirs() {
 		if err := mkdir(in, sub); err != nil {
 			return err
@@ -212,7 +213,7 @@ func (s *set) fill(ctx context.Context, name string) error {
 	return nil
 }
 
-// own gives what is in the set to its group.
+// own gives the set's files to the group.
 func (s *set) own(ctx context.Context, in int, name string) error {
 	if s.group == nil {
 		return nil
@@ -226,7 +227,7 @@ func (s *set) own(ctx context.Context, in int, name string) error {
 	return ownership.Apply(ctx, f, *s.group)
 }
 
-// mode is the mode that a file or directory of the set ends up with.
+// mode returns the final mode of a file or directory of the set.
 func (s *set) mode(mode fs.FileMode, dir bool) uint32 {
 	if s.group == nil {
 		return uint32(mode)
@@ -248,13 +249,14 @@ func mkdir(in int, sub string) error {
 		return err
 	}
 	defer unix.Close(dir)
-	if err := unix.Fchmod(dir, dirMode); err != nil { // whatever the umask
+	if err := unix.Fchmod(dir, dirMode); err != nil { // regardless of the umask
 		return &os.PathError{Op: "chmod", Path: sub, Err: err}
 	}
 	return nil
 }
 
-// writeFile writes one file; durable says that it is to be synced.
+// writeFile writes one file. If durable is set, it also starts writing the data back;
+// the caller syncs it later.
 func writeFile(in int, p string, file File, durable bool) (err error) {
 	fd, err := open(in, p, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
@@ -278,8 +280,8 @@ func writeFile(in int, p string, file File, durable bool) (err error) {
 		return failed("chmod", err)
 	}
 	if durable {
-		// Written back together, the files share a commit of the file system's
-		// journal when they are synced one by one. A hint: it may fail.
+		// If the files' data is written back together, the later syncs share a commit
+		// of the file system's journal. This is only a hint, so an error is ignored.
 		_ = unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 	}
 	return nil
@@ -302,20 +304,20 @@ func syncFile(in int, p string) error {
 	}
 }
 
-// place makes name a symbolic link to target: where there is one by one rename,
-// so that there is always one. tmp is the name under which the link is made then.
+// place makes name a symbolic link to target. It replaces an existing link by one
+// rename, so that there always is a link; tmp is the temporary name for that.
 func (s *set) place(ctx context.Context, target, name, tmp string) error {
 	if !s.held[name] {
 		err := unix.Symlinkat(target, s.fd, name)
 		if err == nil {
 			return nil
 		}
-		if err != unix.EEXIST { // since the directory was looked at
+		if err != unix.EEXIST { // EEXIST: name appeared after readEntries
 			return &os.LinkError{Op: "symlink", Old: target, New: name, Err: err}
 		}
 	}
 	err := unix.Symlinkat(target, s.fd, tmp)
-	if err == unix.EEXIST { // left by an earlier try
+	if err == unix.EEXIST { // left by an earlier attempt
 		if err := s.discard(ctx, tmp); err != nil {
 			return err
 		}
@@ -326,8 +328,8 @@ func (s *set) place(ctx context.Context, target, name, tmp string) error {
 	}
 	err = unix.Renameat(s.fd, tmp, s.fd, name)
 	if errors.Is(err, unix.EISDIR) {
-		// A directory where a link belongs is not ours. An empty one may be what a
-		// container was given to mount on; a full one is for a person to judge.
+		// A directory in the link's place is not ours. An empty one may be a mount
+		// point made for a container; a person has to decide about one with content.
 		if err = unix.Unlinkat(s.fd, name, unix.AT_REMOVEDIR); err == nil {
 			err = unix.Renameat(s.fd, tmp, s.fd, name)
 		}
@@ -338,7 +340,7 @@ func (s *set) place(ctx context.Context, target, name, tmp string) error {
 	return nil
 }
 
-// discard removes name, whatever it is; nothing there is no error.
+// discard removes name, whatever its type. A missing name is not an error.
 func (s *set) discard(ctx context.Context, name string) error {
 	err := unix.Unlinkat(s.fd, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
