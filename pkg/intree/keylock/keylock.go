@@ -1,7 +1,7 @@
-// Package keylock is a mutex per name: for the target that a goroutine logs in to,
-// for the tree of files that it makes or removes.
+// Package keylock is a mutex per name, for example for the target that a goroutine logs
+// in to, or for the tree of files that it makes or removes.
 //
-// Owns: which names are locked. Does not: keep the order of those who wait.
+// Owns: which names are locked. Does not: serve waiters in their order of arrival.
 package keylock
 
 import (
@@ -9,17 +9,18 @@ import (
 	"sync"
 )
 
-// Locks are a mutex for each name. The zero value is ready; any goroutine may use it.
+// Locks is a set of mutexes by name. The zero value is ready to use. It is safe for
+// concurrent use.
 type Locks struct {
 	mu     sync.Mutex
 	locked map[string]chan struct{} // closed when the name is unlocked
 }
 
-// Lock waits until no other goroutine has the name, or returns the cause of ctx's end.
+// Lock waits until it holds the name's lock, or returns the cause of ctx's end.
 func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	mine := make(chan struct{})
 	for {
-		other := l.lockOr(name, mine)
+		other := l.tryLock(name, mine)
 		if other == nil {
 			return func() { l.unlock(name, mine) }, nil
 		}
@@ -31,15 +32,16 @@ func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error
 	}
 }
 
-// Locked reports whether a goroutine has the name now.
+// Locked reports whether the name is locked.
 func (l *Locks) Locked(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.locked[name] != nil
 }
 
-// lockOr gives the name to mine, or returns what is closed when it may be free.
-func (l *Locks) lockOr(name string, mine chan struct{}) (other chan struct{}) {
+// tryLock locks the name with mine and returns nil, or returns a channel that closes
+// when the current holder unlocks it.
+func (l *Locks) tryLock(name string, mine chan struct{}) (other chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if other := l.locked[name]; other != nil {

@@ -13,45 +13,45 @@ import (
 )
 
 const (
-	// maxDepth bounds the descriptors that one walk holds; a tree that is deeper
-	// was made to be in the way.
+	// maxDepth bounds the descriptors that one walk holds. A deeper tree was probably
+	// made to obstruct the walk.
 	maxDepth = 512
-	// maxErrors is how many failures a walk reports by name; it counts the rest.
+	// maxErrors is how many failures a walk reports by name; it only counts the others.
 	maxErrors = 8
-	// namesPerRead bounds the memory that one directory takes.
+	// namesPerRead bounds the memory for one directory.
 	namesPerRead = 1024
-	// walkers is how many directories one walk is in at once. Each file costs two
-	// or three system calls, most of them a wait for the disk or a server.
+	// walkers is the number of directories that one walk reads at once. Each file costs
+	// two or three system calls, most of which wait for the disk or a server.
 	walkers = 8
 )
 
 const (
 	writeBits = 0o660
 	readBits  = 0o440
-	// dirBits let the group enter a directory and hand the group down.
+	// dirBits let the group enter a directory, and make new files inherit the group.
 	dirBits = 0o110 | unix.S_ISGID
 	allBits = 0o7777
 )
 
-// Options say what the tree shall have. GID is the group's id.
+// Options are the wanted group and mode bits. GID is the group's ID.
 type Options struct {
 	GID int64
-	// ReadOnly: the group gets to read (0440), not to write (0660).
+	// ReadOnly lets the group read (0440) but not write (0660).
 	ReadOnly bool
-	// OnRootMismatch skips the walk where the root has group and bits already
+	// OnRootMismatch skips the walk if the root has the group and bits already
 	// (fsGroupChangePolicy OnRootMismatch).
 	OnRootMismatch bool
-	// SkipLinked leaves regular files with several names alone. To be set where
-	// the tree shares its file system with files that are not the pod's, since
-	// a link to one of those would give that file away.
+	// SkipLinked leaves regular files with several names alone. Set it if the tree
+	// shares its file system with files that are not the pod's, since a hard link to
+	// such a file would give that file away.
 	SkipLinked bool
-	// Each, if set, is called after each file and directory that was looked at,
-	// by many goroutines.
+	// Each, if set, is called after each inspected file and directory, from several
+	// goroutines.
 	Each func()
 }
 
-// Mode returns the permission bits, setuid, setgid and sticky included, that a
-// file with the given ones has after the walk.
+// Mode returns the permission bits, including setuid, setgid and sticky, that a file
+// with the given mode has after the walk.
 func (o Options) Mode(mode uint32, dir bool) uint32 {
 	bits := uint32(writeBits)
 	if o.ReadOnly {
@@ -63,8 +63,8 @@ func (o Options) Mode(mode uint32, dir bool) uint32 {
 	return mode&allBits | bits
 }
 
-// Matches reports whether the directory dir itself has the group and at least
-// the bits that o asks for.
+// Matches reports whether the directory dir itself has the group and at least the mode
+// bits of o.
 func (o Options) Matches(dir *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
@@ -78,10 +78,10 @@ func (o Options) matches(st *unix.Stat_t) bool {
 	return int64(st.Gid) == o.GID && have == o.Mode(have, st.Mode&unix.S_IFMT == unix.S_IFDIR)
 }
 
-// Apply gives dir and all below it to the group. It goes on after a failure,
-// and returns the first few failures with the count of all, or the cause of
-// ctx. Calling it again is safe; it changes only what is not right yet, and as
-// dir itself is changed last, one that was cut off is not taken for done.
+// Apply gives dir and everything below it to the group. It continues after a failure
+// and returns the first few failures with the count of all, or the cause of ctx's end.
+// It may be repeated and then changes only what is not right yet. It changes dir itself
+// last, so an interrupted call does not look complete.
 func Apply(ctx context.Context, dir *os.File, o Options) error {
 	if o.GID < 0 || o.GID >= 1<<32-1 {
 		return fmt.Errorf("set group of %s: %d is not a group id", dir.Name(), o.GID)
@@ -104,9 +104,9 @@ func Apply(ctx context.Context, dir *os.File, o Options) error {
 // walk is the state of one Apply.
 type walk struct {
 	o     Options
-	slots chan struct{} // one for each directory that another goroutine is in
+	slots chan struct{} // one per directory that another goroutine walks
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	errs   []error
 	failed int
 }
@@ -119,12 +119,12 @@ func (w *walk) fail(name, op string, err error) {
 	}
 }
 
-// dir changes what is in f, then f. name is for messages. Only an error that
-// ends the whole walk is returned.
+// dir changes the content of f, then f. name is for messages. It returns only errors
+// that end the whole walk.
 func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) error {
 	below := &group{}
 	err := w.entries(ctx, place{f, name, depth, below})
-	// Also where the walk ends early: no goroutine is in the tree when it has ended.
+	// Wait even if the walk ends early, so that no goroutine is left in the tree.
 	if other := below.wait(); err == nil {
 		err = other
 	}
@@ -138,7 +138,8 @@ func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) erro
 	return nil
 }
 
-// place is a directory that is walked, with what is walked below it by others.
+// place is a directory being walked, with the goroutines that walk directories below
+// it.
 type place struct {
 	dir   *os.File
 	name  string
@@ -146,7 +147,7 @@ type place struct {
 	below *group
 }
 
-// group waits for goroutines and keeps an error of theirs.
+// group waits for goroutines and keeps one of their errors.
 type group struct {
 	wg  sync.WaitGroup
 	mu  sync.Mutex
@@ -181,7 +182,7 @@ func (w *walk) entries(ctx context.Context, p place) error {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // ENOENT: removed meanwhile
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // ENOENT: the directory was removed meanwhile
 			return nil
 		}
 		if err != nil {
@@ -197,7 +198,7 @@ func (w *walk) entry(ctx context.Context, p place, name string) error {
 	}
 	fd, err := openEntry(int(p.dir.Fd()), path.Base(name), unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
-		return nil // gone meanwhile, or another mount's
+		return nil // removed meanwhile, or a mount point
 	}
 	if err != nil {
 		w.fail(name, "open", err)
@@ -213,8 +214,8 @@ func (w *walk) entry(ctx context.Context, p place, name string) error {
 		w.change(fd, name)
 		return nil
 	}
-	// "." of the descriptor is the directory that was looked at, whatever its
-	// name means now.
+	// "." of the descriptor is the directory that was inspected, even if its name now
+	// leads elsewhere.
 	in, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		w.fail(name, "open", err)
@@ -229,14 +230,14 @@ func (w *walk) entry(ctx context.Context, p place, name string) error {
 			return w.dir(ctx, sub, name, p.depth+1)
 		})
 		return nil
-	default: // all walkers are at work; one that waited for another could wait for itself
+	default: // all walkers are busy, and waiting for one could deadlock
 		defer sub.Close()
 		return w.dir(ctx, sub, name, p.depth+1)
 	}
 }
 
-// openEntry opens what parent has under name, be it a symbolic link, and fails
-// with EXDEV where something is mounted there.
+// openEntry opens the entry name of parent without following a symbolic link. It fails
+// with EXDEV if something is mounted there.
 func openEntry(parent int, name string, flags uint64) (int, error) {
 	return unix.Openat2(parent, name, &unix.OpenHow{
 		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -244,7 +245,8 @@ func openEntry(parent int, name string, flags uint64) (int, error) {
 	})
 }
 
-// change sets group and mode of the file behind fd, which may be an O_PATH one.
+// change sets the group and mode of the file behind fd, which may be an O_PATH
+// descriptor.
 func (w *walk) change(fd int, name string) {
 	if w.o.Each != nil {
 		defer w.o.Each()
@@ -267,14 +269,14 @@ func (w *walk) change(fd int, name string) {
 	if kind == unix.S_IFLNK || w.o.matches(&st) {
 		return
 	}
-	// After chown, which clears the set-id bits.
+	// chmod follows chown, which clears the set-id bits.
 	if err := chmod(fd, w.o.Mode(st.Mode, kind == unix.S_IFDIR)); err != nil {
 		w.fail(name, "chmod", err)
 	}
 }
 
-// chmod changes the file behind fd. fchmod refuses an O_PATH descriptor, and
-// fchmodat2 is there only since Linux 6.6; before that the descriptor's name in
+// chmod changes the mode of the file behind fd. fchmod refuses an O_PATH descriptor,
+// and fchmodat2 exists only since Linux 6.6. Before that, the descriptor's path in
 // /proc leads to the same file.
 func chmod(fd int, mode uint32) error {
 	err := unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH)

@@ -14,16 +14,16 @@ import (
 
 const (
 	dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// noLinks and beneath are the rules for every look-up below the node's root: by
-	// a whole path, and from a descriptor of the root.
+	// noLinks are the rules for look-ups of whole paths, and beneath those for look-ups
+	// from a descriptor of the node's root.
 	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 	beneath = unix.RESOLVE_BENEATH | noLinks
 )
 
-// tree is the node's root during one call.
+// tree is the node's root directory during one call.
 type tree struct {
 	root string
-	top  int // the root, open; -1 until a look-up needs it
+	top  int // descriptor of the root; -1 until it is needed
 }
 
 func (d Dir) tree() *tree { return &tree{d.root, -1} }
@@ -34,8 +34,8 @@ func (t *tree) close() {
 	}
 }
 
-// open opens the directory rel below the root, if no element of rel is a
-// symbolic link: by the whole path, as long as the root's own has none either.
+// open opens the directory rel below the root if no element of rel is a symbolic link.
+// It looks up the whole path at once, unless the root's own path has symbolic links.
 func (t *tree) open(rel string) (int, error) {
 	if t.top < 0 {
 		fd, err := openWhole(t.root + "/" + rel)
@@ -53,14 +53,14 @@ func (t *tree) open(rel string) (int, error) {
 	return openBelow(t.top, rel)
 }
 
-// openWhole opens the directory at a clean absolute path, if no element of it is
-// a symbolic link.
+// openWhole opens the directory at a clean absolute path if no element of it is a
+// symbolic link.
 func openWhole(path string) (int, error) {
 	how := unix.OpenHow{Flags: dirFlags, Resolve: noLinks}
 	return retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
 }
 
-// openRoot opens the node's root, whose own path may have symbolic links.
+// openRoot opens the node's root. Its own path may have symbolic links.
 func openRoot(root string) (int, error) {
 	fd, err := retry(func() (int, error) {
 		return unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -71,21 +71,20 @@ func openRoot(root string) (int, error) {
 	return fd, nil
 }
 
-// openBelow opens the directory rel below top, if no element of rel is a
-// symbolic link.
+// openBelow opens the directory rel below top if no element of rel is a symbolic link.
 func openBelow(top int, rel string) (int, error) {
 	how := unix.OpenHow{Flags: dirFlags, Resolve: beneath}
 	fd, err := retry(func() (int, error) { return unix.Openat2(top, rel, &how) })
 	switch err {
 	case nil:
 		return fd, nil
-	case unix.ENOSYS, unix.EPERM: // before Linux 5.6, or hidden by a seccomp filter
+	case unix.ENOSYS, unix.EPERM: // before Linux 5.6, or blocked by a seccomp filter
 		return walkBelow(top, rel)
 	}
 	return -1, &os.PathError{Op: "openat2", Path: rel, Err: err}
 }
 
-// walkBelow is openBelow by one call for each element.
+// walkBelow does the same as openBelow with one system call per element.
 func walkBelow(top int, rel string) (int, error) {
 	at, err := openIn(top, ".")
 	for elem := range strings.SplitSeq(rel, "/") {
@@ -108,8 +107,8 @@ func openIn(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// openDeepest opens as much of the directory rel below the root as is there, and
-// returns which elements are missing.
+// openDeepest opens the deepest existing directory on the way to rel, and returns the
+// elements that are missing below it.
 func (t *tree) openDeepest(rel string) (fd int, missing []string, err error) {
 	elems := strings.Split(rel, "/")
 	for n := len(elems); ; n-- {
@@ -119,7 +118,7 @@ func (t *tree) openDeepest(rel string) (fd int, missing []string, err error) {
 		}
 		fd, err = t.open(at)
 		if n == 0 && os.IsNotExist(err) {
-			// Not as ENOENT: beginning again would not help.
+			// Not wrapped, so that the caller does not retry because of ENOENT.
 			return -1, nil, fmt.Errorf("the node's root %s: %v", t.root, err)
 		}
 		if !os.IsNotExist(err) {
@@ -128,7 +127,7 @@ func (t *tree) openDeepest(rel string) (fd int, missing []string, err error) {
 	}
 }
 
-// makeIn opens the directory name in dir, or makes it.
+// makeIn opens the directory name in dir, after making it if it is missing.
 func makeIn(dir int, name string, mode uint32) (fd int, made bool, err error) {
 	err = unix.Mkdirat(dir, name, mode)
 	if err != nil && err != unix.EEXIST {
@@ -139,7 +138,7 @@ func makeIn(dir int, name string, mode uint32) (fd int, made bool, err error) {
 	if err != nil || !made {
 		return fd, false, err
 	}
-	if err := unix.Fchmod(fd, mode); err != nil { // whatever the umask
+	if err := unix.Fchmod(fd, mode); err != nil { // regardless of the umask
 		unix.Close(fd)
 		return -1, false, &os.PathError{Op: "chmod", Path: name, Err: err}
 	}

@@ -1,5 +1,5 @@
-// Package poddir makes and removes the directory that a built-in volume has in
-// its pod's directory, following no symbolic link below the node's root.
+// Package poddir makes and removes the directory of a built-in volume in its pod's
+// directory. It follows no symbolic link below the node's root.
 package poddir
 
 import (
@@ -19,23 +19,23 @@ import (
 
 const (
 	maxName = 255
-	// parentMode is the mode of the directories above a volume's: no user but
-	// root looks for a pod's volumes on the host.
+	// parentMode is the mode of the directories above a volume's directory: on the
+	// host, only root needs to see a pod's volumes.
 	parentMode = 0o750
-	// maxRaces is how often Make begins again because a directory it had made was
-	// removed as an empty one by a removal beside it.
+	// maxRaces is how often Make retries because another call removed a directory that
+	// Make had just made, while it was still empty.
 	maxRaces = 16
 )
 
-// Dir is a directory somewhere below the node's root. Make one with [Of].
+// Dir is a directory below the node's root. Use [Of] to get one.
 type Dir struct {
 	root string
 	rel  string // clean, local
 }
 
-// Of returns the directory of the built-in volume v in pod. It is computed from
-// what identifies the volume; a record that has another target is refused, since
-// another wrote that.
+// Of returns the directory of the built-in volume v in pod. It computes the path from
+// the volume's identity. It refuses a record with another target, which another program
+// must have written.
 func Of(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	for _, n := range []struct{ what, name string }{{"pod UID", string(pod)}, {"volume name", v.Spec.Name}} {
 		if err := CheckName(n.name); err != nil {
@@ -49,8 +49,8 @@ func Of(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	return below(l.Root, target)
 }
 
-// Scratch returns the directory beside the pod's volumes in which a kind keeps
-// what it has to remember of the volume v.
+// Scratch returns the directory, next to the pod's volumes, in which a kind stores what
+// it has to remember about the volume v.
 func Scratch(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	if _, err := Of(l, v, pod); err != nil {
 		return Dir{}, err
@@ -59,18 +59,18 @@ func Scratch(l state.Layout, v state.Volume, pod state.PodUID) (Dir, error) {
 	return below(l.Root, filepath.Join(l.Pods(), string(pod), "plugins", kind, v.Spec.Name))
 }
 
-// At returns the directory of a path below the node's root.
+// At returns the Dir for a path below the node's root.
 func At(l state.Layout, path string) (Dir, error) { return below(l.Root, path) }
 
 func below(root, path string) (Dir, error) {
 	rel, err := pathname.Below(path, root)
 	if err != nil {
-		return Dir{}, err // and never the root itself
+		return Dir{}, err // also if path is the root itself
 	}
 	return Dir{root: root, rel: rel}, nil
 }
 
-// CheckName returns why name cannot be one element of a path; nil where it can.
+// CheckName returns an error if name cannot be one element of a path.
 func CheckName(name string) error {
 	switch {
 	case name == "" || name == "." || name == "..":
@@ -83,31 +83,32 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Path is the directory's absolute path.
+// Path returns the directory's absolute path.
 func (d Dir) Path() string { return filepath.Join(d.root, d.rel) }
 
-// Make returns the directory, open, and makes it with the given mode, and those
-// above it, where they are missing. The mode of one that is there is left alone.
+// Make opens the directory, after making it with the given mode if it is missing, and
+// also the missing directories above it. The mode of an existing directory stays.
 func (d Dir) Make(mode os.FileMode) (*os.File, error) {
-	fd, _, err := d.makeAgain(mode)
+	fd, _, err := d.makeRetrying(mode)
 	if err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), d.Path()), nil
 }
 
-// MakeNew is Make for those who do not need it open. It reports whether the
-// directory was missing, so that nothing can be mounted there.
+// MakeNew makes the directory like Make but does not open it. It reports whether the
+// directory was missing, in which case nothing can be mounted there.
 func (d Dir) MakeNew(mode os.FileMode) (made bool, err error) {
-	fd, made, err := d.makeAgain(mode)
+	fd, made, err := d.makeRetrying(mode)
 	if err != nil {
 		return false, err
 	}
 	return made, os.NewSyscallError("close", unix.Close(fd))
 }
 
-// makeAgain makes the directory though others remove what is empty above it.
-func (d Dir) makeAgain(mode os.FileMode) (fd int, made bool, err error) {
+// makeRetrying makes the directory even if other calls remove empty directories above
+// it meanwhile.
+func (d Dir) makeRetrying(mode os.FileMode) (fd int, made bool, err error) {
 	for range maxRaces {
 		if fd, made, err = d.make(mode); !errors.Is(err, unix.ENOENT) {
 			break
@@ -142,8 +143,8 @@ func (d Dir) make(mode os.FileMode) (fd int, made bool, err error) {
 	return at, made, nil
 }
 
-// MakeFile makes an empty file where the directory would be, for a device to be
-// bound to, and the directories above it, where they are missing.
+// MakeFile makes an empty file at the directory's path, on which a device can be bound,
+// and the missing directories above it.
 func (d Dir) MakeFile() error {
 	var err error
 	for range maxRaces {
@@ -170,7 +171,7 @@ func (d Dir) makeFile() error {
 	return os.NewSyscallError("mknodat", err)
 }
 
-// Open returns the directory, or an error that wraps [os.ErrNotExist].
+// Open opens the directory. If it is missing, the error wraps [os.ErrNotExist].
 func (d Dir) Open() (*os.File, error) {
 	t := d.tree()
 	defer t.close()
@@ -181,9 +182,9 @@ func (d Dir) Open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), d.Path()), nil
 }
 
-// Remove ends what is mounted at the directory, removes it with all it holds
-// (rule 4), and then those above it that this leaves empty, down to the pod's.
-// That it is not there is no error.
+// Remove unmounts what is mounted at the directory, removes the directory with its
+// content (rule 4), and then the directories above it that become empty, up to and
+// including the pod's. A missing directory is not an error.
 func (d Dir) Remove(ctx context.Context, k *mount.Kernel) error {
 	if err := k.Unmount(ctx, d.Path()); err != nil {
 		return err
@@ -191,12 +192,12 @@ func (d Dir) Remove(ctx context.Context, k *mount.Kernel) error {
 	return d.Clear(ctx, k)
 }
 
-// Clear is Remove of a directory on which nothing is mounted any more.
+// Clear does the same as Remove for a directory on which nothing is mounted.
 func (d Dir) Clear(ctx context.Context, k *mount.Kernel) error {
 	t := d.tree()
 	defer t.close()
-	// An empty one, as what a mount leaves is, needs no walk; whatever else it may
-	// be is for that to judge.
+	// An unmounted volume leaves an empty directory, which needs no walk. RemoveTree
+	// handles everything else.
 	if err := d.rmdir(t, 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		path := d.Path()
 		if err := k.RemoveTree(ctx, filepath.Dir(path), filepath.Base(path)); err != nil {
@@ -206,8 +207,8 @@ func (d Dir) Clear(ctx context.Context, k *mount.Kernel) error {
 	return d.prune(t)
 }
 
-// prune removes the directories above d that are empty, but not the first below
-// the root, which holds every pod's.
+// prune removes the empty directories above d, except the first one below the root,
+// which holds all pods' directories.
 func (d Dir) prune(t *tree) error {
 	for n := 1; n < strings.Count(d.rel, "/"); n++ {
 		err := d.rmdir(t, n)
@@ -222,7 +223,7 @@ func (d Dir) prune(t *tree) error {
 	return nil
 }
 
-// rmdir removes the directory that is n elements above d.
+// rmdir removes the directory n elements above d.
 func (d Dir) rmdir(t *tree, n int) error {
 	rel := d.rel
 	for range n {

@@ -8,17 +8,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// PublishOnly has the verbs that a kind which is only published does not have;
-// such a kind's driver embeds it.
+// PublishOnly implements the verbs that a kind without a stage does not support. Its
+// driver embeds PublishOnly.
 type PublishOnly struct{ Kind state.DriverName }
 
-// Stage fails: the kind has no such step.
+// Stage fails: the kind does not support it.
 func (p PublishOnly) Stage(context.Context, state.Volume) error { return p.noStep("Stage") }
 
-// Unstage fails: the kind has no such step.
+// Unstage fails: the kind does not support it.
 func (p PublishOnly) Unstage(context.Context, state.Volume) error { return p.noStep("Unstage") }
 
-// Expand fails: the kind has no such step.
+// Expand fails: the kind does not support it.
 func (p PublishOnly) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
 	return 0, p.noStep("Expand")
 }
@@ -27,13 +27,13 @@ func (p PublishOnly) noStep(call string) error {
 	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s has no such step", p.Kind)}
 }
 
-// Refused is err as the refusal of a call: asking again the same way is no use.
+// Refused returns err as the refusal of a call: repeating the same call would not help.
 func Refused(call string, err error) error {
 	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
 }
 
-// Begin returns what the record of v says of pod's mount and the volume's
-// directory, or a refusal. It is what a Publish begins with.
+// Begin starts a Publish: it returns the record of pod's mount and the volume's
+// directory, or a refusal.
 func Begin(l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, error) {
 	m, ok := v.Mounts[pod]
 	if !ok {
@@ -46,14 +46,14 @@ func Begin(l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, 
 	return m, dir, nil
 }
 
-// Remover removes volumes that have nothing left but their directories, and
-// what is mounted and written there; such a kind's driver embeds it.
+// Remover unpublishes volumes that consist only of their directory, its mount and its
+// content. The driver of such a kind embeds Remover.
 type Remover struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
 }
 
-// Unpublish ends what is mounted at the volume's directory and removes it.
+// Unpublish unmounts the volume's directory and removes it.
 func (r Remover) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	dir, err := Of(r.Layout, v, pod)
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package program runs the few programs that a built-in kind cannot do without,
-// as mount.nfs.
+// Package program runs the few programs that built-in kinds need, such as mount.nfs.
 //
-// Invariants: no shell is involved and each argument reaches the program as one;
-// no descriptor of this process but its output does. A program that hangs with
-// its storage holds up its own key only, and none is started for a key while
-// another one runs.
+// Invariants: no shell is involved, each argument reaches the program unchanged, and
+// the program inherits no descriptor of this process except for its output. A program
+// that hangs with its storage blocks only its own key; no second program starts for a
+// key while one is running.
 package program
 
 import (
@@ -25,37 +24,37 @@ import (
 // ErrMissing means that a program is not installed.
 var ErrMissing = errors.New("not installed")
 
-// dirs are where programs are looked for. $PATH is not asked: it is the
-// business of the operator who started the daemon.
+// dirs are searched for programs. $PATH is not used, since it is the setting of the
+// operator who started the daemon.
 var dirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
-// maxOutput bounds what is kept of a program's output (bytes): a server far
-// away may have written it.
+// maxOutput bounds what is kept of a program's output (bytes), since a remote server
+// may have written it.
 const maxOutput = 1024
 
 // Command is a program to run.
 type Command struct {
-	// Name is the program's, without a directory.
+	// Name is the program's name, without a directory.
 	Name string
 	Args []string
-	// Packages says for people what to install to have it.
+	// Packages tells users which package to install.
 	Packages string
-	// Key is what only one program at a time may work on, as a mount point.
+	// Key names what only one program at a time may work on, such as a mount point.
 	Key string
 }
 
-// Runner runs programs. The zero value is ready. It may be used by many goroutines.
+// Runner runs programs. The zero value is ready to use. It is safe for concurrent use.
 type Runner struct {
-	// Dirs are searched for programs; nil means those of the system.
+	// Dirs are searched for programs; nil means the system's directories.
 	Dirs []string
 
 	mu   sync.Mutex
 	busy map[string]chan struct{} // by key: closed when the program has ended; guarded by mu
 }
 
-// Run runs the program to its end. Where ctx ends first, the program is killed,
-// and Run returns although the kernel may not let it end yet. The error has the
-// beginning of what the program said.
+// Run runs the program and waits for it. If ctx ends first, Run kills the program and
+// returns, even if the kernel does not let the program end yet. The error contains the
+// beginning of the program's output.
 func (r *Runner) Run(ctx context.Context, c Command) error {
 	path, err := r.find(c.Name)
 	if err != nil {
@@ -87,13 +86,14 @@ func (r *Runner) Run(ctx context.Context, c Command) error {
 		}
 		return nil
 	case <-ctx.Done():
-		// The whole group: a mount program may have started one of its own.
+		// Kill the whole process group: a mount program may have started another
+		// program.
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		return fmt.Errorf("%s: %w", c.Name, context.Cause(ctx))
 	}
 }
 
-// Has reports whether the program is there to be run.
+// Has reports whether the program is installed.
 func (r *Runner) Has(name string) bool {
 	_, err := r.find(name)
 	return err == nil
@@ -159,7 +159,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text is what was written, as one line of printable characters.
+// text returns the output as one line of printable characters.
 func (o *output) text() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
