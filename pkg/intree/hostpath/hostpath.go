@@ -1,14 +1,14 @@
-// Package hostpath is the built-in kind hostPath: a file or directory of the
-// node itself, where the operator allows it.
+// Package hostpath is the built-in kind hostPath: a file or directory of the node
+// itself, if the operator allows its path.
 //
-// As with the kubelet nothing is mounted for the pod and no owner is changed. What
-// stands for the volume in the pod's directory is an empty directory. A container is
-// given what the path leads to by a mount of its own ([OpenWhole]), or by the path where
-// no pod can replace it.
+// As with the kubelet, nothing is mounted for the pod and no owner changes. An empty
+// directory represents the volume in the pod's directory. A container gets what the
+// path leads to by a mount of its own ([OpenWhole]), or by the path itself if no pod
+// can replace it.
 //
-// Invariants: a path is looked at and made on descriptors, and no symbolic link
-// leads out of the directories that the operator allows (rule 8). Nothing at the
-// path is ever removed.
+// Invariants: paths are inspected and made on descriptors, and no symbolic link leads
+// out of the directories that the operator allows (rule 8). Nothing at the path is ever
+// removed.
 package hostpath
 
 import (
@@ -33,25 +33,25 @@ import (
 // Kind is the name of this kind.
 const Kind = kind.HostPath
 
-// standInMode is the mode of the directory that stands for the volume.
+// standInMode is the mode of the directory that represents the volume.
 const standInMode = 0o700
 
-// ErrDenied means that the operator does not allow a path.
+// ErrDenied means that the operator does not allow the path.
 var ErrDenied = errors.New("not allowed")
 
-// ErrType means that what is at a path is not of the type that is wanted.
+// ErrType means that the file at a path is not of the wanted type.
 var ErrType = errors.New("of another type")
 
-// Config of a Driver. All fields but Allow are required.
+// Config configures a Driver. All fields except Allow are required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
-	// Allow lists clean absolute paths of directories: what lies at or below one
-	// may be a volume. None means nothing may.
+	// Allow lists clean absolute paths of directories: files and directories at or
+	// below one may be volumes. If it is empty, none may.
 	Allow []string
 }
 
-// Driver makes hostPath volumes. It may be used by many goroutines.
+// Driver implements hostPath volumes. It is safe for concurrent use.
 type Driver struct {
 	poddir.PublishOnly
 	poddir.Remover
@@ -63,8 +63,8 @@ func New(c Config) *Driver {
 	return &Driver{poddir.PublishOnly{Kind: Kind}, poddir.Remover{Layout: c.Layout, Kernel: c.Kernel}, c}
 }
 
-// Publish looks at what is at the path and, for the types that say so, makes it
-// where there is nothing.
+// Publish checks what is at the path. If nothing is there, it makes it, for the types
+// that ask for that.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
@@ -91,8 +91,8 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	return f.Close()
 }
 
-// ensure returns nil once what the source wants is at its path. given is the path
-// that the record hands out.
+// ensure returns nil once the path has what the source wants. given is the path in the
+// record.
 func (d *Driver) ensure(src corev1.HostPathVolumeSource, given string) error {
 	path, err := clean(src.Path)
 	if err != nil {
@@ -105,10 +105,10 @@ func (d *Driver) ensure(src corev1.HostPathVolumeSource, given string) error {
 	if src.Type != nil {
 		kind = *src.Type
 	}
-	return lookAt(d.c.Allow, path, kind)
+	return ensureType(d.c.Allow, path, kind)
 }
 
-// clean returns the path, or why it cannot be one of a volume.
+// clean returns the cleaned path, or an error if it cannot be a volume's path.
 func clean(path string) (string, error) {
 	switch {
 	case !filepath.IsAbs(path):
@@ -121,9 +121,9 @@ func clean(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// Open opens a path that lies at or below one of the directories that the
-// operator allows, for identity (O_PATH). Its name is the path without links in
-// it. A link below such a directory is followed as far as that leads nowhere else.
+// Open opens a path at or below one of the directories that the operator allows, as an
+// O_PATH descriptor. The file's name is the path without symbolic links. It follows
+// links below such a directory only as long as they lead to allowed places.
 func Open(allow []string, path string) (*os.File, error) {
 	f, err := find(allow, path, corev1.HostPathUnset)
 	if err != nil {
@@ -132,9 +132,9 @@ func Open(allow []string, path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenWhole opens, as Open does, what a container is given as a whole. What the source
-// says is made where there is nothing; of a source without a type that is a directory,
-// as container runtimes make it.
+// OpenWhole opens what a container gets as a whole volume, as Open does. If nothing is
+// there, it makes what the source's type says, or a directory if the source has no
+// type, as container runtimes do.
 func OpenWhole(allow []string, src corev1.HostPathVolumeSource) (*os.File, error) {
 	path, err := clean(src.Path)
 	if err != nil {
@@ -152,20 +152,21 @@ func OpenWhole(allow []string, src corev1.HostPathVolumeSource) (*os.File, error
 	if err != nil {
 		return nil, fmt.Errorf("hostPath %q: %w", path, err)
 	}
-	if err := isOf(f, kind); err != nil {
+	if err := checkType(f, kind); err != nil {
 		return nil, errors.Join(fmt.Errorf("hostPath %q: %w", path, err), f.Close())
 	}
 	return f, nil
 }
 
-// Replaceable reports whether a container may replace what is at a clean path: below
-// an allowed directory. An allowed directory itself is the operator's.
+// Replaceable reports whether a container may be able to replace what is at a clean
+// path. It may if the path is below an allowed directory; the allowed directory itself
+// belongs to the operator.
 func Replaceable(allow []string, path string) bool {
 	return !slices.Contains(outermost(allow), path)
 }
 
-// Allowed returns the longest of the directories that a clean path is at or
-// below; "" where there is none.
+// Allowed returns the longest of the directories that contain the clean path, or "" if
+// there is none.
 func Allowed(dirs []string, path string) string {
 	best := ""
 	for _, dir := range dirs {

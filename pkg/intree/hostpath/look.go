@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// Modes of what is made, whatever the umask; they are the kubelet's.
+	// The modes of what is made, regardless of the umask. The kubelet uses the same.
 	dirMode  = 0o755
 	fileMode = 0o644
-	// maxRaces is how often what appears and disappears meanwhile is tried again.
+	// maxRaces is how often an open is retried if the file appears and disappears
+	// meanwhile.
 	maxRaces = 16
 )
 
-// formats are the formats (stat(2)) of the types that name one.
+// formats are the file formats (stat(2)) of the types that require one.
 var formats = map[corev1.HostPathType]struct {
 	format uint32
 	name   string
@@ -32,25 +33,25 @@ var formats = map[corev1.HostPathType]struct {
 	corev1.HostPathBlockDev:          {unix.S_IFBLK, "block device"},
 }
 
-// lookAt returns nil once something of the type is at a clean path that is
-// allowed. Without a type that is so whatever is there, or is not.
-func lookAt(allow []string, path string, kind corev1.HostPathType) error {
+// ensureType returns nil once something of the type is at a clean path that is allowed.
+// Without a type, anything at the path will do, and also nothing.
+func ensureType(allow []string, path string, kind corev1.HostPathType) error {
 	if _, ok := formats[kind]; !ok && kind != corev1.HostPathUnset {
 		return fmt.Errorf("%w: there is no type %q", ErrDenied, kind)
 	}
 	f, err := find(allow, path, kind)
-	if errors.Is(err, fs.ErrNotExist) && kind == corev1.HostPathUnset && Allowed(there(allow), path) != "" {
+	if errors.Is(err, fs.ErrNotExist) && kind == corev1.HostPathUnset && Allowed(existing(allow), path) != "" {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return isOf(f, kind)
+	return checkType(f, kind)
 }
 
-// isOf returns nil if what is open is of the type.
-func isOf(f *os.File, kind corev1.HostPathType) error {
+// checkType returns nil if the open file is of the type.
+func checkType(f *os.File, kind corev1.HostPathType) error {
 	want, ok := formats[kind]
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

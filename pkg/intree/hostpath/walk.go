@@ -17,32 +17,32 @@ import (
 // maxLinks is how many symbolic links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// walk finds what a path leads to, element by element on descriptors, and decides
-// about each symbolic link. A link is the operator's where it lies on the way to an
-// allowed directory, and is followed. A link below one may be a container's: from
-// there on every step has to lie in an allowed directory or on the way to one.
+// walk resolves a path element by element on descriptors, and decides about each
+// symbolic link. A link on the way to an allowed directory is the operator's, so it is
+// followed. A link below an allowed directory may have been made by a container; after
+// such a link, every step must stay in an allowed directory or on the way to one.
 type walk struct {
-	// roots are the allowed directories but for those below another one: what is
-	// there a container may have replaced.
+	// roots are the allowed directories that lie below no other one. Inside another
+	// one, a container may have replaced them.
 	roots []string
-	// real are the roots without links in them, as far as they are there.
+	// real are the existing roots with symbolic links resolved.
 	real []string
-	// making is the type of what is made where there is nothing.
+	// making is the type to make if nothing is there.
 	making corev1.HostPathType
 
-	at     []position // from "/" on
-	links  []string   // where the links lie that were followed
-	strict bool       // a link that may be a container's was followed
+	at     []position // the current position, and its parents up to "/"
+	links  []string   // paths of the links that were followed
+	strict bool       // followed a link that a container may have made
 }
 
-// position is a directory, or at the end a file, that the walk has come to.
+// position is a directory, or at the end a file, that the walk has reached.
 type position struct {
 	fd   int
-	path string // without links in it
+	path string // without symbolic links
 }
 
-// find opens, for identity (O_PATH), what is at a clean path below one of the
-// allowed directories, and returns the path without links in it.
+// find opens what is at a clean path below one of the allowed directories, as an O_PATH
+// descriptor. The file's name is the path without symbolic links.
 func find(allow []string, path string, making corev1.HostPathType) (*os.File, error) {
 	w := walk{making: making}
 	for _, r := range trusted(allow) {
@@ -72,8 +72,8 @@ func find(allow []string, path string, making corev1.HostPathType) (*os.File, er
 	return os.NewFile(uintptr(last.fd), last.path), nil
 }
 
-// Roots returns the allowed directories without links in them, as far as they are
-// there. One that lies below another one may be a container's link: it is left out.
+// Roots returns the existing allowed directories with symbolic links resolved. It omits
+// a directory below another one, which may be a container's link.
 func Roots(allow []string) (real []string) {
 	for _, r := range trusted(allow) {
 		if r.real != "" {
@@ -83,8 +83,8 @@ func Roots(allow []string) (real []string) {
 	return real
 }
 
-// there returns, as they are listed, the roots that are there.
-func there(allow []string) (listed []string) {
+// existing returns the existing roots as the operator listed them.
+func existing(allow []string) (listed []string) {
 	for _, r := range trusted(allow) {
 		if r.real != "" {
 			listed = append(listed, r.listed)
@@ -93,16 +93,16 @@ func there(allow []string) (listed []string) {
 	return listed
 }
 
-// root is an allowed directory that is below no other one.
+// root is an allowed directory that lies below no other one.
 type root struct {
 	listed string
-	real   string   // without links in it; "" where it is not there
-	links  []string // where the links lie that lead to it
+	real   string   // without symbolic links; "" if it does not exist
+	links  []string // paths of the links on the way to it
 }
 
-// trusted returns the roots to which no link leads that a container may have made: one
-// that lies where another root leads. Which of two such roots is the false one cannot be
-// told, so that a root is left out whichever the other is.
+// trusted returns the roots that no container can have redirected. A container may have
+// made a link that lies inside the directory that another root leads to. If one root
+// has such a link, it is omitted.
 func trusted(allow []string) (roots []root) {
 	outer := outermost(allow)
 	var all []root
@@ -146,12 +146,12 @@ func (w *walk) close() {
 	w.at = nil
 }
 
-// allowed reports whether a path without links in it is allowed.
+// allowed reports whether a path without symbolic links is allowed.
 func (w *walk) allowed(path string) bool {
 	return Allowed(w.roots, path) != "" || Allowed(w.real, path) != ""
 }
 
-// above reports whether an allowed directory lies below the path.
+// above reports whether an allowed directory lies at or below the path.
 func (w *walk) above(path string) bool {
 	over := func(dir string) bool { return pathname.Within(dir, path) }
 	return slices.ContainsFunc(w.roots, over) || slices.ContainsFunc(w.real, over)
@@ -163,10 +163,10 @@ func (w *walk) denied(path string) error {
 		ErrDenied, path, strings.Join(w.roots, ", "), unix.ELOOP)
 }
 
-// enter goes to an allowed directory, from the root of the file system.
+// enter goes from the root of the file system to an allowed directory.
 func (w *walk) enter(root string) error {
 	making := w.making
-	w.making = corev1.HostPathUnset // an allowed directory that is gone is not made
+	w.making = corev1.HostPathUnset // a missing allowed directory is not made
 	defer func() { w.making = making }()
 	if err := w.restart(); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (w *walk) enter(root string) error {
 	return nil
 }
 
-// restart goes to the root of the file system.
+// restart moves the walk to the root of the file system.
 func (w *walk) restart() error {
 	w.close()
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -191,7 +191,7 @@ func (w *walk) restart() error {
 	return nil
 }
 
-// follow goes on from where the walk is.
+// follow goes along rel from the current position.
 func (w *walk) follow(rel string) error {
 	rest := elements(rel)
 	for len(rest) > 0 {
@@ -222,9 +222,8 @@ func elements(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(e string) bool { return e == "" || e == "." })
 }
 
-// step goes to one element of the directory where the walk is, and makes it if
-// there is nothing and that may be. Of a link it goes nowhere and returns what
-// the link says.
+// step goes to one element of the current directory, after making it if it is missing
+// and may be made. For a symbolic link, it stays and returns the link's target.
 func (w *walk) step(elem string, last bool) (target string, err error) {
 	path := filepath.Join(w.position().path, elem)
 	if w.strict && !w.allowed(path) && !w.above(path) {
@@ -258,7 +257,7 @@ func (w *walk) step(elem string, last bool) (target string, err error) {
 	return string(buf[:n]), nil
 }
 
-// open opens one element of the directory where the walk is.
+// open opens one element of the current directory.
 func (w *walk) open(elem, path string, last bool) (fd int, err error) {
 	for range maxRaces {
 		fd, err = unix.Openat(w.position().fd, elem, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -288,7 +287,7 @@ func (w *walk) open(elem, path string, last bool) (fd int, err error) {
 	return fd, nil
 }
 
-// makeDir makes a directory; that another process made it meanwhile is no error.
+// makeDir makes a directory. It is not an error if another process made it meanwhile.
 func makeDir(dir int, name string) error {
 	err := unix.Mkdirat(dir, name, dirMode)
 	if errors.Is(err, unix.EEXIST) {
@@ -300,7 +299,8 @@ func makeDir(dir int, name string) error {
 	return chmod(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, dirMode)
 }
 
-// makeFile makes an empty file; that another process made it meanwhile is no error.
+// makeFile makes an empty file. It is not an error if another process made it
+// meanwhile.
 func makeFile(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, fileMode)
 	if errors.Is(err, unix.EEXIST) {

@@ -1,10 +1,10 @@
-// Package local is the built-in kind local: a directory or a block device of
-// this node as a PersistentVolume, where the operator allows its path.
+// Package local is the built-in kind local: a directory or a block device of this node
+// as a PersistentVolume, if the operator allows its path.
 //
-// A directory is bound to the pod's, a device's file system is mounted there,
-// and of a raw block volume the device itself is. A device is
-// formatted only where reading proves that there is nothing on it: anything else
-// is a person's data until one says that it is not.
+// A directory is bind-mounted at the pod's directory, a device's file system is mounted
+// there, and for a raw block volume the device itself is bound there. A device is
+// formatted only if reading proves that it is blank: anything else on it is somebody's
+// data.
 package local
 
 import (
@@ -33,24 +33,25 @@ import (
 // Kind is the name of this kind.
 const Kind = kind.Local
 
-// coveredMode is the mode of the directory that is mounted on: should the mount
-// be gone, no container's user writes to the node's disk.
+// coveredMode is the mode of the mount point: if the mount is missing, no container's
+// user can write to the node's disk.
 const coveredMode = 0o700
 
-// ErrType means that what is at the path is nothing that the volume can be of.
+// ErrType means that the file at the path cannot be the volume.
 var ErrType = errors.New("neither a directory nor a block device that fits the volume's mode")
 
-// Config of a Driver. All fields but Allow are required.
+// Config configures a Driver. All fields except Allow are required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
-	// Run runs mkfs and its like; (*program.Runner).Run does.
+	// Run runs mkfs and similar programs, as (*program.Runner).Run does.
 	Run func(ctx context.Context, c program.Command) error
-	// Allow is as in hostpath.Config; it is compared with what a path leads to.
+	// Allow lists directories as in hostpath.Config. It applies to the path without
+	// symbolic links.
 	Allow []string
 }
 
-// Driver makes local volumes. It may be used by many goroutines.
+// Driver implements local volumes. It is safe for concurrent use.
 type Driver struct {
 	poddir.PublishOnly
 	poddir.Remover
@@ -68,8 +69,7 @@ func New(c Config) *Driver {
 	}
 }
 
-// Publish mounts the volume at the pod's directory; where it is mounted already
-// nothing changes.
+// Publish mounts the volume at the pod's directory, unless it is mounted already.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	return nil
 }
 
-// refusal is err as the refusal of a call where to ask again is no use.
+// refusal turns err into a refusal if repeating the call would not help.
 func refusal(call string, err error) error {
 	for _, reason := range []error{hostpath.ErrDenied, ErrType, diskfs.ErrType, diskfs.ErrOption} {
 		if errors.Is(err, reason) {
@@ -99,7 +99,7 @@ func refusal(call string, err error) error {
 	return err
 }
 
-// request is one Publish.
+// request holds the arguments of one Publish.
 type request struct {
 	dir poddir.Dir
 	src corev1.LocalVolumeSource
@@ -134,14 +134,14 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 		return err
 	}
 	if err := own(ctx, v, r); err != nil {
-		// Not mounted is what a repeated call begins with. Not under ctx: its end
-		// may be the reason.
+		// A repeated call expects that nothing is mounted. The unmount ignores the end
+		// of ctx, which may be the cause of err.
 		return errors.Join(err, d.c.Kernel.Unmount(context.WithoutCancel(ctx), r.dir.Path()))
 	}
 	return nil
 }
 
-// find returns the path without symbolic links in it, and the format of what is there.
+// find returns the path without symbolic links, and the format of the file there.
 func (d *Driver) find(path string) (real string, format uint32, err error) {
 	if !filepath.IsAbs(path) {
 		return "", 0, fmt.Errorf("%w: it is not an absolute path", hostpath.ErrDenied)
@@ -159,9 +159,9 @@ func (d *Driver) find(path string) (real string, format uint32, err error) {
 	return real, format, err
 }
 
-// formatOf is the format of what is at a path without links in it. A block
-// device is one only where the kernel made its node, or where the operator named
-// that: a container can make a node of any disk of the host in its volume.
+// formatOf returns the format of the file at a path without symbolic links. A block
+// device counts only if the kernel made its node or the operator listed it: a container
+// can make a node for any disk of the host in its volume.
 func (d *Driver) formatOf(real string, named bool) (uint32, error) {
 	f, err := d.c.Kernel.Open(real)
 	if err != nil {
@@ -185,13 +185,13 @@ func (d *Driver) formatOf(real string, named bool) (uint32, error) {
 	return format, err
 }
 
-// at is what a volume's path leads to.
+// at is the file that a volume's path leads to.
 type at struct {
 	path   string
 	device bool
 }
 
-// mount mounts that, which the kernel opens without following a link.
+// mount mounts the directory or device. The kernel opens it without following a link.
 func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a at) error {
 	want := disk.Want{FSType: fsTypeOf(r.src), ReadOnly: r.m.ReadOnly, Flags: spec.MountFlags}
 	if !a.device {
@@ -221,8 +221,8 @@ func fsTypeOf(src corev1.LocalVolumeSource) string {
 	return *src.FSType
 }
 
-// Expand lets the file system of a device take all of it, as large as that is by
-// now. A directory has the room that it has.
+// Expand grows the file system of a device to the device's current size. For a
+// directory it does nothing.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
@@ -256,8 +256,8 @@ func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVo
 	return device.Grow(ctx, dir.Path(), fsTypeOf(src))
 }
 
-// own gives the volume to the pod's group, where the pod is the only one that
-// has it: the kubelet, too, changes nothing under another pod.
+// own gives the volume to the pod's group if no other pod uses it. Like the kubelet, it
+// changes nothing while another pod does.
 func own(ctx context.Context, v state.Volume, r request) error {
 	if r.m.FSGroup == nil || r.m.ReadOnly {
 		return nil
