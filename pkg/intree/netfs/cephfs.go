@@ -17,14 +17,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// CephFS is the kind of a directory of a Ceph file system that is mounted with a
-// secret in a file of the node. One with a Secret is ceph-csi's.
+// CephFS is the kind of a directory of a Ceph file system that is mounted with a secret
+// in a file of the node. Volumes with a Secret object belong to ceph-csi.
 const CephFS = kind.CephFS
 
-// The API's defaults.
+// The Kubernetes API's defaults.
 const defaultUser, defaultSecretFile = "admin", "/etc/ceph/user.secret"
 
-// CephFSCommand is the call of mount.ceph, which reads the secret from its file.
+// CephFSCommand returns the mount.ceph command for a volume. mount.ceph reads the
+// secret from its file.
 func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Command, error) {
 	var src corev1.CephFSVolumeSource
 	if err := json.Unmarshal(spec.Config, &src); err != nil {
@@ -75,7 +76,8 @@ func or(s, fallback string) string {
 	return s
 }
 
-// isPath reports whether p is one argument and one option of a mount.
+// isPath reports whether p is an absolute path that is a single argument and a single
+// mount option.
 func isPath(p string) bool {
 	return path.IsAbs(p) && !slices.Contains(strings.Split(p, "/"), "..") && !strings.ContainsFunc(p, func(c rune) bool {
 		return c == ',' || unicode.IsControl(c)

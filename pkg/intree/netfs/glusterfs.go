@@ -14,24 +14,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// GlusterFS is the kind of a volume of GlusterFS servers, which Kubernetes had until 1.25.
+// GlusterFS is the kind of a volume of GlusterFS servers. Kubernetes supported it until
+// 1.25.
 const GlusterFS = kind.GlusterFS
 
-// GlusterFSLog is where the daemons that serve such mounts say what is wrong
-// with them. It is one file for all, which the package's logrotate knows.
+// GlusterFSLog is the log file of the processes that serve GlusterFS mounts. All share
+// one file, which the package's logrotate configuration covers.
 const GlusterFSLog = "/var/log/glusterfs/csi-volmgr.log"
 
-// glusterFS is a volume's configuration, as package resolve writes it.
+// glusterFS is a volume's configuration as package resolve writes it.
 type glusterFS struct {
-	Servers []string `json:"servers"` // IP addresses, each of a server that knows the volume
-	Path    string   `json:"path"`    // its name, and a directory of it
+	Servers []string `json:"servers"` // IP addresses of servers that know the volume
+	Path    string   `json:"path"`    // the volume's name, optionally with a directory in it
 }
 
-// GlusterFSCommand is the call of mount.glusterfs, which asks one server after
-// another for the volume.
+// GlusterFSCommand returns the mount.glusterfs command for a volume. It asks one server
+// after another for the volume.
 //
-// It is a shell script that quotes nothing: what it is given has no character
-// that means anything to a shell.
+// mount.glusterfs is a shell script that quotes nothing, so no argument may contain a
+// character that is special to a shell.
 func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Command, error) {
 	var src glusterFS
 	if err := json.Unmarshal(spec.Config, &src); err != nil {
@@ -51,7 +52,7 @@ func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Co
 		}
 		six = six && a.Is6()
 	}
-	if six { // which it does not try by itself
+	if six { // mount.glusterfs does not try IPv6 by itself
 		first = append(first, "xlator-option=transport.address-family=inet6")
 	}
 	name := strings.TrimPrefix(src.Path, "/")
@@ -83,7 +84,7 @@ func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Co
 	}, nil
 }
 
-// isWord reports whether a shell sees in s one word, and no pattern.
+// isWord reports whether a shell reads s as one word without special characters.
 func isWord(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
 		return c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune(".-_/:=,+%~", c)

@@ -1,10 +1,10 @@
-// Package netfs is what the kinds of network file systems share that a mount
-// helper of the node mounts for each pod, and the kind cephfs.
+// Package netfs holds what the kinds of network file systems share that a mount helper
+// program mounts for each pod, and the kinds cephfs and glusterfs.
 //
-// Invariants: nothing that a pod or a volume says reaches a shell, or more than
-// one argument, and no secret any argument. A server that does not answer holds up
-// its own volumes only. What a pod wrote and the server has not got yet is never
-// thrown away: no unmount is forced.
+// Invariants: no text of a pod or volume reaches a shell or becomes more than one
+// argument, and no secret is an argument. A server that does not answer blocks only its
+// own volumes. Data that a pod wrote and the server has not received yet is never
+// discarded: no unmount is forced.
 package netfs
 
 import (
@@ -24,31 +24,31 @@ import (
 )
 
 const (
-	// coveredMode is the mode of the directory that is mounted on.
+	// coveredMode is the mode of the mount point.
 	coveredMode = 0o700
-	// unmountTime is how long an unmount may wait for the server before it is
-	// looked at what became of it.
+	// unmountTime is how long an unmount may wait for the server. After that, Unpublish
+	// checks whether the path is still mounted.
 	unmountTime = 30 * time.Second
 )
 
-// ErrSource means that a volume's source says what no mount can be asked for.
+// ErrSource means that a volume's source cannot be mounted.
 var ErrSource = errors.New("not a source of such a volume")
 
-// Config of a Driver. All fields but UnmountTime are required.
+// Config configures a Driver. All fields except UnmountTime are required.
 type Config struct {
 	Kind   state.DriverName
 	Layout state.Layout
 	Kernel *mount.Kernel
-	// Run runs the helper; (*program.Runner).Run does.
+	// Run runs the mount helper, as (*program.Runner).Run does.
 	Run func(ctx context.Context, c program.Command) error
-	// Command is the helper's call that mounts the volume at target. Its first
-	// argument is what is mounted.
+	// Command returns the mount helper's command that mounts the volume at target. Its
+	// first argument is the mount source.
 	Command func(spec state.Spec, m state.Mount, target string) (program.Command, error)
 	// UnmountTime is for tests; 0 means 30 s.
 	UnmountTime time.Duration
 }
 
-// Driver makes volumes of a kind. It may be used by many goroutines.
+// Driver implements the volumes of one kind. It is safe for concurrent use.
 type Driver struct {
 	poddir.PublishOnly
 	c Config
@@ -62,8 +62,8 @@ func New(c Config) *Driver {
 	return &Driver{poddir.PublishOnly{Kind: c.Kind}, c}
 }
 
-// Publish mounts the server's directory at the pod's; where something is
-// mounted already nothing changes.
+// Publish mounts the server's directory at the pod's, unless something is mounted there
+// already.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
@@ -93,12 +93,11 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	return nil
 }
 
-// Unpublish ends the mount and removes the pod's directory.
+// Unpublish unmounts the volume and removes the pod's directory.
 //
-// A server that does not answer keeps the kernel from ending the mount, not
-// from taking it out of the directory tree, which comes first: where that is
-// done the node is done too, and the kernel hands over what was written when
-// the server is back.
+// If the server does not answer, the kernel cannot finish the unmount, but it first
+// removes the mount from the directory tree. Once that has happened, the volume is
+// unpublished; the kernel sends the written data when the server is back.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
@@ -117,7 +116,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	return dir.Clear(ctx, d.c.Kernel)
 }
 
-// words are the options; each of flags may have several.
+// words iterates over the mount options; each flag may contain several.
 func words(flags []string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, flag := range flags {
@@ -130,8 +129,8 @@ func words(flags []string) iter.Seq[string] {
 	}
 }
 
-// Options are first, the volume's mount options and ro where the pod's mount is
-// read-only, as a helper takes them.
+// Options returns the option argument of a mount helper: first, then the volume's mount
+// options, and ro if the pod's mount is read-only.
 func Options(spec state.Spec, m state.Mount, first ...string) (string, error) {
 	for i, o := range spec.MountFlags {
 		if o == "" || strings.ContainsFunc(o, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) {

@@ -1,10 +1,9 @@
-// Package nfs is the built-in kind nfs: a directory of an NFS server, mounted
-// for each pod by mount.nfs.
+// Package nfs is the built-in kind nfs: a directory of an NFS server, mounted for each
+// pod by mount.nfs.
 //
-// Invariants: nothing that a pod or a volume says reaches a shell, or more than
-// one argument. A server that does not answer holds up its own volumes only.
-// What a pod wrote and the server has not got yet is never thrown away: no
-// unmount is forced.
+// Invariants: no text of a pod or volume reaches a shell or becomes more than one
+// argument. A server that does not answer blocks only its own volumes. Data that a pod
+// wrote and the server has not received yet is never discarded: no unmount is forced.
 package nfs
 
 import (
@@ -30,20 +29,20 @@ import (
 // Kind is the name of this kind.
 const Kind = kind.NFS
 
-// ErrSource means that a volume's source says what no mount can be asked for.
+// ErrSource means that a volume's source does not describe an NFS directory.
 var ErrSource = netfs.ErrSource
 
-// Config of a Driver. Layout, Kernel and Run are required.
+// Config configures a Driver. Layout, Kernel and Run are required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
-	// Run runs mount.nfs; (*program.Runner).Run does.
+	// Run runs mount.nfs, as (*program.Runner).Run does.
 	Run func(ctx context.Context, c program.Command) error
 	// UnmountTime is for tests; 0 means 30 s.
 	UnmountTime time.Duration
 }
 
-// Driver makes nfs volumes. It may be used by many goroutines.
+// Driver implements nfs volumes. It is safe for concurrent use.
 type Driver struct{ *netfs.Driver }
 
 // New returns a Driver.
@@ -53,7 +52,7 @@ func New(c Config) *Driver {
 	})}
 }
 
-// mountCommand is the call of mount.nfs.
+// mountCommand returns the mount.nfs command for a volume.
 func mountCommand(spec state.Spec, m state.Mount, target string) (program.Command, error) {
 	var src corev1.NFSVolumeSource
 	if err := json.Unmarshal(spec.Config, &src); err != nil {
@@ -63,7 +62,7 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 	if err != nil {
 		return program.Command{}, err
 	}
-	// The manager tries again, with pauses of its own: mount.nfs is not to.
+	// retry=0, since the manager retries with its own pauses.
 	options, err := netfs.Options(spec, m, "retry=0")
 	if err != nil {
 		return program.Command{}, err
@@ -74,7 +73,7 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 	}, nil
 }
 
-// sourceOf is what mount.nfs calls the directory: "server:/path", with an IPv6
+// sourceOf returns the directory in mount.nfs's notation: "server:/path", with an IPv6
 // address in brackets.
 func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 	bad := func(c rune) bool { return unicode.IsControl(c) }
