@@ -1,8 +1,8 @@
-// Package emptydir is the built-in kind emptyDir: a directory that lives as long
-// as its pod, on the node's disk, in memory, or in huge pages.
+// Package emptydir is the built-in kind emptyDir: a directory that lives as long as its
+// pod, on the node's disk, in memory, or in huge pages.
 //
-// Invariant: data is removed by Unpublish and by nothing else. Publishing again,
-// after a restart or a lost answer, changes nothing of what the pod made.
+// Invariant: only Unpublish removes data. Publishing again, after a restart or a lost
+// answer, does not change what the pod wrote.
 package emptydir
 
 import (
@@ -26,31 +26,33 @@ import (
 const Kind = kind.EmptyDir
 
 const (
-	// defaultMode of the directory, as pods know it: containers run as any user.
+	// defaultMode is the directory's mode; containers may run as any user.
 	defaultMode = 0o777
-	// maxMode is the greatest that a pod may ask for (emptyDir.mode).
+	// maxMode is the largest mode that a pod may ask for (emptyDir.mode).
 	maxMode = 0o1777
-	// coveredMode is the mode of a directory that only a mount makes a volume:
-	// should that be gone, no container's user writes to the node's disk.
+	// coveredMode is the mode of a mount point: if the mount is missing, no container's
+	// user can write to the node's disk.
 	coveredMode = 0o700
-	// scratchMode is for the directory of the mark.
+	// scratchMode is the mode of the directory that holds the mark.
 	scratchMode = 0o750
-	// mark is the file that says that the volume was handed over to its pod, so
-	// that its ownership is no longer ours to set. The kubelet's has the same name.
+	// mark is the file that records that the volume was handed over to its pod. After
+	// that, this package no longer changes its owner or mode. The kubelet's file has
+	// the same name.
 	mark = "ready"
 )
 
-// Config of a Driver. Layout and Kernel are required.
+// Config configures a Driver. Layout and Kernel are required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
-	// Quotas hold volumes on the node's disk to their limits; nil is none.
+	// Quotas enforce the size limits of volumes on the node's disk; nil means no
+	// enforcement.
 	Quotas *quota.Projects
-	// Logger nil means slog.Default.
+	// Logger may be nil: then slog.Default is used.
 	Logger *slog.Logger
 }
 
-// Driver makes emptyDir volumes. It may be used by many goroutines.
+// Driver implements emptyDir volumes. It is safe for concurrent use.
 type Driver struct {
 	poddir.PublishOnly
 	c Config
@@ -64,8 +66,8 @@ func New(c Config) *Driver {
 	return &Driver{poddir.PublishOnly{Kind: Kind}, c}
 }
 
-// Publish makes the directory. A volume of medium Memory or HugePages that was
-// lost with a reboot is made anew, empty.
+// Publish makes the volume's directory. A volume of medium Memory or HugePages that a
+// reboot removed becomes a new, empty one.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
@@ -80,7 +82,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		return poddir.Refused("Publish", err)
 	}
 	if medium.fsType == "tmpfs" {
-		medium.sizeBytes = max(medium.sizeBytes, v.SizeBytes) // what it has grown to
+		medium.sizeBytes = max(medium.sizeBytes, v.SizeBytes) // a grown volume keeps its size
 	}
 	fresh, err := d.place(ctx, dir, medium)
 	if err != nil {
@@ -90,10 +92,10 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		return nil
 	}
 	if err := d.limit(dir, scratch, medium); err != nil {
-		// What is not enforced is still measured, and the agent that runs the pod evicts it.
+		// Usage still measures the volume, and the agent that runs the pod evicts it.
 		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
-	if !fresh || m.FSGroup != nil || medium.mode != defaultMode { // what is fresh has the default
+	if !fresh || m.FSGroup != nil || medium.mode != defaultMode { // a fresh volume has the default mode
 		if err := own(ctx, dir, medium.mode, m.FSGroup); err != nil {
 			return err
 		}
@@ -101,8 +103,8 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	return handOver(scratch)
 }
 
-// place makes the directory, with what the medium needs mounted on it, and
-// reports whether it made any of it.
+// place makes the directory and mounts on it what the medium needs. It reports whether
+// it made either.
 func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh bool, err error) {
 	if ctx.Err() != nil {
 		return false, context.Cause(ctx)
@@ -111,7 +113,7 @@ func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh boo
 	if err != nil {
 		return false, err
 	}
-	if fresh { // with nothing mounted there
+	if fresh { // nothing can be mounted there
 		return true, d.fill(dir, m)
 	}
 	seen, err := d.c.Kernel.Look(ctx, dir.Path())
@@ -124,7 +126,7 @@ func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh boo
 	return m.fsType != "", d.fill(dir, m)
 }
 
-// fill mounts at the directory what the medium needs.
+// fill mounts on the directory what the medium needs.
 func (d *Driver) fill(dir poddir.Dir, m medium) error {
 	if m.fsType == "" {
 		return nil
@@ -134,8 +136,8 @@ func (d *Driver) fill(dir poddir.Dir, m medium) error {
 	})
 }
 
-// Expand makes a volume of medium Memory as large as bytes; it keeps what it holds. The
-// node's disk has the room that it has, and a limit there does not change.
+// Expand grows a volume of medium Memory to bytes; its content stays. It fails for
+// other media. The limit of a volume on the node's disk does not change.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
@@ -154,7 +156,8 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	return bytes, d.c.Kernel.Reconfigure(dir.Path(), []string{fmt.Sprintf("size=%d", bytes)})
 }
 
-// own gives the directory its mode and group. The bits that the group needs win.
+// own sets the directory's mode and group. Bits that the group needs are added to the
+// mode.
 func own(ctx context.Context, dir poddir.Dir, mode os.FileMode, fsGroup *int64) error {
 	f, err := dir.Open()
 	if err != nil {
@@ -165,18 +168,18 @@ func own(ctx context.Context, dir poddir.Dir, mode os.FileMode, fsGroup *int64) 
 	if err != nil {
 		return err
 	}
-	// Keeping setgid, which tells that the group was set already.
+	// Keep setgid, which shows that the group was already set.
 	if err := f.Chmod(mode | st.Mode()&os.ModeSetgid); err != nil {
 		return err
 	}
 	if fsGroup == nil {
 		return nil
 	}
-	// On the node's disk the directory is among files of others.
+	// SkipLinked, because the node's disk also holds files of others.
 	return ownership.Apply(ctx, f, ownership.Options{GID: *fsGroup, OnRootMismatch: true, SkipLinked: true})
 }
 
-// handOver leaves the mark.
+// handOver writes the mark.
 func handOver(scratch poddir.Dir) error {
 	s, err := scratch.Make(scratchMode)
 	if err != nil {
@@ -186,7 +189,7 @@ func handOver(scratch poddir.Dir) error {
 	return leaveMark(s)
 }
 
-// Unpublish removes the directory and all that the pod put there.
+// Unpublish removes the directory with everything that the pod wrote.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
@@ -196,8 +199,8 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err != nil {
 		return poddir.Refused("Unpublish", err)
 	}
-	// The mark goes last: without it, what is left of the data would be taken for
-	// a volume that was never handed over.
+	// The mark goes last: without it, remaining data would look like a volume that was
+	// never handed over.
 	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
 		return err
 	}

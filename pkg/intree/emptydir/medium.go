@@ -17,16 +17,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// medium is what a volume is made of.
+// medium describes where a volume's data lives.
 type medium struct {
-	// fsType of what is mounted on the directory; "" where nothing is.
+	// fsType is the file system mounted on the directory; "" means none.
 	fsType string
-	// sizeBytes limits a file system in memory; 0 means its own default. A
-	// directory on disk has no hard limit.
+	// sizeBytes limits a file system in memory; 0 means its default. A directory on
+	// disk has no hard limit.
 	sizeBytes int64
-	// pageSize in bytes, of hugetlbfs only.
+	// pageSize is in bytes and for hugetlbfs only.
 	pageSize int64
-	// mode of the volume's directory.
+	// mode is the mode of the volume's directory.
 	mode os.FileMode
 }
 
@@ -66,8 +66,8 @@ func parseMedium(spec state.Spec) (medium, error) {
 	return m, nil
 }
 
-// Limited reports whether the volume may have a limit, at no cost: of one that
-// has none, its source does not say so.
+// Limited cheaply reports whether the volume may have a limit: if it has none, its
+// source does not contain the field.
 func Limited(spec state.Spec) bool { return bytes.Contains(spec.Config, []byte(`"sizeLimit"`)) }
 
 func parsePageSize(s string) (int64, error) {
@@ -82,7 +82,7 @@ func parsePageSize(s string) (int64, error) {
 	return size, nil
 }
 
-// defaultPageSize is the size of the kernel's huge pages where none is asked for.
+// defaultPageSize returns the kernel's default size of huge pages.
 func defaultPageSize() (int64, error) {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -99,7 +99,7 @@ func defaultPageSize() (int64, error) {
 	return 0, errors.Join(errors.New("the kernel has no huge pages"), lines.Err())
 }
 
-// checkMounted returns an error unless what is mounted at dir is of medium m.
+// checkMounted returns an error unless the file system mounted at dir matches m.
 func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) error {
 	path := dir.Path()
 	entries, err := d.c.Kernel.List(ctx, path)
@@ -128,7 +128,7 @@ func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) err
 	return nil
 }
 
-// fileMode returns a mode that Kubernetes wrote as Go has it: the sticky bit lies elsewhere.
+// fileMode converts a mode from Kubernetes to Go, where the sticky bit is elsewhere.
 func fileMode(mode int32) os.FileMode {
 	m := os.FileMode(mode & 0o777) //nolint:gosec // no negative number
 	if mode&unix.S_ISVTX != 0 {
@@ -137,7 +137,7 @@ func fileMode(mode int32) os.FileMode {
 	return m
 }
 
-// dirMode is the mode with which the directory itself is made.
+// dirMode returns the mode with which the directory itself is made.
 func (m medium) dirMode() os.FileMode {
 	if m.fsType == "" {
 		return m.firstMode()
@@ -145,8 +145,8 @@ func (m medium) dirMode() os.FileMode {
 	return coveredMode
 }
 
-// firstMode is the mode of a volume until it is handed over: the default, or, for a
-// mode that the pod asks for, one that lets no user in before that is set.
+// firstMode returns the volume's mode until it is handed over: the default, or, if the
+// pod asks for another mode, one that lets no user in until that mode is set.
 func (m medium) firstMode() os.FileMode {
 	if m.mode == defaultMode {
 		return defaultMode

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// limit holds a new volume on the node's disk to its limit, where the file
-// system can.
+// limit sets the size limit of a new volume on the node's disk, if the file system can
+// enforce it.
 func (d *Driver) limit(dir, scratch poddir.Dir, m medium) error {
 	if d.c.Quotas == nil || m.fsType != "" || m.sizeBytes == 0 {
 		return nil
@@ -35,7 +35,7 @@ func (d *Driver) limit(dir, scratch poddir.Dir, m medium) error {
 	return nil
 }
 
-// unlimit gives back what limit took, once the volume's directory is gone.
+// unlimit releases what limit allocated, after the volume's directory was removed.
 func (d *Driver) unlimit(scratch poddir.Dir) error {
 	if d.c.Quotas == nil {
 		return nil
@@ -51,24 +51,24 @@ func (d *Driver) unlimit(scratch poddir.Dir) error {
 	return d.c.Quotas.Release(s)
 }
 
-// Usage is how full a volume is. Fields are bytes and inodes, as statfs(2) has
-// them for the pod's user.
+// Usage is how full a volume is, in bytes and inodes, as statfs(2) reports them to the
+// pod's user.
 type Usage struct {
 	Total, Used, Available         int64
 	Inodes, InodesUsed, InodesFree int64
-	// Limit is the volume's own limit in bytes, 0 where it has none.
+	// Limit is the volume's own limit in bytes, or 0 if it has none.
 	Limit int64
-	// Partial: more is used, which could not be counted.
+	// Partial is true if some of the usage could not be counted.
 	Partial bool
 }
 
-// Over reports whether the volume holds more than it may. Its pod is then to be
-// evicted by the agent that runs it; nothing is removed here.
+// Over reports whether the volume exceeds its limit. The agent that runs the pod should
+// then evict it; this package removes nothing.
 func (u Usage) Over() bool { return u.Limit > 0 && u.Used > u.Limit }
 
-// Usage tells how full the volume is: what is mounted there by its file system,
-// and a directory of the node's disk by a walk over all of it, which may take as
-// long as there are files.
+// Usage measures how full the volume is. For a mounted file system it asks that; for a
+// directory on the node's disk it walks through all files, which takes correspondingly
+// long.
 func (d *Driver) Usage(ctx context.Context, v state.Volume, pod state.PodUID) (Usage, error) {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {

@@ -1,19 +1,19 @@
-// Package quota limits how much a directory and all below it may hold, and
-// measures how much it does.
+// Package quota limits how much a directory tree may hold, and measures how much it
+// holds.
 //
-// The limit is a project quota of xfs or ext4, where the file system is mounted
-// with such quotas enforced. Each limited directory has a project id of its own,
-// which whatever is made in it inherits. What ids are taken is read from
-// /etc/projects, /etc/projid and the file system itself, and which one a
-// directory has from a file beside its volume: so an id is no other directory's, and a
-// crash between any two steps leaves nothing that the next call does not mend.
+// The limit is a project quota of xfs or ext4; the file system must be mounted with
+// such quotas enforced. Each limited directory gets its own project ID, which
+// everything made in it inherits. /etc/projects, /etc/projid and the file system say
+// which IDs are taken, and a file next to the volume records the directory's ID. So no
+// two directories share an ID, and after a crash between any two steps the next call
+// repairs what was left.
 //
-// A quota holds what grows by mistake. It does not hold who means to get round
-// it: outside a user namespace, the owner of a file may give it to another
-// project. So a reader who wants to know how much there is measures it.
+// A quota stops accidental growth. It does not stop a user who wants to evade it:
+// outside a user namespace, a file's owner may move the file to another project.
+// Callers that need the true size must measure it.
 //
-// Does not: know what a volume is, or remove any file but its own record.
+// Does not: know what a volume is, or remove any file except its own record.
 //
-// Concurrency: all may be called by many goroutines; a Projects is to be the
-// only one of its process.
+// Concurrency: everything is safe for concurrent use; there must be only one Projects
+// per process.
 package quota

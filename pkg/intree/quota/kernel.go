@@ -10,7 +10,7 @@ import (
 )
 
 // Commands and flags of quotactl(2) (uapi linux/quota.h, linux/dqblk_xfs.h). The
-// generic ones work for xfs too.
+// generic ones also work for xfs.
 const (
 	prjQuota   = 2
 	getQuota   = 0x800007
@@ -21,11 +21,12 @@ const (
 	limitValid = 1      // QIF_BLIMITS
 	// limitUnit is the unit of limits, in bytes.
 	limitUnit = 1024
-	// inherit makes what is created in a directory part of its project (FS_XFLAG_PROJINHERIT).
+	// inherit makes new files in a directory part of its project
+	// (FS_XFLAG_PROJINHERIT).
 	inherit = 0x200
 
-	// Requests of ioctl(2) about projects (uapi linux/fs.h), by the numbers of
-	// every processor that Go has but mips and ppc.
+	// Requests of ioctl(2) about projects (uapi linux/fs.h). The numbers hold for all
+	// of Go's architectures except mips and ppc.
 	getAttributes = 0x801c581f // FS_IOC_FSGETXATTR
 	setAttributes = 0x401c5820 // FS_IOC_FSSETXATTR
 )
@@ -54,7 +55,7 @@ type stateV struct {
 	_       [7]uint64
 }
 
-// system is the kernel.
+// system implements kernel by system calls.
 type system struct{}
 
 // enforced reports whether the file system of dir enforces project quotas.
@@ -70,8 +71,8 @@ func (system) enforced(dir *os.File) (bool, error) {
 	return s.flags&prjEnforce != 0, nil
 }
 
-// isNone reports whether the error of a quotactl(2) means that there are no
-// quotas: another kind of file system, one without, or a kernel before 5.14.
+// isNone reports whether an error of quotactl(2) means that there are no quotas:
+// another type of file system, quotas turned off, or a kernel before 5.14.
 func isNone(err error) bool {
 	for _, none := range []error{unix.ENOSYS, unix.EOPNOTSUPP, unix.ESRCH, unix.EINVAL, unix.ENOTTY} {
 		if errors.Is(err, none) {
@@ -81,7 +82,7 @@ func isNone(err error) bool {
 	return false
 }
 
-// project returns the project of dir, 0 where it has none that it hands on.
+// project returns the project that new files in dir inherit, or 0 if there is none.
 func (system) project(dir *os.File) (uint32, error) {
 	attr, err := attributes(dir)
 	if err != nil || attr.Xflags&inherit == 0 {
@@ -90,7 +91,7 @@ func (system) project(dir *os.File) (uint32, error) {
 	return attr.Projid, nil
 }
 
-// setProject makes dir, and what is created in it from now on, part of a project.
+// setProject makes dir, and what is created in it from then on, part of a project.
 func (system) setProject(dir *os.File, id uint32) error {
 	attr, err := attributes(dir)
 	if err != nil {
@@ -104,12 +105,12 @@ func (system) setProject(dir *os.File, id uint32) error {
 	return nil
 }
 
-// quota returns what a project has and may have, on the file system of dir.
+// quota returns whether a project uses space and has limits on the file system of dir.
 func (system) quota(dir *os.File, id uint32) (account, error) {
 	var q dqblk
 	err := quotactl(dir, getQuota, id, unsafe.Pointer(&q))
 	if isNone(err) || errors.Is(err, unix.ENOENT) {
-		return account{}, nil // xfs knows nothing of a project that never had anything
+		return account{}, nil // xfs has no entry for a project that never had files or limits
 	}
 	if err != nil {
 		return account{}, &os.PathError{Op: fmt.Sprintf("read the quota of project %d", id), Path: dir.Name(), Err: err}
@@ -120,7 +121,7 @@ func (system) quota(dir *os.File, id uint32) (account, error) {
 	}, nil
 }
 
-// setLimit sets what a project may have in bytes, rounded up to limitUnit; 0 is no limit.
+// setLimit sets a project's limit in bytes, rounded up to limitUnit; 0 means no limit.
 func (system) setLimit(dir *os.File, id uint32, bytes int64) error {
 	q := dqblk{hardBlocks: uint64((bytes + limitUnit - 1) / limitUnit), valid: limitValid}
 	if err := quotactl(dir, setQuota, id, unsafe.Pointer(&q)); err != nil {

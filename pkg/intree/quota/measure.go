@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// maxDepth is how deep is measured: a descriptor is open for each level.
+	// maxDepth bounds how deep the walk goes: it holds a descriptor for each level.
 	maxDepth = 256
-	// maxLinked is of how many files with several names it is remembered that
-	// they were counted; of more, each name counts.
+	// maxLinked bounds how many files with several names are remembered as counted.
+	// Beyond that, each name counts.
 	maxLinked    = 1 << 16
 	namesPerRead = 512
 	blockSize    = 512 // of stat(2)
 )
 
-// Usage is how much a directory holds.
+// Usage is how much a directory tree holds.
 type Usage struct {
-	// Bytes that are allocated on disk, those of directories included.
+	// Bytes are allocated on disk, including those of directories.
 	Bytes int64
-	// Inodes, dir's own included.
+	// Inodes includes the directory itself.
 	Inodes int64
-	// Partial: there is more, which could not be counted.
+	// Partial is true if some of the usage could not be counted.
 	Partial bool
 }
 
-// Measure counts what dir and all below it hold: no other mount, nothing that a
-// link leads to, and a file with several names once. What comes and goes
-// meanwhile may be counted or not. It fails only where dir cannot be read, or
-// with the cause of ctx.
+// Measure counts what dir and everything below it hold. It skips other mounts and the
+// targets of links, and counts a file with several names once. Files that come or go
+// meanwhile may be counted or not. Measure fails only if dir cannot be read, or with
+// the cause of ctx's end.
 func Measure(ctx context.Context, dir *os.File) (Usage, error) {
 	m := measure{linked: map[uint64]bool{}}
 	var st unix.Stat_t
@@ -53,7 +53,7 @@ func Measure(ctx context.Context, dir *os.File) (Usage, error) {
 // measure is the state of one Measure.
 type measure struct {
 	Usage
-	linked map[uint64]bool // by inode: counted, and has other names
+	linked map[uint64]bool // by inode: files with several names that were counted
 }
 
 func (m *measure) count(st *unix.Stat_t) {
@@ -69,7 +69,7 @@ func (m *measure) count(st *unix.Stat_t) {
 	m.Inodes++
 }
 
-// dir counts what is in the directory behind fd, which it closes.
+// dir counts the content of the directory fd and closes fd.
 func (m *measure) dir(ctx context.Context, fd, depth int) error {
 	f := os.NewFile(uintptr(fd), ".")
 	defer f.Close()
@@ -80,7 +80,7 @@ func (m *measure) dir(ctx context.Context, fd, depth int) error {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // ENOENT: removed meanwhile
+		if errors.Is(err, io.EOF) || errors.Is(err, unix.ENOENT) { // ENOENT: the directory was removed meanwhile
 			return nil
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func (m *measure) entry(ctx context.Context, parent int, name string, depth int)
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
-		return nil // gone meanwhile, or another mount's
+		return nil // removed meanwhile, or a mount point
 	}
 	var st unix.Stat_t
 	if err == nil {
@@ -114,8 +114,8 @@ func (m *measure) entry(ctx context.Context, parent int, name string, depth int)
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return nil
 	}
-	// "." of the descriptor is the directory that was looked at, whatever its
-	// name means now.
+	// "." of the descriptor is the directory that was inspected, even if its name now
+	// leads elsewhere.
 	in, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil && depth < maxDepth {
 		return m.dir(ctx, in, depth+1)

@@ -18,17 +18,17 @@ import (
 var ErrNone = errors.New("the file system enforces no project quotas")
 
 const (
-	// firstID and ids are the projects that directories are given. Those that
-	// people choose, and the kubelet's (from 1048577 on), are smaller.
+	// firstID and ids are the range of project IDs given to directories. IDs that
+	// people choose, and those of the kubelet (from 1048577), are usually smaller.
 	firstID = 1 << 24
 	ids     = 1 << 16
-	// record is the file that says which project a directory was given.
+	// record is the file that holds a directory's project ID.
 	record     = "project"
 	recordMode = 0o600
 	maxRecord  = 16
 )
 
-// kernel is what the kernel is asked.
+// kernel is the kernel's interface to project quotas.
 type kernel interface {
 	enforced(dir *os.File) (bool, error)
 	project(dir *os.File) (uint32, error)
@@ -37,28 +37,29 @@ type kernel interface {
 	setLimit(dir *os.File, id uint32, bytes int64) error
 }
 
-// account is what a file system knows of a project.
+// account is the state of a project on a file system.
 type account struct{ used, limited bool }
 
-// Projects gives directories projects. Make one with [New].
+// Projects assigns projects to directories. Use [New] to make one.
 type Projects struct {
 	kernel kernel
-	// taken are files that say which ids are taken: "id:path" or "name:id" (projects(5), projid(5)).
+	// taken are files that list used IDs: "id:path" or "name:id" (projects(5),
+	// projid(5)).
 	taken []string
 
-	mu   sync.Mutex // held while it is looked which ids are free
-	next uint32     // where the next search begins, above firstID
+	mu   sync.Mutex // held while looking for a free ID
+	next uint32     // offset from firstID at which the next search starts
 }
 
-// New returns a Projects of this node.
+// New returns the Projects of this node.
 func New() *Projects {
 	return &Projects{kernel: system{}, taken: []string{"/etc/projects", "/etc/projid"}}
 }
 
-// Limit sets how many bytes dir and all below it may hold, and keeps in the
-// directory scratch which project that is. A directory that holds anything
-// already, and has no project of ours, is left alone: what it holds would not
-// count. It fails with [ErrNone] where there are no such quotas.
+// Limit sets how many bytes the tree dir may hold, and records the project in the
+// directory scratch. It does nothing to a directory that already has content but no
+// recorded project, since that content would not count. It fails with [ErrNone] if the
+// file system enforces no project quotas.
 func (p *Projects) Limit(dir, scratch *os.File, bytes int64) error {
 	if on, err := p.kernel.enforced(dir); err != nil {
 		return err
@@ -81,7 +82,8 @@ func (p *Projects) Limit(dir, scratch *os.File, bytes int64) error {
 	if empty, err := isEmpty(dir); err != nil || !empty {
 		return err
 	}
-	// One that is recorded and was not given before a crash may be another's now.
+	// After a crash, a recorded ID that was not assigned may belong to another
+	// directory now, so take a new one.
 	id, err := p.free(dir)
 	if err != nil {
 		return err
@@ -95,9 +97,8 @@ func (p *Projects) Limit(dir, scratch *os.File, bytes int64) error {
 	return p.kernel.setProject(dir, id)
 }
 
-// Release ends the limit that scratch has a record of, once the directory that
-// it was given to, of the same file system, is gone. That there is no record is
-// no error.
+// Release removes the limit recorded in scratch, after the limited directory was
+// removed. scratch must be on the same file system. A missing record is not an error.
 func (p *Projects) Release(scratch *os.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,8 +110,8 @@ func (p *Projects) Release(scratch *os.File) error {
 	if err != nil {
 		return err
 	}
-	// What is used is another directory's, whose record was made after a crash
-	// had kept this one from being given.
+	// If the project is in use, it belongs to another directory: a crash kept this
+	// record's directory from getting the ID, and it was given again.
 	if a.limited && !a.used {
 		err = p.kernel.setLimit(scratch, id, 0)
 	}
@@ -123,7 +124,7 @@ func (p *Projects) Release(scratch *os.File) error {
 	return nil
 }
 
-// free returns a project id that is not taken.
+// free returns a project ID that is not taken.
 func (p *Projects) free(dir *os.File) (uint32, error) {
 	var taken []uint32
 	for _, file := range p.taken {
@@ -150,8 +151,7 @@ func (p *Projects) free(dir *os.File) (uint32, error) {
 	return 0, fmt.Errorf("no project id from %d to %d is free", firstID, firstID+ids-1)
 }
 
-// takenBy lists the ids that a file gives an owner. That there is no
-// such file is no error.
+// takenBy returns the IDs that a file lists. A missing file is not an error.
 func takenBy(file string) ([]uint32, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -187,7 +187,7 @@ func isEmpty(dir *os.File) (bool, error) {
 	return false, err
 }
 
-// readRecord returns the recorded id, 0 where there is none that can be read as one.
+// readRecord returns the recorded ID, or 0 if there is no valid one.
 func readRecord(scratch *os.File) (uint32, error) {
 	fd, err := unix.Openat(int(scratch.Fd()), record, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -204,7 +204,7 @@ func readRecord(scratch *os.File) (uint32, error) {
 	}
 	id, err := strconv.ParseUint(string(b[:n]), 10, 32)
 	if err != nil || id < firstID || id >= firstID+ids {
-		return 0, nil //nolint:nilerr // cut off by a crash: the project was not given yet
+		return 0, nil //nolint:nilerr // cut off by a crash: the project was not assigned yet
 	}
 	return uint32(id), nil
 }
