@@ -1,10 +1,10 @@
 // Package files is the driver of the built-in kinds that show objects as files:
-// configMap, secret, downwardAPI, projected. They differ in what the files are
-// (package content) and in where these may lie.
+// configMap, secret, downwardAPI and projected. They differ in the content of the files
+// (package content) and in where the files may be stored.
 //
-// Invariants: whatever fails, what was last published stays. A kind whose
-// content may be secret writes to a file system in memory and to nothing else:
-// what is open is asked whether it is one, just before it is written to.
+// Invariants: if anything fails, the last published content stays. A kind whose content
+// may be secret writes only to a file system in memory, which is checked on the open
+// directory immediately before writing.
 package files
 
 import (
@@ -28,43 +28,44 @@ import (
 )
 
 const (
-	// mode of the directory: containers get to read it, and only the writer writes.
+	// mode is the directory's mode: containers may read it, and only root writes.
 	mode = 0o755
-	// coveredMode is the mode of a directory that is to be mounted on: should the
-	// mount be gone, no container's user finds anything there.
+	// coveredMode is the mode of a mount point: if the mount is missing, no container's
+	// user finds anything there.
 	coveredMode = 0o700
 )
 
-// ErrNotInMemory means that a volume whose content may be secret is not on a
-// file system in memory.
+// ErrNotInMemory means that a volume whose content may be secret is not on a file
+// system in memory.
 var ErrNotInMemory = errors.New("not a tmpfs")
 
-// Config of a Driver. All fields but Now are required.
+// Config configures a Driver. All fields except Token, Certificate, Now and Logger are
+// required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
 	Source Source
-	// Token returns a token of the pod's service account and when it is to be
-	// renewed; nil where nothing issues tokens.
+	// Token returns a token of the pod's service account and the time to renew it; nil
+	// if tokens cannot be issued.
 	Token func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (value string,
 		renewAt time.Time, err error)
-	// Certificate returns a certificate for the pod with its key; nil where there
-	// is no cluster.
+	// Certificate returns a certificate with its key for the pod; nil if there is no
+	// cluster.
 	Certificate func(ctx context.Context, pod state.Pod, src corev1.PodCertificateProjection) (Credential, error)
-	// Now names what is written by its moment; nil means time.Now.
+	// Now returns the time that names a set of files; nil means time.Now.
 	Now func() time.Time
-	// Logger nil means none.
+	// Logger may be nil: then nothing is logged.
 	Logger *slog.Logger
 }
 
-// Credential is a private key and the certificates that were issued for it, in
-// PEM, and when others are to be had.
+// Credential is a private key and its certificate chain, in PEM, and the time to renew
+// them.
 type Credential struct {
 	Key, Chain []byte
 	RenewAt    time.Time
 }
 
-// Driver makes volumes of one kind. It may be used by many goroutines.
+// Driver implements the volumes of one kind. It is safe for concurrent use.
 type Driver struct {
 	poddir.PublishOnly
 	poddir.Remover
@@ -73,7 +74,7 @@ type Driver struct {
 	sweeper *sweeper
 }
 
-// New returns the driver of one of Kinds.
+// New returns the driver for kind, which is one of Kinds.
 func New(kind state.DriverName, c Config) *Driver {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -87,15 +88,15 @@ func New(kind state.DriverName, c Config) *Driver {
 	}
 }
 
-// Publish is PublishUntil for those who do not renew.
+// Publish does the same as PublishUntil for callers that do not renew.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.PublishUntil(ctx, v, pod)
 	return err
 }
 
-// PublishUntil writes what the volume selects of its objects as they are now, and
-// returns when that is to be done again because a token or certificate ends; zero is never.
-// Where it is there already, nothing changes.
+// PublishUntil writes what the volume selects from the current objects, and returns
+// when to repeat that because a token or certificate expires; the zero time means
+// never. If the content is there already, nothing changes.
 func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error) {
 	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
@@ -115,7 +116,7 @@ func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.Pod
 	return renewAt, nil
 }
 
-// publish writes the files that were found to the volume's directory.
+// publish writes the files to the volume's directory.
 func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir poddir.Dir,
 	found content.Files,
 ) error {
@@ -147,7 +148,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir
 	return nil
 }
 
-// Unpublish ends what is mounted at the volume's directory and removes it.
+// Unpublish unmounts the volume's directory and removes it.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
@@ -165,7 +166,8 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	return nil
 }
 
-// nested lists where in the volume, which has these names, others are mounted.
+// nested returns the directories of the volume, which the pod uses under the given
+// names, on which other volumes are mounted.
 func nested(pod *corev1.Pod, names []string) []string {
 	var dirs []string
 	for _, name := range names {
@@ -182,7 +184,7 @@ func written(found content.Files) payload.Files {
 	return files
 }
 
-// open returns the directory to write to, and makes it where it is missing.
+// open opens the directory to write to, after making and mounting it if necessary.
 func (d *Driver) open(ctx context.Context, dir poddir.Dir) (*os.File, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -20,29 +20,30 @@ const (
 	Projected   = kind.Projected
 )
 
-// Kinds are all of them.
+// Kinds are all kinds of this package.
 var Kinds = [...]state.DriverName{ConfigMap, Secret, DownwardAPI, Projected}
 
-// ErrConfig means that a record has a source that its kind cannot have.
+// ErrConfig means that a record has an invalid source for its kind.
 var ErrConfig = errors.New("not a source of this kind")
 
 // collect returns the files that the source in a volume's record selects.
 func collect(kind state.DriverName, spec state.Spec, r content.Reader) (content.Files, error) {
 	switch kind {
 	case ConfigMap:
-		return decoded(spec, "configMap", r.ConfigMap)
+		return readSource(spec, "configMap", r.ConfigMap)
 	case Secret:
-		return decoded(spec, "secret", r.Secret)
+		return readSource(spec, "secret", r.Secret)
 	case DownwardAPI:
-		return decoded(spec, "downwardAPI", r.DownwardAPI)
+		return readSource(spec, "downwardAPI", r.DownwardAPI)
 	case Projected:
-		return decoded(spec, "projected", r.Projected)
+		return readSource(spec, "projected", r.Projected)
 	}
 	return nil, fmt.Errorf("kind %q: %w", kind, ErrConfig)
 }
 
-// decoded passes on the source of type S; field is where a pod has it.
-func decoded[S corev1.ConfigMapVolumeSource | corev1.SecretVolumeSource |
+// readSource decodes a source of type S and passes it to read; field is the source's field
+// in a pod.
+func readSource[S corev1.ConfigMapVolumeSource | corev1.SecretVolumeSource |
 	corev1.DownwardAPIVolumeSource | corev1.ProjectedVolumeSource](
 	spec state.Spec, field string, read func(S) (content.Files, error),
 ) (content.Files, error) {

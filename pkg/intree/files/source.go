@@ -12,21 +12,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Source is where objects come from, as they are when asked. nil without an
-// error means that there is none; an error that it is not known, which changes
-// nothing of what is published.
+// Source returns the current objects. A nil object without an error means that it does
+// not exist. An error means that the answer is not known; then published content stays.
 type Source interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	// TrustBundles returns all that there are.
+	// TrustBundles returns all bundles.
 	TrustBundles(ctx context.Context) ([]*certificatesv1.ClusterTrustBundle, error)
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
-	// Allocatable is what the node has for pods.
+	// Allocatable is what the node offers to pods.
 	Allocatable() corev1.ResourceList
 }
 
-// reader reads the objects of one pod for one call. renewAt becomes the moment
-// at which the first of the tokens and certificates that it reads is to be renewed.
+// reader returns a reader of one pod's objects for one call. The reader sets renewAt to
+// the time when the first of the tokens and certificates that it read must be renewed.
 func (d *Driver) reader(ctx context.Context, pod state.Pod, renewAt *time.Time) content.Reader {
 	r := content.Reader{
 		Namespace: pod.Namespace, Objects: objects{ctx, d.c.Source, pod},
@@ -62,7 +61,7 @@ func (d *Driver) reader(ctx context.Context, pod state.Pod, renewAt *time.Time) 
 }
 
 type objects struct {
-	ctx    context.Context // of the one call that this is made for
+	ctx    context.Context // of the single call that uses it
 	source Source
 	pod    state.Pod
 }

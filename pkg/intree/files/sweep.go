@@ -14,18 +14,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// sweeper removes earlier versions from volumes when their time is over.
+// sweeper removes replaced sets of files from volumes after their KeepTime.
 type sweeper struct {
 	mu sync.Mutex // guards all but poke, and the users of locks
-	// queue has the volumes that are to be looked at, the next first: each is after
-	// the same time. due are their paths.
+	// queue has the volumes to sweep, the next one first; all wait equally long. due
+	// has their paths.
 	queue []visit
 	due   map[string]bool
 	locks map[string]*keyLock
-	poke  chan struct{} // capacity 1: there is a first in the queue
+	poke  chan struct{} // capacity 1: the queue is no longer empty
 }
 
-// visit is when a volume is to be looked at.
+// visit is the time to sweep a volume.
 type visit struct {
 	path string
 	at   time.Time
@@ -34,14 +34,15 @@ type visit struct {
 // keyLock is held by the call that works on one volume.
 type keyLock struct {
 	held  chan struct{} // capacity 1
-	users int           // who holds it or waits for it
+	users int           // number of holders and waiters
 }
 
 func newSweeper() *sweeper {
 	return &sweeper{due: map[string]bool{}, locks: map[string]*keyLock{}, poke: make(chan struct{}, 1)}
 }
 
-// enter waits until no other call works on the volume at path; leave ends that.
+// enter waits until no other call works on the volume at path; leave ends the caller's
+// work.
 func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err error) {
 	s.mu.Lock()
 	t, ok := s.locks[path]
@@ -67,8 +68,8 @@ func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err err
 	}
 }
 
-// later notes that the volume at path has versions to be removed. Where that is
-// known, the look finds those that are not old enough, and is repeated.
+// later schedules a sweep of the volume at path. If one is scheduled already, that
+// sweep finds the sets that are still too young and schedules another.
 func (s *sweeper) later(path string) {
 	s.mu.Lock()
 	first := len(s.queue) == 0
@@ -77,7 +78,7 @@ func (s *sweeper) later(path string) {
 	}
 	s.mu.Unlock()
 	if !first {
-		return // the waiting call does so for an earlier one
+		return // the loop already waits for an earlier one
 	}
 	select {
 	case s.poke <- struct{}{}:
@@ -85,7 +86,7 @@ func (s *sweeper) later(path string) {
 	}
 }
 
-// forget is for a volume that has gone.
+// forget cancels the sweep of a volume that was removed.
 func (s *sweeper) forget(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +101,7 @@ func (s *sweeper) next() (path string, wait time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
-		return "", time.Hour // of nothing to do
+		return "", time.Hour // nothing to do
 	}
 	first := s.queue[0]
 	if wait := time.Until(first.at); wait > 0 {
@@ -111,9 +112,8 @@ func (s *sweeper) next() (path string, wait time.Duration) {
 	return first.path, 0
 }
 
-// Run removes earlier versions of volumes' files, those that a crash left
-// first, until ctx ends. Without it they go at the next Publish. It returns ctx's
-// error.
+// Run removes replaced sets of files until ctx ends, beginning with those that a crash
+// left. Without Run, the next Publish removes them. It returns ctx's error.
 func (d *Driver) Run(ctx context.Context) error {
 	kind := filepath.Base(filepath.Dir(d.c.Layout.BuiltinTarget(d.Kind, "pod", "volume")))
 	pods, err := os.ReadDir(d.c.Layout.Pods())
@@ -123,7 +123,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	for _, pod := range pods {
 		volumes, err := os.ReadDir(filepath.Join(d.c.Layout.Pods(), pod.Name(), "volumes", kind))
 		if err != nil {
-			continue // the pod has none of the kind
+			continue // the pod has no volumes of this kind
 		}
 		for _, v := range volumes {
 			d.sweep(ctx, d.c.Layout.BuiltinTarget(d.Kind, state.PodUID(pod.Name()), v.Name()))
@@ -147,8 +147,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// sweep removes what is old of the volume at path, and has it looked at again
-// where that was not all. What fails is left to the next Publish.
+// sweep removes the old sets of the volume at path, and schedules another sweep if some
+// are still too young. After a failure, the next Publish removes them.
 func (d *Driver) sweep(ctx context.Context, path string) {
 	leave, err := d.sweeper.enter(ctx, path)
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *Driver) sweep(ctx context.Context, path string) {
 	}
 	f, err := dir.Open()
 	if err != nil {
-		return // gone
+		return // removed meanwhile
 	}
 	defer f.Close()
 	left, err := d.writer.Sweep(ctx, f)

@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	// coveredMode is the mode of what is mounted on: nothing to anybody but root.
+	// coveredMode is the mode of mount points: only root may access them.
 	coveredMode = 0o700
-	// maxRaces is how often what appears and goes meanwhile is tried again.
+	// maxRaces is how often an operation is retried if a file appears or disappears
+	// meanwhile.
 	maxRaces = 16
 )
 
-// find opens what the request names, and makes it as a directory where nothing is.
+// find opens what the request names, after making it as a directory if it is missing.
 func (b *Binder) find(root *os.File, r Request) (*os.File, error) {
 	if r.Whole {
 		fd, err := unix.FcntlInt(root.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -42,8 +43,8 @@ func (b *Binder) find(root *os.File, r Request) (*os.File, error) {
 	return f, err
 }
 
-// makeDirs makes the directories of rel that are missing, with mode and owner of
-// the volume's root, so that who may write there may write here.
+// makeDirs makes the missing directories of rel with the mode and owner of the volume's
+// root, so that whatever user may write to the root may write to them.
 func (b *Binder) makeDirs(root *os.File, rel string) error {
 	var like unix.Stat_t
 	if err := unix.Fstat(int(root.Fd()), &like); err != nil {
@@ -72,8 +73,8 @@ func (b *Binder) parentOf(root *os.File, at string) (*os.File, error) {
 	return b.kernel.OpenBeneath(root, at)
 }
 
-// makeIn makes the directory name in dir. That something is there is no error:
-// the process that opens it finds out what.
+// makeIn makes the directory name in dir. An existing file or directory is not an
+// error; opening it later shows what it is.
 func makeIn(dir *os.File, name string, like unix.Stat_t) error {
 	mode := like.Mode & (0o777 | unix.S_ISGID | unix.S_ISVTX)
 	if err := unix.Mkdirat(int(dir.Fd()), name, 0o700); err != nil {
@@ -92,16 +93,16 @@ func makeIn(dir *os.File, name string, like unix.Stat_t) error {
 	made := os.NewFile(uintptr(fd), name)
 	defer made.Close()
 	if ours, err := isNew(made); err != nil || !ours {
-		return err // exchanged for something else: that is left as it is
+		return err // replaced by something else, which stays unchanged
 	}
 	if err := unix.Fchown(fd, int(like.Uid), int(like.Gid)); err != nil {
 		return os.NewSyscallError("fchown", err)
 	}
-	return os.NewSyscallError("fchmod", unix.Fchmod(fd, mode)) // whatever the umask; after chown, which takes bits away
+	return os.NewSyscallError("fchmod", unix.Fchmod(fd, mode)) // regardless of the umask; after fchown, which clears bits
 }
 
-// isNew reports whether d can be the directory that was just made: ours, closed
-// to others, and empty.
+// isNew reports whether d can be the directory that was just made: owned by this user,
+// closed to others, and empty.
 func isNew(d *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
@@ -120,7 +121,7 @@ func isNew(d *os.File) (bool, error) {
 	return true, nil
 }
 
-// makeTarget makes what is mounted on: a directory, or for anything else a file.
+// makeTarget makes the mount point: a directory, or a file for anything else.
 func makeTarget(dir poddir.Dir, name string, isDir bool) error {
 	d, err := dir.Make(coveredMode)
 	if err != nil {

@@ -1,22 +1,22 @@
-// Package subpath gives containers parts of volumes, or all of one: what a pod names by
-// subPath is found beneath the volume, made where it is missing, pinned by a
+// Package subpath gives containers parts of volumes, or a whole volume. What a pod
+// names by subPath is looked up beneath the volume, made if it is missing, pinned by a
 // descriptor, and mounted from that descriptor at a path of its own,
 //
 //	pods/<uid>/volume-subpaths/<volume>/<container>/<index>
 //
-// which is the kubelet's.
+// which is the kubelet's path.
 //
 // Owns: these mounts and directories.
 //
-// Does not: decide when; who may have a volume, and that its subpaths go before
-// it, is the caller's to see to.
+// Does not: decide when. The caller must check who may use a volume, and must remove a
+// volume's subpaths before the volume.
 //
-// Invariants: whatever a container renames or links in its volume, before,
-// during or after the look-up, what is mounted lies in the volume (rule 8).
-// Nothing in the volume is ever removed. Remove ends mounts nowhere else.
+// Invariants: whatever a container renames or links in its volume, before, during or
+// after the look-up, the mounted file lies in the volume (rule 8). Nothing in the
+// volume is ever removed. Remove unmounts nothing outside its directories.
 //
-// Concurrency: any goroutine; work for one volume of a pod is done one after
-// the other, and what hangs holds up only that.
+// Concurrency: safe for concurrent use. Calls for one volume of a pod run one after the
+// other, and a call that hangs blocks only those.
 package subpath
 
 import (
@@ -37,23 +37,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// parent is the name of the directory of all subpaths of a pod.
+// parent is the name of the directory that holds all subpaths of a pod.
 const parent = "volume-subpaths"
 
-// ErrMissing means that there is nothing at a subPath, and that nothing may be
-// made there.
+// ErrMissing means that a subPath does not exist and must not be made.
 var ErrMissing = errors.New("is not there")
 
 // ErrEscapes means that a subPath leads out of its volume.
 var ErrEscapes = mount.ErrEscapes
 
-// Binder mounts parts of volumes. Make one with [New].
+// Binder mounts parts of volumes. Use [New] to make one.
 type Binder struct {
 	layout state.Layout
 	kernel *mount.Kernel
 
 	mu   sync.Mutex
-	busy map[key]chan struct{} // closed at the end of the work for a volume
+	busy map[key]chan struct{} // closed when the call for the volume ends
 }
 
 type key struct {
@@ -61,7 +60,7 @@ type key struct {
 	volume string
 }
 
-// New returns a Binder for the node's root of l, which k knows as one of its roots.
+// New returns a Binder for the node's root of l, which must be one of k's roots.
 func New(l state.Layout, k *mount.Kernel) *Binder {
 	return &Binder{layout: l, kernel: k, busy: map[key]chan struct{}{}}
 }
@@ -72,16 +71,16 @@ type Request struct {
 	// Volume is the pod's own name for the volume.
 	Volume    string
 	Container string
-	// Index is the mount's in the container's list.
+	// Index is the mount's index in the container's list.
 	Index int
-	// Open opens the volume's root directory, for identity. It may hang.
+	// Open opens the volume's root directory as an O_PATH descriptor. It may hang.
 	Open func() (*os.File, error)
-	// Path is where in the volume, relative and without "..".
+	// Path is the path in the volume, relative and without "..".
 	Path string
-	// Whole: all of the volume, a directory or a file, with what is mounted below it by
-	// now. There is no Path then.
+	// Whole mounts the whole volume, a directory or a file, together with what is
+	// mounted below it now. Path is then empty.
 	Whole bool
-	// ReadOnly: nothing is made in the volume.
+	// ReadOnly forbids making anything in the volume.
 	ReadOnly bool
 	// NoExec, NoDev and NoSuid are options of the mount.
 	NoExec, NoDev, NoSuid bool
@@ -93,9 +92,9 @@ func (r Request) options() mount.BindOptions {
 	}
 }
 
-// Bind mounts what the request names, makes it where it is missing, and returns
-// the mount's path. A mount of it that is there already stays; one of something
-// else is replaced.
+// Bind mounts what the request names, after making it if it is missing, and returns the
+// mount's path. If the same file is mounted there already, the mount stays; a mount of
+// another file is replaced.
 func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 	dir, err := b.dir(r.Pod, r.Volume, r.Container)
 	if err != nil {
@@ -105,8 +104,8 @@ func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 		return "", fmt.Errorf("index %d is negative", r.Index)
 	}
 	target := filepath.Join(dir.Path(), strconv.Itoa(r.Index))
-	// A call that is left behind goes on after the return: it may have nothing
-	// of this frame that the return writes.
+	// A call that was left behind continues after Bind returns, so it must not use
+	// variables of this frame that the return changes.
 	err = b.work(ctx, key{r.Pod, r.Volume}, func() error { return b.bind(ctx, r, dir, target) })
 	switch {
 	case err != nil && r.Whole:
@@ -138,7 +137,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	}
 	if seen.Mounted {
 		if have, err := b.at(path); err == nil && have == want {
-			return b.kernel.Restrict(path, r.options()) // of an earlier version it may lack some
+			return b.kernel.Restrict(path, r.options()) // a mount made by an earlier version may lack some options
 		}
 		if err := b.kernel.UnmountTree(ctx, path); err != nil {
 			return fmt.Errorf("what was mounted before: %w", err)
@@ -157,16 +156,16 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	return nil
 }
 
-// Remove ends every subpath mount of a pod's volume, which has volumes as its
-// names, and removes their directories; that there is none is no error.
+// Remove unmounts every subpath of a pod's volume and removes their directories.
+// volumes are the pod's names for the volume. It is not an error if there are none.
 func (b *Binder) Remove(ctx context.Context, pod state.PodUID, volumes ...string) error {
 	all, err := b.dir(pod)
 	if err != nil {
 		return err
 	}
-	if !b.works(pod, volumes) { // before the look, so that what is being made is not missed
+	if !b.works(pod, volumes) { // check this first, so that a subpath being made is not missed
 		if _, err := os.Lstat(all.Path()); errors.Is(err, os.ErrNotExist) {
-			return nil // there is none for this pod, as for most
+			return nil // this pod has none, like most
 		}
 	}
 	for _, volume := range volumes {
@@ -190,7 +189,7 @@ func (b *Binder) remove(ctx context.Context, pod state.PodUID, volume string) er
 	})
 }
 
-// works reports whether a call for one of a pod's volumes is under way, also one
+// works reports whether a call for one of a pod's volumes is running, including one
 // that was left behind.
 func (b *Binder) works(pod state.PodUID, volumes []string) bool {
 	b.mu.Lock()
@@ -198,8 +197,9 @@ func (b *Binder) works(pod state.PodUID, volumes []string) bool {
 	return slices.ContainsFunc(volumes, func(volume string) bool { return b.busy[key{pod, volume}] != nil })
 }
 
-// Mounts lists, deepest first, where subpaths of a pod's volume are mounted, and
-// makes them private, so that nothing is unmounted anywhere else with them.
+// Mounts returns the paths at which subpaths of a pod's volume are mounted, deepest
+// first. It makes these mounts private, so that unmounting them affects no other
+// namespace.
 func (b *Binder) Mounts(ctx context.Context, pod state.PodUID, volume string) ([]string, error) {
 	dir, err := b.dir(pod, volume)
 	if err != nil {
@@ -225,7 +225,8 @@ type Place struct {
 	Volume string
 }
 
-// Places lists the volumes that have subpaths on the host, also those of a kubelet.
+// Places lists the volumes that have subpaths on the host, including those of a
+// kubelet.
 func (b *Binder) Places() ([]Place, error) {
 	found, err := filepath.Glob(filepath.Join(escape(b.layout.Pods()), "*", parent, "*"))
 	if err != nil {
@@ -239,12 +240,13 @@ func (b *Binder) Places() ([]Place, error) {
 	return places, nil
 }
 
-// escape makes a path stand for itself in a pattern.
+// escape quotes a path for use in a glob pattern.
 func escape(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// dir is the directory below a pod's that the names, one element each, lead to.
+// dir returns the directory of a pod's subpaths, or the one below it at names, each of
+// which is one path element.
 func (b *Binder) dir(pod state.PodUID, names ...string) (poddir.Dir, error) {
 	for _, n := range append([]string{string(pod)}, names...) {
 		if err := poddir.CheckName(n); err != nil {
@@ -254,8 +256,8 @@ func (b *Binder) dir(pod state.PodUID, names ...string) (poddir.Dir, error) {
 	return poddir.At(b.layout, filepath.Join(append([]string{b.layout.Pods(), string(pod), parent}, names...)...))
 }
 
-// work runs f when no other work for the volume runs. Where ctx ends first it
-// returns, and f, should it hang, is left to itself with the volume.
+// work runs f while no other call for the volume runs. If ctx ends first, work returns;
+// if f then hangs, it is left behind and keeps the volume locked.
 func (b *Binder) work(ctx context.Context, k key, f func() error) error {
 	done := make(chan struct{})
 	for {
@@ -274,7 +276,7 @@ func (b *Binder) work(ctx context.Context, k key, f func() error) error {
 			return fmt.Errorf("another call for the volume has not ended: %w", context.Cause(ctx))
 		}
 	}
-	result := make(chan error, 1) // so that a call left behind can end
+	result := make(chan error, 1) // buffered: a call that was left behind must be able to end
 	go func() {
 		err := f()
 		b.mu.Lock()
@@ -291,7 +293,7 @@ func (b *Binder) work(ctx context.Context, k key, f func() error) error {
 	}
 }
 
-// identity is one file or directory, as long as something has it open.
+// identity identifies a file or directory while something keeps it open.
 type identity struct {
 	dev, ino uint64
 	dir      bool
