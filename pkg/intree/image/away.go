@@ -13,17 +13,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// The calls that are made away.
+// The calls that run in a helper.
 const (
 	callFind   = "image-find"
 	callUnpack = "image-unpack"
 )
 
-// helperMemory bounds what a helper takes for an image (bytes): the window of a zstd
-// layer, the marks of two million paths, and what the program has itself.
+// helperMemory bounds the memory of a helper for an image (bytes): the window of a zstd
+// layer, the marks of two million paths, and the program itself.
 const helperMemory = 512 << 20
 
-// Helper is what a helper does for a Driver.
+// Helper returns the calls of this package that a helper process serves.
 func Helper() isolate.Service {
 	return isolate.Service{
 		Handlers: map[string]isolate.Handler{callFind: isolate.Handle(findHere), callUnpack: isolate.Handle(unpackHere)},
@@ -38,18 +38,18 @@ type findRequest struct {
 	Reference string   `json:"reference"`
 }
 
-// unpackRequest is an image that is to be unpacked in the directory At, which is empty.
+// unpackRequest asks to unpack an image in the empty directory At.
 type unpackRequest struct {
 	Image *oci.Image `json:"image"`
 	At    string     `json:"at"`
 }
 
-// find returns the image of a reference, without its layout being open.
+// find returns the image of a reference. Its layout is not open.
 func (d *Driver) find(ctx context.Context, ref oci.Reference) (*oci.Image, error) {
 	return isolate.Ask[*oci.Image](ctx, d.c.Away, "image "+ref.String(), callFind, findRequest{d.c.Dirs, ref.String()})
 }
 
-// inProcess makes the calls in this process.
+// inProcess runs the calls in this process.
 type inProcess struct{}
 
 func (inProcess) Do(ctx context.Context, _, call string, request []byte) ([]byte, error) {

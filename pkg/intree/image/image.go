@@ -23,37 +23,37 @@ import (
 const Kind = kind.Image
 
 const (
-	// coveredMode is the mode of a directory that is mounted on.
+	// coveredMode is the mode of a mount point.
 	coveredMode = 0o700
-	// standInMode is the mode of the directory that stands for an image of the
-	// container runtime's.
+	// standInMode is the mode of the directory that represents an image of the
+	// container runtime.
 	standInMode = 0o755
 )
 
-// ErrPolicy means that a volume's pull policy is none.
+// ErrPolicy means that a volume's pull policy is not valid.
 var ErrPolicy = errors.New("want Always, IfNotPresent or Never")
 
-// Config of a Driver. Layout and Kernel are required.
+// Config configures a Driver. Layout and Kernel are required.
 type Config struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
-	// Dirs are where layouts are; see oci.Find.
+	// Dirs are the directories that contain layouts; see oci.Find.
 	Dirs []string
-	// Service has the images that no layout has; nil means that there are none.
+	// Service has the images that are in no layout; nil means that there are none.
 	Service Service
-	// Away is where documents of images are read and layers unpacked, so that the memory
-	// that they take is a helper's ([Helper]); nil means in this process.
+	// Away reads documents and unpacks layers in a helper ([Helper]), so that the
+	// helper needs the memory for them. If nil, this process does it.
 	Away isolate.Doer
 }
 
-// Driver makes image volumes. It may be used by many goroutines.
+// Driver implements image volumes. It is safe for concurrent use.
 type Driver struct {
 	poddir.PublishOnly
 	c Config
 
-	mu    sync.Mutex       // held while directories of the store are made or pruned
-	spent map[string]spent // by tree: what could not be unpacked; mu guards it
-	locks keylock.Locks    // by tree: who makes or removes it
+	mu    sync.Mutex       // held while making or pruning directories of the store
+	spent map[string]spent // by tree: failed attempts to unpack it; guarded by mu
+	locks keylock.Locks    // by tree, held while making or removing it
 }
 
 // New returns a Driver.
@@ -64,8 +64,8 @@ func New(c Config) *Driver {
 	return &Driver{PublishOnly: poddir.PublishOnly{Kind: Kind}, c: c}
 }
 
-// Publish shows the image at the pod's directory; where it is shown already
-// nothing changes, whatever its reference stands for now.
+// Publish mounts the image at the pod's directory. If an image is mounted there
+// already, it stays, even if its reference now leads to another image.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, dir, err := poddir.Begin(d.c.Layout, v, pod)
 	if err != nil {
@@ -108,7 +108,7 @@ func parse(spec state.Spec) (ref oci.Reference, policy corev1.PullPolicy, err er
 	return ref, "", fmt.Errorf("image.pullPolicy: found %.40q: %w", src.PullPolicy, ErrPolicy)
 }
 
-// want is what a volume is to be.
+// want is a parsed source with the volume's directory.
 type want struct {
 	ref    oci.Reference
 	policy corev1.PullPolicy
@@ -121,7 +121,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, 
 	}
 	found, err := d.find(ctx, w.ref)
 	if errors.Is(err, oci.ErrNotFound) && d.c.Service != nil {
-		return d.byService(ctx, v, pod, w)
+		return d.publishByService(ctx, v, pod, w)
 	}
 	if err != nil {
 		return err
@@ -143,8 +143,8 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, 
 	})
 }
 
-// Unpublish ends the pod's mount, and removes the image's tree where no other
-// volume has it.
+// Unpublish unmounts the volume, and removes the image's tree if no other volume uses
+// it.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	dir, err := poddir.Of(d.c.Layout, v, pod)
 	if err != nil {
@@ -159,7 +159,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	return d.leave(ctx, mark(pod, v.Spec.Name))
 }
 
-// forget removes what is remembered of the volume.
+// forget removes the note about the volume.
 func (d *Driver) forget(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
 	if err != nil {

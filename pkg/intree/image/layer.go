@@ -14,12 +14,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 )
 
-// maxWindow bounds the memory that a zstd layer may ask for (bytes): what zstd
-// itself takes unless it is told otherwise.
+// maxWindow bounds the memory that a zstd layer may ask for (bytes); it is zstd's own
+// default limit.
 const maxWindow = 128 << 20
 
-// apply unpacks a layer and proves it: what was read is what its descriptor says,
-// and what was unpacked is what the image's configuration says.
+// apply unpacks a layer and verifies it: the blob against its descriptor, and the
+// uncompressed layer against the image's configuration.
 func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer) error {
 	blob, err := image.Open(l)
 	if err != nil {
@@ -40,11 +40,11 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 	}
 	if err := tree.Apply(ctx, plain); err != nil {
 		if verr := blob.Verify(); errors.Is(err, unpack.ErrLayer) && verr != nil {
-			return verr // the layer may be good, and this copy of it is not
+			return verr // only this copy of the layer is damaged
 		}
 		return err
 	}
-	if _, err := io.Copy(io.Discard, plain); err != nil { // what follows the archive
+	if _, err := io.Copy(io.Discard, plain); err != nil { // bytes after the archive
 		return err
 	}
 	if l.DiffID != "" {
@@ -55,7 +55,7 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 	return blob.Verify()
 }
 
-// decompress returns the archive in a blob.
+// decompress returns the tar archive in a blob.
 func decompress(mediaType string, blob io.Reader) (plain io.Reader, done func(), err error) {
 	form, ok := strings.CutPrefix(mediaType, "application/vnd.oci.image.layer.v1.tar")
 	if !ok {

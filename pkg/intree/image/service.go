@@ -17,31 +17,31 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrNever means that an image is not on the node and is not to be got.
+// ErrNever means that an image is not on the node and must not be pulled.
 var ErrNever = errors.New("the image is not on this node, and its pullPolicy is Never")
 
-// Service has the images of a container runtime. What it has only the runtime can
-// mount, so that the node's part is to see to it that the image is there.
+// Service is a container runtime's image service. Only the runtime can mount its
+// images, so csi-volmgr only makes sure that the image is there.
 type Service interface {
-	// Present returns what it calls the image of a reference, "" where it has none.
+	// Present returns the service's ID of the image, or "" if the image is not there.
 	Present(ctx context.Context, reference string) (id string, err error)
-	// Pull gets the image.
+	// Pull pulls the image and returns the service's ID of it.
 	Pull(ctx context.Context, reference string) (id string, err error)
 }
 
-// note is what is remembered of a volume whose image the runtime has.
+// note records, for a volume with an image of the runtime, what to mount.
 type note struct {
-	// Reference is what the runtime is to mount.
+	// Reference is the image that the runtime must mount.
 	Reference string `json:"reference"`
-	// ID is what it called the image then.
+	// ID is the runtime's ID of the image when the volume was published.
 	ID string `json:"id"`
 }
 
 const noteName = "image.json"
 
-// byService sees to it that the runtime has the image, and lets an empty
-// read-only directory stand for the volume.
-func (d *Driver) byService(ctx context.Context, v state.Volume, pod state.PodUID, w want) error {
+// publishByService makes sure that the runtime has the image, and mounts an empty
+// read-only directory that represents the volume.
+func (d *Driver) publishByService(ctx context.Context, v state.Volume, pod state.PodUID, w want) error {
 	id, err := d.obtain(ctx, w)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (d *Driver) byService(ctx context.Context, v state.Volume, pod state.PodUID
 	})
 }
 
-// obtain returns what the runtime calls the image, by the pull policy.
+// obtain returns the runtime's ID of the image, after pulling it if the policy says so.
 func (d *Driver) obtain(ctx context.Context, w want) (id string, err error) {
 	reference := w.ref.String()
 	if w.policy != corev1.PullAlways {
@@ -88,7 +88,8 @@ func (d *Driver) obtain(ctx context.Context, w want) (id string, err error) {
 	return d.c.Service.Pull(ctx, reference)
 }
 
-// policyOf is the kubelet's default: Always for the tag latest, which moves.
+// policyOf applies the kubelet's default policy: Always for the tag latest, which may
+// move, otherwise IfNotPresent.
 func policyOf(policy corev1.PullPolicy, ref oci.Reference) corev1.PullPolicy {
 	switch {
 	case policy != "":
@@ -99,9 +100,8 @@ func policyOf(policy corev1.PullPolicy, ref oci.Reference) corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// Runtime returns the reference of the image that the container runtime is to
-// mount for a pod's volume; ok is false where the volume's directory has the
-// image itself.
+// Runtime returns the reference of the image that the container runtime must mount for
+// a pod's volume. ok is false if the volume's directory contains the image itself.
 func (d *Driver) Runtime(pod state.PodUID, name string) (reference string, ok bool, err error) {
 	scratch, err := poddir.Scratch(d.c.Layout, state.Volume{Spec: &state.Spec{Driver: Kind, Name: name}}, pod)
 	if err != nil {

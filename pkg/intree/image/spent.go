@@ -11,28 +11,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// ErrSpent means that an image is not unpacked again, since it took what there is
-// when it was.
+// ErrSpent means that an image is not unpacked again, because an earlier attempt used
+// up all resources.
 var ErrSpent = errors.New("not unpacked again")
 
 const (
-	// maxLosses is how many helpers an image may cost. One may have been killed for
-	// another reason.
+	// maxLosses is how many helpers an image may cost. One of them may have been killed
+	// for another reason.
 	maxLosses = 2
-	// maxSpent bounds the images that are remembered.
+	// maxSpent bounds the number of images with remembered failures.
 	maxSpent = 1000
 )
 
-// spent is how an image could not be unpacked.
+// spent records failed attempts to unpack an image.
 type spent struct {
 	err    error
-	had    unpack.Space // free before
+	had    unpack.Space // free space before the attempt
 	losses int
 }
 
-// again returns why the image with the tree is not to be unpacked again, nil where
-// it may be. now is what is free.
-func (d *Driver) again(tree string, now unpack.Space) error {
+// checkSpent returns an error if the image of the tree must not be unpacked again. now
+// is the free space.
+func (d *Driver) checkSpent(tree string, now unpack.Space) error {
 	d.mu.Lock()
 	s, before := d.spent[tree]
 	d.mu.Unlock()
@@ -51,16 +51,16 @@ func (d *Driver) again(tree string, now unpack.Space) error {
 	return fmt.Errorf("%w before csi-volmgr restarts: %w", ErrSpent, s.err)
 }
 
-// full reports whether the disk was too small, for the image or for what others
-// wrote meanwhile.
+// full reports whether the disk was full, because of the image or because of others'
+// writes meanwhile.
 func full(err error) bool {
 	return errors.Is(err, unpack.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// more reports whether a tenth more is free than was.
+// more reports whether a tenth more is free than before.
 func more(now, was int64) bool { return now-was > was/10 }
 
-// remember notes how unpacking an image ended.
+// remember records the result of unpacking an image.
 func (d *Driver) remember(tree string, had unpack.Space, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *Driver) remember(tree string, had unpack.Space, err error) {
 		return
 	}
 	if _, known := d.spent[tree]; d.spent == nil || !known && len(d.spent) >= maxSpent {
-		d.spent = map[string]spent{} // each is tried once more
+		d.spent = map[string]spent{} // each image gets another attempt
 	}
 	d.spent[tree] = s
 }

@@ -16,22 +16,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The store is the kind's directory below the plugins':
+// The store is the kind's directory below the plugins' directory:
 //
 //	trees/<digest>/content          an image's file system
-//	trees/<digest>/volumes/<mark>   a volume that has it
-//	unfinished/<digest>             what is being made or removed
+//	trees/<digest>/volumes/<mark>   a volume that uses it
+//	unfinished/<digest>             a tree being made or removed
 //
-// What is in unfinished counts for nothing and is made anew, or removed by the
-// next call that ends a volume.
+// Content of unfinished is never used: it is made anew, or removed by the next call
+// that unpublishes a volume.
 const (
 	trees, unfinished = "trees", "unfinished"
 	content, volumes  = "content", "volumes"
-	// storeMode is the mode of what is above a tree: only root gets there.
+	// storeMode is the mode of the directories above a tree: only root may enter them.
 	storeMode = 0o700
 )
 
-// mark is what a volume leaves in the tree that it has.
+// mark returns the name of the file by which a volume marks a tree as in use.
 func mark(pod state.PodUID, name string) string {
 	sum := sha256.Sum256([]byte(string(pod) + "/" + name))
 	return hex.EncodeToString(sum[:])
@@ -41,8 +41,8 @@ func (d *Driver) store(elems ...string) string {
 	return filepath.Join(append([]string{d.c.Layout.Plugins(), string(Kind)}, elems...)...)
 }
 
-// ensure returns the path of the image's file system, which it makes where it is
-// missing, and marks it as the volume's.
+// ensure returns the path of the image's file system, after making it if it is missing,
+// and marks it as used by the volume.
 func (d *Driver) ensure(ctx context.Context, image *oci.Image, mark string) (string, error) {
 	tree := image.Digest.Hex()
 	unlock, err := d.locks.Lock(ctx, tree)
@@ -64,7 +64,7 @@ func (d *Driver) ensure(ctx context.Context, image *oci.Image, mark string) (str
 	return d.store(trees, tree, content), f.Close()
 }
 
-// make makes the image's tree: aside, and in its place when it is whole.
+// make makes the image's tree in unfinished, and moves it to trees once it is complete.
 func (d *Driver) make(ctx context.Context, image *oci.Image, tree string) error {
 	if err := d.discard(ctx, tree); err != nil {
 		return err
@@ -80,14 +80,14 @@ func (d *Driver) make(ctx context.Context, image *oci.Image, tree string) error 
 	defer top.Close()
 	had, err := free(top)
 	if err == nil {
-		err = d.again(tree, had)
+		err = d.checkSpent(tree, had)
 	}
 	if err == nil {
 		err = d.fill(ctx, image, top)
 		d.remember(tree, had, err)
 	}
 	if err == nil {
-		// Else a power failure could leave a tree in its place without its content.
+		// Otherwise a power failure could leave a tree without its content in trees.
 		err = os.NewSyscallError("syncfs", unix.Syncfs(int(top.Fd())))
 	}
 	if err == nil {
@@ -112,7 +112,7 @@ func (d *Driver) fill(ctx context.Context, image *oci.Image, top *os.File) error
 	}
 	root := os.NewFile(uintptr(fd), content)
 	defer root.Close()
-	if err := root.Chmod(0o755); err != nil { // the image may say otherwise
+	if err := root.Chmod(0o755); err != nil { // the image may set another mode
 		return err
 	}
 	request := unpackRequest{image, filepath.Join(top.Name(), content)}
@@ -120,8 +120,7 @@ func (d *Driver) fill(ctx context.Context, image *oci.Image, top *os.File) error
 	return err
 }
 
-// leave takes the volume's mark away, and every tree that has none left. It may
-// be repeated.
+// leave removes the volume's mark, and every tree without marks. It may be repeated.
 func (d *Driver) leave(ctx context.Context, mark string) error {
 	all, err := names(d.store(trees))
 	if err != nil {
@@ -132,7 +131,7 @@ func (d *Driver) leave(ctx context.Context, mark string) error {
 			return err
 		}
 	}
-	// What a call that was cut off left.
+	// Also remove what interrupted calls left.
 	if all, err = names(d.store(unfinished)); err != nil {
 		return err
 	}
@@ -160,7 +159,7 @@ func (d *Driver) unmark(ctx context.Context, tree, mark string) error {
 	if err := d.discard(ctx, tree); err != nil {
 		return err
 	}
-	// In one step, so that no half of it is ever taken for the image.
+	// Move it in one step, so that a partly removed tree is never used.
 	if err := d.move(trees, unfinished, tree); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -177,7 +176,7 @@ func (d *Driver) move(from, to, tree string) error {
 	return os.Rename(d.store(from, tree), d.store(to, tree))
 }
 
-// prune removes the store's directories that are empty.
+// prune removes the store's empty directories.
 func (d *Driver) prune() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +188,7 @@ func (d *Driver) prune() error {
 	return nil
 }
 
-// sweep removes what no call works on.
+// sweep removes an unfinished tree unless a call is working on it.
 func (d *Driver) sweep(ctx context.Context, tree string) error {
 	if d.locks.Locked(tree) {
 		return nil
@@ -202,13 +201,13 @@ func (d *Driver) sweep(ctx context.Context, tree string) error {
 	return d.discard(ctx, tree)
 }
 
-// discard removes what is unfinished of a tree. The tree's lock is held.
+// discard removes an unfinished tree. The caller holds the tree's lock.
 func (d *Driver) discard(ctx context.Context, tree string) error {
 	return d.c.Kernel.RemoveTree(ctx, d.store(unfinished), tree)
 }
 
-// names returns what is in a directory of the store, which another volume's end
-// may remove at any time.
+// names returns the names in a directory of the store. Another volume's end may remove
+// the directory at any time.
 func names(dir string) ([]string, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -221,8 +220,8 @@ func names(dir string) ([]string, error) {
 	return entries(f)
 }
 
-// entries is names of a directory that is open. Linux says ENOENT where it was
-// removed since.
+// entries returns the names in an open directory. Linux returns ENOENT if the directory
+// was removed meanwhile.
 func entries(dir *os.File) ([]string, error) {
 	names, err := dir.Readdirnames(-1)
 	if errors.Is(err, os.ErrNotExist) {

@@ -12,10 +12,11 @@ import (
 	"strings"
 )
 
-// ErrDigest means that a blob is not what its descriptor says.
+// ErrDigest means that a blob does not match its descriptor.
 var ErrDigest = errors.New("the content is not what its digest says")
 
-// Digest is that of a blob, as sha256:<64 hexadecimal digits>.
+// Digest is the digest of a blob, as sha256:<64 hexadecimal digits>, or sha512 with
+// 128.
 type Digest string
 
 var digestForm = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
@@ -27,7 +28,7 @@ func (d Digest) check() error {
 	return nil
 }
 
-// hash returns the digest's function. d was checked.
+// hash returns the digest's hash function. d must have passed check.
 func (d Digest) hash() hash.Hash {
 	if strings.HasPrefix(string(d), "sha512:") {
 		return sha512.New()
@@ -35,23 +36,23 @@ func (d Digest) hash() hash.Hash {
 	return sha256.New()
 }
 
-// path is where a layout has the blob.
+// path returns the path of the blob in a layout.
 func (d Digest) path() string { return "blobs/" + strings.Replace(string(d), ":", "/", 1) }
 
-// Hex is the digest without the name of its function, which has 64 digits for
-// sha256 and 128 for sha512.
+// Hex returns the digest without the name of its function: 64 digits for sha256, 128
+// for sha512.
 func (d Digest) Hex() string {
 	_, digits, _ := strings.Cut(string(d), ":")
 	return digits
 }
 
-// Hasher computes a digest of what is written to it.
+// Hasher computes the digest of what is written to it.
 type Hasher struct {
 	hash.Hash
 	want Digest
 }
 
-// NewHasher returns one for the function of the digest want.
+// NewHasher returns a Hasher with the hash function of want.
 func NewHasher(want Digest) (Hasher, error) {
 	if err := want.check(); err != nil {
 		return Hasher{}, err
@@ -67,14 +68,14 @@ func (h Hasher) Verify() error {
 	return nil
 }
 
-// Blob is an open blob. What is read from it counts only after Verify.
+// Blob is an open blob. Data read from it may be used only after Verify.
 type Blob struct {
 	content io.ReadCloser
 	hasher  Hasher
 	left    int64
 }
 
-// Read reads on, at most to the size of the blob's descriptor.
+// Read reads at most as many bytes as the blob's descriptor says.
 func (b *Blob) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF
@@ -88,8 +89,8 @@ func (b *Blob) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Verify reads what is left and returns ErrDigest unless all of it was what the
-// descriptor says.
+// Verify reads the rest and returns ErrDigest unless the whole blob matches its
+// descriptor.
 func (b *Blob) Verify() error {
 	if _, err := io.Copy(io.Discard, b); err != nil {
 		return err
@@ -101,5 +102,5 @@ func (b *Blob) Verify() error {
 	return b.hasher.Verify()
 }
 
-// Close ends the reading.
+// Close closes the blob.
 func (b *Blob) Close() error { return b.content.Close() }

@@ -1,7 +1,8 @@
-// Package oci reads images from layouts of the OCI Image Layout Specification
-// 1.1: directories, and tar archives of such directories.
+// Package oci reads images from layouts of the OCI Image Layout Specification 1.1:
+// directories, and tar archives of such directories.
 //
-// Invariants: nothing outside a layout is opened, whatever links it has. What is
-// returned of a blob was compared with its digest and size, or is by
-// [Blob.Verify]. What a layout says is bounded before it is read.
+// Invariants: nothing outside a layout is opened, whatever links it has. Documents are
+// compared with their digest and size before they are used; layers are compared by
+// [Blob.Verify]. Sizes and counts in a layout are checked against limits before it is
+// read.
 package oci

@@ -12,16 +12,16 @@ import (
 // ErrNotFound means that no layout has an image.
 var ErrNotFound = errors.New("no layout has the image")
 
-// maxLayouts bounds how many entries of a directory are looked at.
+// maxLayouts bounds how many entries of a directory tree are examined.
 const maxLayouts = 10_000
 
 // Find returns the image with the reference from the layouts at or below the
-// directories: directories that are layouts, and archives, which end in .tar. A
-// layout's entry has its name in an annotation; where that is a tag only, the
-// layout's place below its directory is the name before it.
+// directories: layout directories, and archives whose names end in .tar. An entry of a
+// layout has its name in an annotation. If the annotation is only a tag, the layout's
+// path relative to dirs is the name.
 //
-// What is broken is no reason not to use another one, but to say so where none
-// has the image. Two layouts that have different images of one name are an error.
+// Find skips broken layouts and reports them only if no other one has the image. It
+// fails if two layouts have different images of the same name.
 func Find(ctx context.Context, dirs []string, ref Reference) (*Image, error) {
 	s := search{ref: ref}
 	for _, dir := range dirs {
@@ -41,7 +41,7 @@ func Find(ctx context.Context, dirs []string, ref Reference) (*Image, error) {
 type search struct {
 	ref    Reference
 	found  *Image
-	entry  Digest // of the descriptor that found was found by
+	entry  Digest // of the index entry that led to found
 	broken error
 	seen   int
 }
@@ -89,7 +89,8 @@ func (s *search) walk(ctx context.Context, dir string) error {
 	})
 }
 
-// look looks for the image in one layout, which it closes unless it is found there.
+// look searches one layout for the image, and closes the layout unless it has the
+// image.
 func (s *search) look(l layout, place string) error {
 	var all index
 	if err := l.document(indexFile, &all); err != nil {
@@ -120,8 +121,9 @@ func (s *search) look(l layout, place string) error {
 	return l.store.Close()
 }
 
-// candidates are the entries of a layout's index, and where a digest is looked
-// for those of the indices in it, too: it may be that of one platform's image.
+// candidates returns the entries of a layout's index. If the reference has a digest, it
+// also returns the entries of nested indices, since the digest may be that of one
+// platform's image.
 func (s *search) candidates(l layout, all index) []Descriptor {
 	list := all.Manifests
 	if s.ref.Digest == "" {
@@ -141,7 +143,7 @@ func (s *search) candidates(l layout, all index) []Descriptor {
 	return list
 }
 
-// names reports whether an entry of an index is the image that is looked for.
+// names reports whether an entry of an index is the wanted image.
 func (s *search) names(d Descriptor, place string) bool {
 	if s.ref.Digest != "" {
 		return d.Digest == s.ref.Digest

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// The media types that are read (OCI Image Specification 1.1, and Docker's for
-// the same documents).
+// The supported media types (OCI Image Specification 1.1, and Docker's for the same
+// documents).
 const (
 	typeIndex, typeList = "application/vnd.oci.image.index.v1+json",
 		"application/vnd.docker.distribution.manifest.list.v2+json"
@@ -23,7 +23,7 @@ const (
 	typeAttestation, annotationType = "attestation-manifest", "vnd.docker.reference.type"
 )
 
-// Descriptor says what a blob is.
+// Descriptor describes a blob.
 type Descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      Digest            `json:"digest"`
@@ -55,31 +55,32 @@ type config struct {
 	} `json:"rootfs"`
 }
 
-// Layer is one of an image.
+// Layer is a layer of an image.
 type Layer struct {
 	Descriptor
-	// DiffID is the digest of the layer when it is not compressed; "" where the
-	// image does not say.
+	// DiffID is the digest of the uncompressed layer, or "" if the image does not have
+	// it.
 	DiffID Digest `json:"diffID"`
 }
 
-// Image is one of this platform, found in a layout, which is open until Close. As
-// JSON it can go to another process, which opens the layout again.
+// Image is an image for this platform, found in a layout, which stays open until Close.
+// Encoded as JSON, it can be sent to another process, which opens the layout again
+// (Reopen).
 type Image struct {
-	// Digest is that of its manifest.
+	// Digest is the digest of its manifest.
 	Digest Digest `json:"digest"`
-	// Layers are those of its file system, the lowest first.
+	// Layers are the layers of its file system, lowest first.
 	Layers []Layer `json:"layers"`
-	// Layout is the directory or archive that it is in.
+	// Layout is the path of its layout, a directory or an archive.
 	Layout string `json:"layout"`
 
 	layout layout
 }
 
-// Open opens a layer as it is in the layout.
+// Open opens a layer's blob.
 func (i *Image) Open(l Layer) (*Blob, error) { return i.layout.blob(l.Descriptor) }
 
-// Reopen opens the layout of an image that came from another process.
+// Reopen opens the layout of an image received from another process.
 func (i *Image) Reopen() error {
 	st, err := os.Lstat(i.Layout)
 	if err != nil {
@@ -99,7 +100,7 @@ func (i *Image) Reopen() error {
 // Close closes the layout.
 func (i *Image) Close() error { return i.layout.store.Close() }
 
-// image reads the image that a descriptor leads to.
+// image returns the image that a descriptor leads to.
 func (l layout) image(d Descriptor, depth int) (*Image, error) {
 	switch d.MediaType {
 	case typeIndex, typeList:
@@ -161,7 +162,8 @@ func (l layout) manifest(d Descriptor) (*Image, error) {
 	return i, nil
 }
 
-// choose returns the one for this platform; one that says no platform fits any.
+// choose returns the manifest for this platform. A manifest without a platform fits
+// any.
 func choose(manifests []Descriptor) (Descriptor, error) {
 	var found []Descriptor
 	var platforms []string
@@ -177,7 +179,7 @@ func choose(manifests []Descriptor) (Descriptor, error) {
 		}
 		found = append(found, d)
 	}
-	// The plain variant of an architecture before those that not every machine runs.
+	// Prefer the baseline variant of an architecture, which every machine can run.
 	slices.SortStableFunc(found, func(a, b Descriptor) int { return rank(a) - rank(b) })
 	if len(found) == 0 {
 		return Descriptor{}, fmt.Errorf("it has nothing for linux/%s, only for %q: %w", runtime.GOARCH, platforms,

@@ -16,34 +16,34 @@ import (
 
 const (
 	layoutFile, indexFile = "oci-layout", "index.json"
-	// layoutVersion is the only one that there is.
+	// layoutVersion is the only defined version.
 	layoutVersion = "1.0.0"
-	// maxDocument bounds an index, a manifest and a configuration (bytes); what a
-	// registry takes is at most 4 MiB.
+	// maxDocument bounds an index, a manifest and a configuration (bytes). Registries
+	// accept at most 4 MiB.
 	maxDocument = 8 << 20
-	// maxDescriptors bounds the objects of a document. Three bytes of it may stand
-	// for a descriptor of a hundred.
+	// maxDescriptors bounds the objects in a document: three bytes of JSON may decode
+	// to a descriptor of a hundred bytes.
 	maxDescriptors = 1 << 16
 	maxEntries     = 100_000
-	// maxName is how long a name in an archive may be to be one of a layout (bytes).
+	// maxName is the longest name in an archive that can belong to a layout (bytes).
 	maxName = 256
 )
 
-// layout is one that is open.
+// layout is an open layout.
 type layout struct {
-	// path is the directory or archive.
+	// path is the path of the directory or archive.
 	path  string
 	store opener
 }
 
-// opener opens the regular files of a layout by their names there. The error
-// for one that is not there wraps [os.ErrNotExist].
+// opener opens the regular files of a layout by name. If a file is missing, the error
+// wraps [os.ErrNotExist].
 type opener interface {
 	open(name string) (io.ReadCloser, int64, error)
 	Close() error
 }
 
-// openLayout opens the layout at a path; ok is false where there is none.
+// openLayout opens the layout at a path; ok is false if there is none.
 func openLayout(at string, dir bool) (l layout, ok bool, err error) {
 	l.path = at
 	if dir {
@@ -71,7 +71,7 @@ func openLayout(at string, dir bool) (l layout, ok bool, err error) {
 	return l, true, nil
 }
 
-// document reads a file of the layout that has no digest.
+// document decodes a file of the layout that has no digest.
 func (l layout) document(name string, into any) error {
 	f, size, err := l.store.open(name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (l layout) blob(d Descriptor) (*Blob, error) {
 	return &Blob{f, h, d.Size}, nil
 }
 
-// read reads a small blob, verified, into what it describes.
+// read verifies a small blob and decodes it.
 func (l layout) read(d Descriptor, into any) error {
 	if d.Size > maxDocument {
 		return fmt.Errorf("%s: blob %s has %d bytes, more than %d", l.path, d.Digest, d.Size, maxDocument)
@@ -138,11 +138,11 @@ func (l layout) read(d Descriptor, into any) error {
 	return nil
 }
 
-// directory is a layout as a directory.
+// directory is a layout in a directory.
 type directory struct{ *os.Root }
 
 func (d directory) open(name string) (io.ReadCloser, int64, error) {
-	f, err := d.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe opens, too, and is none
+	f, err := d.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not block on a pipe, which is refused below
 	if err != nil {
 		return nil, 0, err
 	}
@@ -156,7 +156,7 @@ func (d directory) open(name string) (io.ReadCloser, int64, error) {
 	return f, st.Size(), nil
 }
 
-// archive is a layout as a tar archive: where its files are in it.
+// archive is a layout in a tar archive, with the positions of its files.
 type archive struct {
 	*os.File
 	files map[string]part
@@ -176,8 +176,8 @@ func openArchive(name string) (*archive, error) {
 	return a, nil
 }
 
-// list reads the headers. The reader of archive/tar takes no more of the file
-// than the header, so that the file is at the content then.
+// list reads the archive's headers. The reader of archive/tar reads only the header, so
+// the file's offset is then that of the content.
 func (a *archive) list() error {
 	if st, err := a.Stat(); err != nil || !st.Mode().IsRegular() {
 		return errors.Join(err, errors.New("not a regular file"))

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// ErrReference means that a text is not the reference of an image.
+// ErrReference means that a text is not an image reference.
 var ErrReference = errors.New("not a reference of an image, as registry.example.com/team/name:tag")
 
-// Reference names an image: by a tag, by a digest, or by both; then the
-// digest decides.
+// Reference names an image by a tag, by a digest, or by both, in which case the digest
+// decides.
 type Reference struct {
-	// Name is with the registry, as docker.io/library/busybox.
+	// Name includes the registry, such as docker.io/library/busybox.
 	Name string
-	// Tag is "" only where there is a digest.
+	// Tag is empty only if there is a digest.
 	Tag    string
 	Digest Digest
 }
@@ -23,20 +23,20 @@ type Reference struct {
 const (
 	maxReference = 512
 	defaultHost  = "docker.io"
-	// Latest is the tag of a reference that has none.
+	// Latest is the default tag.
 	Latest = "latest"
 )
 
 var (
-	// As the distribution specification 1.1 has names and tags; hosts have
-	// capitals and a port, too.
+	// Names and tags follow the distribution specification 1.1; hosts may also have
+	// capitals and a port.
 	hostForm = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?$`)
 	nameForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
 	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 )
 
-// ParseReference reads a reference, short ones as Docker does: busybox is
-// docker.io/library/busybox:latest.
+// ParseReference parses a reference. It expands short ones as Docker does: busybox
+// becomes docker.io/library/busybox:latest.
 func ParseReference(text string) (Reference, error) {
 	bad := func(why string) (Reference, error) {
 		return Reference{}, fmt.Errorf("%.100q: %s: %w", text, why, ErrReference)
@@ -78,7 +78,7 @@ func ParseReference(text string) (Reference, error) {
 	return r, nil
 }
 
-// String is the reference in full.
+// String returns the full reference.
 func (r Reference) String() string {
 	s := r.Name
 	if r.Tag != "" {

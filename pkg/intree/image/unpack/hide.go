@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hide does what a whiteout says: what lower layers have of that name, or in
-// that directory, goes; what this layer made stays.
+// hide applies a whiteout: it removes what lower layers have under that name or in that
+// directory, and keeps what this layer made.
 func (t *Tree) hide(ctx context.Context, at *os.File, dir, base string) error {
 	if base == opaque {
 		return t.empty(ctx, at, path.Clean("./"+dir))
 	}
 	if strings.HasPrefix(base, reserved) {
-		return nil // notes of a storage driver
+		return nil // metadata of a storage driver
 	}
 	name := strings.TrimPrefix(base, whiteout)
 	if name == "" || name == "." || name == ".." {
@@ -31,8 +31,8 @@ func (t *Tree) hide(ctx context.Context, at *os.File, dir, base string) error {
 	return t.clear(ctx, at, name)
 }
 
-// batch is how many names of a directory are in memory at a time: a layer may
-// have millions in one.
+// batch is how many names of a directory are in memory at once, since a layer may have
+// millions in one.
 const batch = 256
 
 // empty removes what lower layers have in a directory.
@@ -52,7 +52,7 @@ func (t *Tree) empty(ctx context.Context, at *os.File, dir string) error {
 	})
 }
 
-// eachName calls f for each name in the directory, which f may remove.
+// eachName calls f for each name in the directory; f may remove it.
 func eachName(dir *os.File, f func(name string) error) error {
 	for {
 		names, err := dir.Readdirnames(batch)
@@ -70,8 +70,8 @@ func eachName(dir *os.File, f func(name string) error) error {
 	}
 }
 
-// emptyIn does so in what this layer made, or only dressed, or made something
-// in, if that is a directory.
+// emptyIn calls empty for name if that is a directory. This layer made name or has an
+// entry in it.
 func (t *Tree) emptyIn(ctx context.Context, at *os.File, name, here string) error {
 	fd, err := openDir(at, name)
 	if err == unix.ENOTDIR || err == unix.ELOOP || err == unix.ENOENT {
@@ -85,8 +85,8 @@ func (t *Tree) emptyIn(ctx context.Context, at *os.File, name, here string) erro
 	return t.empty(ctx, below, here)
 }
 
-// clear removes name in the directory at, with all that is below it. That
-// nothing is there is no error.
+// clear removes name in the directory at, with everything below it. A missing name is
+// not an error.
 func (t *Tree) clear(ctx context.Context, at *os.File, name string) error {
 	return clearAt(ctx, at, name, 0)
 }

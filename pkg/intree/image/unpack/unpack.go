@@ -17,57 +17,57 @@ import (
 )
 
 var (
-	// ErrLayer means that a layer has what no layer may have.
+	// ErrLayer means that a layer contains something that no layer may contain.
 	ErrLayer = errors.New("not a layer of an image")
-	// ErrFull means that an image is too large for what is left here.
+	// ErrFull means that an image is too large for the free space.
 	ErrFull = errors.New("the image needs more than nine tenths of what is free")
 )
 
 const (
-	maxEntries = 2_000_000 // of an image, and paths of a layer with those above them
-	// How many directories are made that no layer has an entry for: as many as
-	// archives leave out, and not thousands for one entry of some bytes.
+	maxEntries = 2_000_000 // of an image; also the paths of one layer, including parent directories
+	// Limits on directories made without an entry of their own: enough for what
+	// archives leave out, but not thousands for one entry of a few bytes.
 	impliedFirst, impliedPerEntry = 4096, 4
-	// inInode is how long a link may be that takes no block of its own (bytes).
+	// inInode is the longest link target (bytes) that needs no block of its own.
 	inInode  = 59
 	maxPath  = 4096 // bytes, of one entry
 	maxDepth = 256  // directories
 	maxID    = 1<<32 - 2
 	// resolve finds a directory in the image as a container would.
 	resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
-	// The names of whiteouts in a layer.
+	// Names and prefixes of whiteouts in a layer.
 	whiteout, opaque, reserved = ".wh.", ".wh..wh..opq", ".wh..wh."
 )
 
-// Tree is a file system that is being made. It is one goroutine's.
+// Tree is a file system being made. It is not safe for concurrent use.
 type Tree struct {
 	root    *os.File
-	left    Space // that it may still take
+	left    Space // space that it may still use
 	block   int64 // bytes
 	entries int
-	implied int           // directories that no entry says
-	made    map[mark]bool // by the layer under way, and what is above that
+	implied int           // directories made without an entry
+	made    map[mark]bool // paths made by the current layer, and their parents
 }
 
-// Space is what is free on a file system, or taken of it.
+// Space is the free or used space of a file system.
 type Space struct {
 	Bytes, Files int64
 }
 
-// Free returns what is free where dir is, and the size of a block there.
+// Free returns the free space of the file system of dir, and its block size.
 func Free(dir *os.File) (free Space, block int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
 		return free, 0, os.NewSyscallError("fstatfs", err)
 	}
 	free = Space{Bytes: int64(st.Bavail) * st.Bsize, Files: int64(st.Ffree)}
-	if st.Files == 0 { // it does not count them
+	if st.Files == 0 { // the file system does not count them
 		free.Files = math.MaxInt64
 	}
 	return free, st.Bsize, nil
 }
 
-// mark stands for a clean path. The names of a layer may have kilobytes each.
+// mark represents a clean path; names in a layer may be kilobytes long.
 type mark [16]byte
 
 func markOf(path string) mark {
@@ -75,7 +75,7 @@ func markOf(path string) mark {
 	return mark(sum[:16])
 }
 
-// New returns a tree in an empty directory that only its owner can reach.
+// New returns a tree in an empty directory that only its owner can access.
 func New(root *os.File) (*Tree, error) {
 	free, block, err := Free(root)
 	if err != nil {
@@ -84,7 +84,7 @@ func New(root *os.File) (*Tree, error) {
 	return &Tree{root: root, block: block, left: Space{free.Bytes / 10 * 9, free.Files / 10 * 9}}, nil
 }
 
-// spend counts one more file or directory with that many bytes.
+// spend accounts for one more file or directory with the given number of bytes.
 func (t *Tree) spend(bytes int64) error {
 	t.left.Files--
 	t.left.Bytes -= (bytes + t.block - 1) / t.block * t.block
@@ -94,8 +94,8 @@ func (t *Tree) spend(bytes int64) error {
 	return nil
 }
 
-// Apply applies a layer, a tar archive, above those before it. It reads to the
-// archive's end, not to that of r.
+// Apply applies a layer, a tar archive, on top of the earlier ones. It reads to the end
+// of the archive, not of r.
 func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
 	t.made = map[mark]bool{}
 	archive := tar.NewReader(r)
@@ -119,7 +119,7 @@ func (t *Tree) Apply(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// count counts one more entry, or a directory that is made without one.
+// count counts one more entry, or one more directory without an entry.
 func (t *Tree) count() error {
 	if t.entries++; t.entries > maxEntries {
 		return fmt.Errorf("it has more than %d entries: %w", maxEntries, ErrLayer)
@@ -127,7 +127,7 @@ func (t *Tree) count() error {
 	return nil
 }
 
-// local returns a path of a layer, clean and relative; "." is the root.
+// local returns a path of a layer in clean, relative form; "." is the root.
 func local(name string) (string, error) {
 	parts := strings.Split(name, "/")
 	switch {
@@ -173,7 +173,7 @@ func (t *Tree) entry(ctx context.Context, h *tar.Header, content io.Reader) erro
 	return t.note(name)
 }
 
-// note notes that the layer made the path, and with it what is above.
+// note records that the layer made the path, and also its parents.
 func (t *Tree) note(name string) error {
 	for p := name; p != "."; p = path.Dir(p) {
 		m := markOf(p)
@@ -188,8 +188,8 @@ func (t *Tree) note(name string) error {
 	return nil
 }
 
-// parent opens the directory that an entry is in; one that is missing is made,
-// as layers do not have all of them.
+// parent opens the directory that contains an entry. It makes missing directories,
+// since layers do not have entries for all of them.
 func (t *Tree) parent(dir string) (*os.File, error) {
 	dir = path.Clean("./" + dir)
 	f, err := t.open(dir)
@@ -211,13 +211,13 @@ func (t *Tree) parent(dir string) (*os.File, error) {
 	if f, err = t.open(dir); err != nil {
 		return nil, err
 	}
-	if err := f.Chmod(0o755); err != nil { // whatever the umask
+	if err := f.Chmod(0o755); err != nil { // regardless of the umask
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// countImplied counts a directory that has no entry of its own.
+// countImplied counts a directory without an entry of its own.
 func (t *Tree) countImplied() error {
 	if t.implied++; t.implied > impliedFirst+impliedPerEntry*(t.entries-t.implied+1) {
 		return fmt.Errorf("it has entries in %d directories, and no entries for them: %w", t.implied, ErrLayer)
@@ -240,7 +240,7 @@ func (t *Tree) open(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// made is an entry to be made.
+// made is an entry to make.
 type made struct {
 	h       *tar.Header
 	base    string
@@ -274,14 +274,14 @@ func (t *Tree) make(ctx context.Context, at *os.File, m made) error {
 	case tar.TypeLink:
 		return t.hardLink(ctx, at, m)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return t.clear(ctx, at, m.base) // left out; what it would stand for is gone, too
+		return t.clear(ctx, at, m.base) // not made, but it replaces a lower layer's file
 	}
 	return fmt.Errorf("its type %q is none of a layer: %w", m.h.Typeflag, ErrLayer)
 }
 
 func (t *Tree) directory(ctx context.Context, at *os.File, m made) error {
 	fd, err := openDir(at, m.base)
-	if err == unix.ENOTDIR || err == unix.ELOOP { // something else of a lower layer
+	if err == unix.ENOTDIR || err == unix.ELOOP { // a lower layer's file or link
 		if err := t.clear(ctx, at, m.base); err != nil {
 			return err
 		}
@@ -307,11 +307,11 @@ func openDir(at *os.File, base string) (int, error) {
 	return unix.Openat(int(at.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// permissions are what an entry keeps of its mode: no set-user-id, no
+// permissions are the mode bits that an entry keeps: no set-user-id and no
 // set-group-id.
 const permissions = 0o1777
 
-// setAttributes gives the file of fd the entry's owner and mode.
+// setAttributes sets the owner and mode of fd to those of the entry.
 func (t *Tree) setAttributes(fd int, h *tar.Header) error {
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return os.NewSyscallError("fchown", err)
@@ -335,7 +335,7 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 		return os.NewSyscallError("openat", err)
 	}
 	f := os.NewFile(uintptr(fd), m.base)
-	_, err = io.Copy(f, Until(ctx, m.content)) // the archive's reader ends it at its size
+	_, err = io.Copy(f, Until(ctx, m.content)) // the archive's reader ends after the entry's size
 	if err == nil {
 		err = t.setAttributes(fd, m.h)
 	}
@@ -347,7 +347,7 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 	return errors.Join(err, f.Close())
 }
 
-// Until returns r as a reader that ends with ctx.
+// Until returns a reader that reads from r until ctx ends.
 func Until(ctx context.Context, r io.Reader) io.Reader { return until{ctx, r} }
 
 type until struct {
@@ -362,7 +362,7 @@ func (u until) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// hardLink makes one more name of a file that the image has.
+// hardLink makes another name for a file of the image.
 func (t *Tree) hardLink(ctx context.Context, at *os.File, m made) error {
 	to, err := local(m.h.Linkname)
 	if err != nil {
