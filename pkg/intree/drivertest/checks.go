@@ -17,7 +17,7 @@ import (
 
 const pod, name = state.PodUID("7f3c2a10-0000-4000-8000-000000000001"), "data"
 
-// leave does what a pod does: it leaves a file in its volume.
+// leave writes a file into a volume, as a pod would.
 func (n *node) leave(target string) {
 	n.Helper()
 	if n.Fixed {
@@ -64,8 +64,8 @@ func publishAfterRestartKeepsData(n *node) {
 	n.wantSame("publish after restart", before, tree(n.T, n.layout.Root))
 }
 
-// removalNeedsTheRecordAlone: as after a restart of the node's daemon, when no
-// object says any more what the volume was made of.
+// removalNeedsTheRecordAlone simulates a restart of the daemon after which no object
+// describes the volume any longer.
 func removalNeedsTheRecordAlone(n *node) {
 	v := n.volume(pod, name)
 	n.publish(v, pod)
@@ -81,7 +81,7 @@ func removalNeedsTheRecordAlone(n *node) {
 		n.Fatalf("record: got %s, %+v, %v, want %s, %+v", known.ID, known.Mounts, err, v.ID, v.Mounts)
 	}
 	if n.Fail != nil {
-		n.Fail(true) // what it was made of cannot be had
+		n.Fail(true) // the volume's content is no longer available
 	}
 	n.unpublish(known, pod)
 	n.wantNothing()
@@ -220,8 +220,8 @@ func linkAboveTheVolumeNotFollowed(n *node) {
 	if err := n.Driver.Publish(n.Context(), v, pod); err == nil {
 		n.Error("publish below a link: got no error")
 	}
-	// Where the volume would be below the link there is none: that may count as
-	// done, but must touch nothing.
+	// Behind the link there is no volume. Unpublish may succeed, but must change
+	// nothing.
 	_ = n.Driver.Unpublish(n.Context(), v, pod)
 }
 
@@ -293,8 +293,8 @@ func failedRenewalKeepsContent(n *node) {
 	n.publish(v, pod)
 }
 
-// volumesSideBySide makes and removes volumes of the same pods at the same
-// time, which share the directories above them.
+// volumesSideBySide concurrently makes and removes volumes of the same pods, which
+// share parent directories.
 func volumesSideBySide(n *node) {
 	var wg sync.WaitGroup
 	for i := range 8 {

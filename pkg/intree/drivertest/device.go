@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device returns the path of a loop device of 16 MiB, which goes when the test
-// ends and nothing uses it any more. fsType is what it is formatted with; "" is
-// nothing.
+// Device returns the path of a loop device of 16 MiB, or 320 MiB for xfs and btrfs. The
+// device is detached when the test has ended and nothing uses it. If fsType is not
+// empty, the device is formatted with it.
 func Device(t *testing.T, fsType string) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
@@ -22,7 +22,7 @@ func Device(t *testing.T, fsType string) string {
 	}
 	defer backing.Close()
 	size := int64(16 << 20)
-	if fsType == "btrfs" || fsType == "xfs" { // the least of xfs is 300 MiB, that of btrfs 109
+	if fsType == "btrfs" || fsType == "xfs" { // the minimum is 300 MiB for xfs and 109 MiB for btrfs
 		size = 320 << 20
 	}
 	if err := backing.Truncate(size); err != nil {
@@ -49,7 +49,7 @@ func Device(t *testing.T, fsType string) string {
 		}
 		config := unix.LoopConfig{Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
 		if err = unix.IoctlLoopConfigure(int(loop.Fd()), &config); err == nil {
-			t.Cleanup(func() { loop.Close() }) // which clears it
+			t.Cleanup(func() { loop.Close() }) // closing detaches it
 			return loop.Name()
 		}
 		loop.Close()

@@ -1,5 +1,4 @@
-// Package drivertest checks that a built-in kind keeps the contract of a driver
-// (manager.Driver): that its verbs may be repeated, that nothing but Unpublish
-// removes data, that a failure leaves things as they were, and that no name, link
-// or mount leads a verb out of its volume.
+// Package drivertest tests that a built-in kind keeps the contract of a driver
+// (manager.Driver): its verbs may be repeated, only Unpublish removes data, a failure
+// changes nothing, and no name, link or mount leads a verb out of its volume.
 package drivertest

@@ -12,25 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// longTemp is the longest TMPDIR below which the sockets of a test, with its
-// name and that of a driver, fit into an address (107 bytes).
+// longTemp is the longest TMPDIR below which a test's sockets, with the names of the
+// test and of a driver, fit into a socket address (107 bytes).
 const longTemp = 24
 
-// inside marks a test binary that runs in a mount namespace of its own.
+// inside marks a test binary that runs in its own mount namespace.
 const inside = "CSI_VOLMGR_TEST_NAMESPACE"
 
-// Main runs the tests of m in a private mount namespace and exits; to be called
-// from TestMain. See [Enter].
+// Main runs the tests of m in a private mount namespace and exits. Call it from
+// TestMain. See [Enter].
 func Main(m *testing.M) {
 	Enter()
 	os.Exit(m.Run())
 }
 
-// Enter returns in a process whose mount namespace is its own, so that no mount
-// of a test reaches the machine and none outlives it: the test binary runs
-// itself again, and the process that called first ends with it. That takes root;
-// without it Enter fails and says so. Neither a long TMPDIR nor the umask of
-// who runs the tests matters inside.
+// Enter returns in a process with its own mount namespace, so that no mount of a test
+// affects the machine or outlives the test. The test binary runs itself again, and the
+// first process exits when the second one does. Enter needs root; otherwise it fails
+// with a message. The second process has a short TMPDIR and the umask 022.
 func Enter() {
 	if os.Getenv(inside) != "" {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -50,7 +49,7 @@ func Enter() {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	// The child gets the terminal's signals too; it decides when to end.
+	// The child also gets the terminal's signals and decides when to exit.
 	signal.Ignore(os.Interrupt)
 	err := cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

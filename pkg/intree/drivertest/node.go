@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// node is a node's root with a driver on it.
+// node is a node's root directory with a driver.
 type node struct {
 	*testing.T
 	Subject
@@ -30,14 +30,14 @@ func newNode(t *testing.T, factory Factory) *node {
 	t.Helper()
 	n := &node{T: t, layout: state.Layout{Root: t.TempDir()}, factory: factory}
 	n.restart()
-	// What a check that failed left mounted would keep the directory from going.
+	// Mounts left by a failed check would prevent removal of the directory.
 	t.Cleanup(func() { detachBelow(n.layout.Root) })
 	return n
 }
 
 func (n *node) restart() { n.Subject = n.factory(n.T, n.layout) }
 
-// volume returns the record of a volume of pod whose mount is being made.
+// volume returns the record of a volume whose mount for pod is being made.
 func (n *node) volume(pod state.PodUID, name string) state.Volume {
 	return state.Volume{
 		ID: state.PodVolumeID(n.Kind, pod, name),
@@ -78,7 +78,7 @@ func (n *node) wantRefused(what string, err error) {
 	}
 }
 
-// wantNothing fails the test unless nothing of any volume is left.
+// wantNothing fails the test unless everything of all volumes is gone.
 func (n *node) wantNothing() {
 	n.Helper()
 	for path := range tree(n.T, n.layout.Root) {
@@ -108,8 +108,8 @@ func (n *node) wantSame(what string, before, after map[string]string) {
 	}
 }
 
-// canary makes a directory outside the node's root that no verb may touch, and
-// checks in the end that none did.
+// canary makes a directory outside the node's root, and checks at the end of the test
+// that no verb changed it.
 func (n *node) canary() string {
 	n.Helper()
 	dir := n.TempDir()
@@ -122,7 +122,8 @@ func (n *node) canary() string {
 	return dir
 }
 
-// tree returns what is at and below dir: kind, mode, owner, inode and content by path.
+// tree returns the files at and below dir: type, mode, owner, inode and content by
+// path.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -159,7 +160,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// content returns what a pod finds at target: content by path, through links.
+// content returns the content of the files that a pod sees at target, by path and
+// through links.
 func content(t *testing.T, target string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -182,7 +184,7 @@ func content(t *testing.T, target string) map[string]string {
 	return found
 }
 
-// mountsBelow lists the mount points below dir, the last made first.
+// mountsBelow returns the mount points below dir, the last mounted first.
 func mountsBelow(dir string) []string {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -204,13 +206,13 @@ func detachBelow(dir string) {
 	}
 }
 
-// ended is a context that is over.
+// ended returns a canceled context.
 func (n *node) ended() context.Context {
 	ctx, cancel := context.WithCancel(n.Context())
 	cancel()
 	return ctx
 }
 
-// badConfig is no source of any kind.
+// badConfig is not a valid source of any kind.
 var badConfig = json.RawMessage(`{"name": 7, "medium": 7, "secretName": 7, "items": 7, ` +
 	`"sources": 7, "type": 7, "path": 7, "server": 7, "reference": 7}`)

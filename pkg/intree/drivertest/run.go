@@ -8,7 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Driver is manager.Driver, which a built-in kind has without knowing it.
+// Driver has the methods of manager.Driver, which built-in kinds implement without
+// importing it.
 type Driver interface {
 	Stage(ctx context.Context, v state.Volume) error
 	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
@@ -21,28 +22,28 @@ type Driver interface {
 type Subject struct {
 	Driver Driver
 	Kind   state.DriverName
-	// Config is the source of the volumes to be made.
+	// Config is the source of the volumes to make.
 	Config json.RawMessage
-	// HostPath is what the volumes hand out, where that is not their target.
+	// HostPath is the path that the volumes give to containers, if it is not their
+	// target.
 	HostPath string
-	// Grows: the volumes have Expand.
+	// Grows is true if the kind supports Expand.
 	Grows bool
-	// Fixed: nothing can be written into the volumes, which have a directory
-	// named dir.
+	// Fixed is true if the volumes are not writable and contain a directory named dir.
 	Fixed bool
-	// Change makes the next Publish bring other content. nil for a kind that
-	// brings none.
+	// Change makes the next Publish deliver other content; nil for a kind without
+	// content.
 	Change func()
-	// Fail makes every Publish fail from now on, or no longer. nil for a kind
-	// that needs nothing that can.
+	// Fail makes every Publish fail from now on, or no longer; nil for a kind that
+	// depends on nothing that could fail.
 	Fail func(fail bool)
 }
 
-// Factory returns a new Driver of the kind on a node's root, which may hold
-// what an earlier one made there, as after a restart.
+// Factory returns a new Driver of the kind for a node's root, which may contain what an
+// earlier driver made, as after a restart.
 type Factory func(t *testing.T, layout state.Layout) Subject
 
-// Run checks the kind that factory makes. To be run under [Main].
+// Run tests the kind that factory makes. The test's TestMain must call [Main].
 func Run(t *testing.T, factory Factory) {
 	for name, check := range map[string]func(*node){
 		"PublishMakesTheTarget":           publishMakesTheTarget,

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Swap exchanges the names a and b as fast as it can until stop is called, or
-// the test ends. stop returns how often.
+// Swap exchanges the names a and b as fast as it can until stop is called or the test
+// ends. stop returns the number of exchanges.
 func Swap(t *testing.T, a, b string) (stop func() int) {
 	t.Helper()
 	done := make(chan struct{})

@@ -1,5 +1,5 @@
-// Package disktest is a node with disks for the tests of kinds on block devices:
-// a sysfs of files, device nodes of real loop devices, and a note of every
+// Package disktest provides a node with disks for the tests of kinds on block devices:
+// a sysfs of plain files, device nodes of real loop devices, and a record of every
 // program that was run.
 package disktest
 
@@ -22,14 +22,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Node is the node. Its tests are run under drivertest.Main.
+// Node is the node. Its tests must run under drivertest.Main.
 type Node struct {
 	*testing.T
-	// Sys and Dev stand for /sys and /dev.
+	// Sys and Dev replace /sys and /dev.
 	Sys, Dev string
 	Layout   state.Layout
-	// Programs stand in for programs of the same name; what is not among them
-	// is run.
+	// Programs replace the programs of the same name; other programs really run.
 	Programs map[string]func(args []string) error
 
 	mu    sync.Mutex
@@ -43,7 +42,7 @@ func New(t *testing.T) *Node {
 		T: t, Sys: t.TempDir(), Dev: t.TempDir(), Layout: state.Layout{Root: t.TempDir()},
 		Programs: map[string]func([]string) error{},
 	}
-	// Device nodes work there whatever the temporary directory is on.
+	// Device nodes work on a tmpfs, whatever file system the temporary directory is on.
 	if err := unix.Mount("tmpfs", n.Dev, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +51,7 @@ func New(t *testing.T) *Node {
 			t.Error(err)
 		}
 	})
-	// What a test leaves mounted keeps the directories from going.
+	// Mounts left by a test would prevent removal of the directories.
 	t.Cleanup(func() {
 		staged, err := filepath.Glob(filepath.Join(n.Layout.Plugins(), "*", "*", "*", "globalmount"))
 		if err != nil {
@@ -65,7 +64,7 @@ func New(t *testing.T) *Node {
 	return n
 }
 
-// Stager returns the node's.
+// Stager returns a disk.Stager for the node.
 func (n *Node) Stager() disk.Stager {
 	return disk.Stager{
 		Layout: n.Layout, Kernel: mount.New(n.Layout.Root),
@@ -83,12 +82,12 @@ func (n *Node) run(ctx context.Context, c program.Command) error {
 	return new(program.Runner).Run(ctx, c)
 }
 
-// Run runs a program, without a note of it.
+// Run runs a program without recording it.
 func (n *Node) Run(name string, args ...string) error {
 	return new(program.Runner).Run(n.Context(), program.Command{Name: name, Args: args})
 }
 
-// Calls returns what was run since it was last asked, one line each.
+// Calls returns the programs that ran since the last call of Calls, one line each.
 func (n *Node) Calls() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,8 +96,8 @@ func (n *Node) Calls() []string {
 	return calls
 }
 
-// Disk adds a disk that says it is wwid, with nothing on it, under the names,
-// which are its paths. It returns the real device's path.
+// Disk adds a blank disk that reports wwid, with a path for each of the names. It
+// returns the real device's path.
 func (n *Node) Disk(wwid string, names ...string) string {
 	n.Helper()
 	device := drivertest.Device(n.T, "")
@@ -106,7 +105,7 @@ func (n *Node) Disk(wwid string, names ...string) string {
 	return device
 }
 
-// Alias adds names of a real device.
+// Alias adds names for a real device.
 func (n *Node) Alias(device, wwid string, names ...string) {
 	n.Helper()
 	var st unix.Stat_t
@@ -136,7 +135,7 @@ func (n *Node) Gathered(device, dm, name string, paths ...string) {
 	}
 }
 
-// Set writes a file of sysfs.
+// Set writes a sysfs file.
 func (n *Node) Set(value string, elems ...string) {
 	n.Helper()
 	path := filepath.Join(append([]string{n.Sys}, elems...)...)
@@ -148,7 +147,7 @@ func (n *Node) Set(value string, elems ...string) {
 	}
 }
 
-// Attribute returns what was written to a file of sysfs.
+// Attribute returns the content of a sysfs file.
 func (n *Node) Attribute(elems ...string) string {
 	n.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{n.Sys}, elems...)...))
@@ -158,7 +157,7 @@ func (n *Node) Attribute(elems ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// Volume is the record of a staged kind's volume that the pods use.
+// Volume returns the record of a staged kind's volume that the pods use.
 func (n *Node) Volume(kind state.DriverName, name, config string, pods ...state.PodUID) state.Volume {
 	id := state.SharedID(kind, name)
 	v := state.Volume{
@@ -178,8 +177,8 @@ func (n *Node) Volume(kind state.DriverName, name, config string, pods ...state.
 	return v
 }
 
-// WantLabel checks that a volume is staged with its SELinux label: where the kernel has
-// no SELinux it refuses the mount for the option, and without the label mounts it.
+// WantLabel checks that a volume is staged with its SELinux label: a kernel without
+// SELinux refuses the mount with the option, and mounts it without the label.
 func (n *Node) WantLabel(stage func(state.Volume) error, v state.Volume) {
 	n.Helper()
 	var st unix.Statfs_t

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
 )
 
-// The media types of what is made.
+// The media types of the generated documents, and the annotation of a name.
 const (
 	Index    = "application/vnd.oci.image.index.v1+json"
 	Manifest = "application/vnd.oci.image.manifest.v1+json"
@@ -29,33 +29,33 @@ const (
 	RefName  = "org.opencontainers.image.ref.name"
 )
 
-// Entry is one of a layer.
+// Entry is an entry of a layer.
 type Entry struct {
 	tar.Header
 	Body string
 }
 
-// File is an entry of a regular file.
+// File returns an entry for a regular file.
 func File(name, body string) Entry {
 	return Entry{tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(body))}, body}
 }
 
-// Dir is an entry of a directory.
+// Dir returns an entry for a directory.
 func Dir(name string) Entry {
 	return Entry{Header: tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}}
 }
 
-// Symlink is an entry of a symbolic link.
+// Symlink returns an entry for a symbolic link.
 func Symlink(name, to string) Entry {
 	return Entry{Header: tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to, Mode: 0o777}}
 }
 
-// Link is an entry of a hard link.
+// Link returns an entry for a hard link.
 func Link(name, to string) Entry {
 	return Entry{Header: tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to}}
 }
 
-// Layer is a tar archive.
+// Layer returns a tar archive of the entries.
 func Layer(t testing.TB, entries ...Entry) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -81,7 +81,7 @@ type Layout struct {
 	index []oci.Descriptor
 }
 
-// New makes a layout in a directory, which may not be there yet.
+// New makes a layout in a directory, which need not exist.
 func New(t testing.TB, dir string) *Layout {
 	t.Helper()
 	l := &Layout{TB: t, Dir: dir}
@@ -100,7 +100,7 @@ func (l *Layout) write(name string, b []byte) {
 	}
 }
 
-// DigestOf is the sha256 of a text.
+// DigestOf returns the sha256 digest of b.
 func DigestOf(b []byte) oci.Digest {
 	sum := sha256.Sum256(b)
 	return oci.Digest("sha256:" + hex.EncodeToString(sum[:]))
@@ -118,7 +118,7 @@ func (l *Layout) path(d oci.Digest) string {
 	return filepath.Join("blobs", strings.Replace(string(d), ":", "/", 1))
 }
 
-// Spoil changes a byte of a blob.
+// Spoil changes one byte of a blob.
 func (l *Layout) Spoil(d oci.Digest) {
 	l.Helper()
 	b, err := os.ReadFile(filepath.Join(l.Dir, l.path(d)))
@@ -139,8 +139,8 @@ func (l *Layout) JSON(mediaType string, document any) oci.Descriptor {
 	return l.Blob(mediaType, b)
 }
 
-// Compress returns a layer as it is stored with the suffix of a media type: "",
-// +gzip or +zstd.
+// Compress returns a layer as it is stored for a media type's suffix: "", +gzip or
+// +zstd.
 func Compress(t testing.TB, layer []byte, suffix string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -165,8 +165,8 @@ func Compress(t testing.TB, layer []byte, suffix string) []byte {
 	return b.Bytes()
 }
 
-// Image adds an image of layers, which are compressed in turn by nothing, gzip
-// and zstd, and returns the descriptor of its manifest.
+// Image adds an image and returns the descriptor of its manifest. It stores the layers
+// with gzip, uncompressed and with zstd in turn.
 func (l *Layout) Image(layers ...[]byte) oci.Descriptor {
 	l.Helper()
 	var stored []oci.Descriptor
@@ -179,8 +179,8 @@ func (l *Layout) Image(layers ...[]byte) oci.Descriptor {
 	return l.Manifest(plain, stored...)
 }
 
-// Manifest adds the manifest of layers that were stored, and whose digests are
-// plain when they are not compressed.
+// Manifest adds a manifest of stored layers; plain are the digests of the uncompressed
+// layers.
 func (l *Layout) Manifest(plain []oci.Digest, stored ...oci.Descriptor) oci.Descriptor {
 	l.Helper()
 	config := l.JSON(Config, map[string]any{
@@ -200,7 +200,7 @@ func (l *Layout) Add(name string, d oci.Descriptor) oci.Descriptor {
 	return d
 }
 
-// Index replaces the layout's index, with these entries where there are any.
+// Index rewrites the layout's index, with the given entries if there are any.
 func (l *Layout) Index(entries ...oci.Descriptor) {
 	l.Helper()
 	if len(entries) > 0 {
@@ -213,7 +213,7 @@ func (l *Layout) Index(entries ...oci.Descriptor) {
 	l.write("index.json", b)
 }
 
-// Archive makes the layout an archive at path.
+// Archive writes the layout as an archive to path.
 func (l *Layout) Archive(path string) {
 	l.Helper()
 	f, err := os.Create(path)
