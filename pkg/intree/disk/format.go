@@ -118,7 +118,7 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record
 }
 
 // check repairs what is safe to repair before a mount; xfs and btrfs do that when they
-// are mounted. why is the error because of which the disk does not count as blank.
+// are mounted. why is the error that says why the disk does not count as blank.
 func (h Host) check(ctx context.Context, d Disk, f *os.File, w Want, why error) error {
 	if err := requireFS(f, w.FSType); err != nil {
 		return err

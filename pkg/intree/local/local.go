@@ -3,7 +3,7 @@
 //
 // A directory is bind-mounted at the pod's directory, a device's file system is mounted
 // there, and for a raw block volume the device itself is bound there. A device is
-// formatted only if reading proves that it is blank: anything else on it is somebody's
+// formatted only if reading proves that it is blank: any other content may be a user's
 // data.
 package local
 

@@ -21,7 +21,7 @@ const (
 	// namesPerRead bounds the memory for one directory.
 	namesPerRead = 1024
 	// walkers is the number of directories that one walk reads at once. Each file costs
-	// two or three system calls, most of which wait for the disk or a server.
+	// two or three system calls, most waiting for the disk or a server.
 	walkers = 8
 )
 
