@@ -128,11 +128,11 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir
 	if own != nil {
 		set.Dirs = nested(own, m.Names)
 	}
-	leave, err := d.sweeper.enter(ctx, dir.Path())
+	unlock, err := d.sweeper.locks.Lock(ctx, dir.Path())
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	f, err := d.open(ctx, dir)
 	if err != nil {
 		return err
@@ -154,11 +154,11 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err != nil {
 		return poddir.Refused("Unpublish", err)
 	}
-	leave, err := d.sweeper.enter(ctx, dir.Path())
+	unlock, err := d.sweeper.locks.Lock(ctx, dir.Path())
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer unlock()
 	if err := d.Remover.Unpublish(ctx, v, pod); err != nil {
 		return err
 	}

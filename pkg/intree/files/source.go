@@ -81,7 +81,7 @@ func (o objects) TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error) {
 func (o objects) Pod() (*corev1.Pod, error) {
 	pod, err := o.source.Pod(o.ctx, o.pod.Namespace, o.pod.Name)
 	if err == nil && pod != nil && state.PodUID(pod.UID) != o.pod.UID {
-		return nil, fmt.Errorf("pod %s/%s is another one by now (uid %s, want %s)", o.pod.Namespace, o.pod.Name, pod.UID,
+		return nil, fmt.Errorf("pod %s/%s has been replaced (its uid is %s, want %s)", o.pod.Namespace, o.pod.Name, pod.UID,
 			o.pod.UID)
 	}
 	return pod, err

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -16,12 +17,12 @@ import (
 
 // sweeper removes replaced sets of files from volumes after their KeepTime.
 type sweeper struct {
-	mu sync.Mutex // guards all but poke, and the users of locks
+	mu sync.Mutex // guards queue and due
 	// queue has the volumes to sweep, the next one first; all wait equally long. due
 	// has their paths.
 	queue []visit
 	due   map[string]bool
-	locks map[string]*keyLock
+	locks keylock.Locks // by path, each held by the call that works on that volume
 	poke  chan struct{} // capacity 1: the queue is no longer empty
 }
 
@@ -31,41 +32,8 @@ type visit struct {
 	at   time.Time
 }
 
-// keyLock is held by the call that works on one volume.
-type keyLock struct {
-	held  chan struct{} // capacity 1
-	users int           // number of holders and waiters
-}
-
 func newSweeper() *sweeper {
-	return &sweeper{due: map[string]bool{}, locks: map[string]*keyLock{}, poke: make(chan struct{}, 1)}
-}
-
-// enter waits until no other call works on the volume at path; leave ends the caller's
-// work.
-func (s *sweeper) enter(ctx context.Context, path string) (leave func(), err error) {
-	s.mu.Lock()
-	t, ok := s.locks[path]
-	if !ok {
-		t = &keyLock{held: make(chan struct{}, 1)}
-		s.locks[path] = t
-	}
-	t.users++
-	s.mu.Unlock()
-	done := func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(s.locks, path)
-		}
-	}
-	select {
-	case t.held <- struct{}{}:
-		return func() { <-t.held; done() }, nil
-	case <-ctx.Done():
-		done()
-		return nil, context.Cause(ctx)
-	}
+	return &sweeper{due: map[string]bool{}, poke: make(chan struct{}, 1)}
 }
 
 // later schedules a sweep of the volume at path. If one is scheduled already, that
@@ -150,11 +118,11 @@ func (d *Driver) Run(ctx context.Context) error {
 // sweep removes the old sets of the volume at path, and schedules another sweep if some
 // are still too young. After a failure, the next Publish removes them.
 func (d *Driver) sweep(ctx context.Context, path string) {
-	leave, err := d.sweeper.enter(ctx, path)
+	unlock, err := d.sweeper.locks.Lock(ctx, path)
 	if err != nil {
 		return
 	}
-	defer leave()
+	defer unlock()
 	dir, err := poddir.At(d.c.Layout, path)
 	if err != nil {
 		return

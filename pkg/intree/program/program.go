@@ -19,6 +19,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 )
 
 // ErrMissing means that a program is not installed.
@@ -48,8 +50,7 @@ type Runner struct {
 	// Dirs are searched for programs; nil means the system's directories.
 	Dirs []string
 
-	mu   sync.Mutex
-	busy map[string]chan struct{} // by key: closed when the program has ended; guarded by mu
+	locks keylock.Locks // by key, each held while a program runs
 }
 
 // Run runs the program and waits for it. If ctx ends first, Run kills the program and
@@ -60,9 +61,12 @@ func (r *Runner) Run(ctx context.Context, c Command) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w: it comes with %s", c.Name, err, c.Packages)
 	}
-	ended, err := r.enter(ctx, c.Key)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", c.Name, context.Cause(ctx))
+	}
+	unlock, err := r.locks.Lock(ctx, c.Key)
 	if err != nil {
-		return fmt.Errorf("%s: wait for the one before: %w", c.Name, err)
+		return fmt.Errorf("%s: wait for the program that works on %s: %w", c.Name, c.Key, err)
 	}
 	var said output
 	cmd := exec.Command(path, c.Args...)
@@ -70,13 +74,13 @@ func (r *Runner) Run(ctx context.Context, c Command) error {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
-		r.leave(c.Key, ended)
+		unlock()
 		return fmt.Errorf("start %s: %w", path, err)
 	}
 	done := make(chan error, 1)
 	go func() {
 		err := cmd.Wait()
-		r.leave(c.Key, ended)
+		unlock()
 		done <- err
 	}()
 	select {
@@ -111,39 +115,6 @@ func (r *Runner) find(name string) (string, error) {
 		}
 	}
 	return "", ErrMissing
-}
-
-// enter waits until no program works on the key.
-func (r *Runner) enter(ctx context.Context, key string) (chan struct{}, error) {
-	mine := make(chan struct{})
-	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		r.mu.Lock()
-		other, busy := r.busy[key]
-		if !busy {
-			if r.busy == nil {
-				r.busy = map[string]chan struct{}{}
-			}
-			r.busy[key] = mine
-		}
-		r.mu.Unlock()
-		if !busy {
-			return mine, nil
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (r *Runner) leave(key string, ended chan struct{}) {
-	r.mu.Lock()
-	delete(r.busy, key)
-	r.mu.Unlock()
-	close(ended)
 }
 
 // output keeps the beginning of what is written to it.

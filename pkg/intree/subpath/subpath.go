@@ -28,10 +28,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -51,18 +51,15 @@ type Binder struct {
 	layout state.Layout
 	kernel *mount.Kernel
 
-	mu   sync.Mutex
-	busy map[key]chan struct{} // closed when the call for the volume ends
+	locks keylock.Locks // by lockName, each held by a call for that volume
 }
 
-type key struct {
-	pod    state.PodUID
-	volume string
-}
+// lockName returns the name of the lock of a pod's volume. Neither part contains a slash.
+func lockName(pod state.PodUID, volume string) string { return string(pod) + "/" + volume }
 
 // New returns a Binder for the node's root of l, which must be one of k's roots.
 func New(l state.Layout, k *mount.Kernel) *Binder {
-	return &Binder{layout: l, kernel: k, busy: map[key]chan struct{}{}}
+	return &Binder{layout: l, kernel: k}
 }
 
 // Request is one mount of one container.
@@ -106,7 +103,7 @@ func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 	target := filepath.Join(dir.Path(), strconv.Itoa(r.Index))
 	// A call that was left behind continues after Bind returns, so it must not use
 	// variables of this frame that the return changes.
-	err = b.work(ctx, key{r.Pod, r.Volume}, func() error { return b.bind(ctx, r, dir, target) })
+	err = b.work(ctx, lockName(r.Pod, r.Volume), func() error { return b.bind(ctx, r, dir, target) })
 	switch {
 	case err != nil && r.Whole:
 		return "", fmt.Errorf("volume %s: %w", r.Volume, err)
@@ -181,7 +178,7 @@ func (b *Binder) remove(ctx context.Context, pod state.PodUID, volume string) er
 	if err != nil {
 		return err
 	}
-	return b.work(ctx, key{pod, volume}, func() error {
+	return b.work(ctx, lockName(pod, volume), func() error {
 		if err := b.kernel.UnmountTree(ctx, dir.Path()); err != nil {
 			return err
 		}
@@ -192,9 +189,7 @@ func (b *Binder) remove(ctx context.Context, pod state.PodUID, volume string) er
 // works reports whether a call for one of a pod's volumes is running, including one
 // that was left behind.
 func (b *Binder) works(pod state.PodUID, volumes []string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.ContainsFunc(volumes, func(volume string) bool { return b.busy[key{pod, volume}] != nil })
+	return slices.ContainsFunc(volumes, func(volume string) bool { return b.locks.Locked(lockName(pod, volume)) })
 }
 
 // Mounts returns the paths at which subpaths of a pod's volume are mounted, deepest
@@ -258,32 +253,16 @@ func (b *Binder) dir(pod state.PodUID, names ...string) (poddir.Dir, error) {
 
 // work runs f while no other call for the volume runs. If ctx ends first, work returns;
 // if f then hangs, it is left behind and keeps the volume locked.
-func (b *Binder) work(ctx context.Context, k key, f func() error) error {
-	done := make(chan struct{})
-	for {
-		b.mu.Lock()
-		other, taken := b.busy[k]
-		if !taken {
-			b.busy[k] = done
-		}
-		b.mu.Unlock()
-		if !taken {
-			break
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return fmt.Errorf("another call for the volume has not ended: %w", context.Cause(ctx))
-		}
+func (b *Binder) work(ctx context.Context, lock string, f func() error) error {
+	unlock, err := b.locks.Lock(ctx, lock)
+	if err != nil {
+		return fmt.Errorf("another call for the volume has not ended: %w", err)
 	}
 	result := make(chan error, 1) // buffered: a call that was left behind must be able to end
 	go func() {
 		err := f()
-		b.mu.Lock()
-		delete(b.busy, k)
-		b.mu.Unlock()
+		unlock()
 		result <- err
-		close(done)
 	}()
 	select {
 	case err := <-result:
