@@ -155,12 +155,9 @@ func (h Host) unused(d Disk) (bool, error) {
 
 // Publish bind-mounts the staged volume at the pod's directory.
 func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, dir, err := poddir.Begin(s.Layout, v, pod)
+	m, dir, err := poddir.Begin(ctx, s.Layout, v, pod)
 	if err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	staged, err := s.Kernel.Look(ctx, v.Spec.StagePath)
 	if err != nil {
@@ -172,11 +169,7 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	if v.Spec.Mode == state.Block {
 		return PublishNode(ctx, s.Kernel, dir, v.Spec.StagePath)
 	}
-	f, err := dir.Make(coveredMode)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if _, err := dir.MakeNew(coveredMode); err != nil {
 		return err
 	}
 	seen, err := s.Kernel.Look(ctx, dir.Path())
@@ -186,7 +179,7 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	if err := s.Kernel.Bind(v.Spec.StagePath, dir.Path(), mount.BindOptions{ReadOnly: m.ReadOnly}); err != nil {
 		return err
 	}
-	if err := own(ctx, v, pod, dir); err != nil {
+	if err := GiveToGroup(ctx, v, pod, dir); err != nil {
 		// A repeated call expects that nothing is mounted. The unmount ignores the end
 		// of ctx, which may be the cause of err.
 		return errors.Join(err, s.Kernel.Unmount(context.WithoutCancel(ctx), dir.Path()))
@@ -207,8 +200,9 @@ func PublishNode(ctx context.Context, k *mount.Kernel, dir poddir.Dir, node stri
 	return k.Bind(node, dir.Path(), mount.BindOptions{})
 }
 
-// own gives the volume to the pod's group if no other pod uses it.
-func own(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir) error {
+// GiveToGroup gives the volume to the pod's fsGroup if no other pod uses it. Like the
+// kubelet, it changes nothing while another pod does.
+func GiveToGroup(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir) error {
 	m := v.Mounts[pod]
 	if m.FSGroup == nil || m.ReadOnly {
 		return nil

@@ -69,7 +69,7 @@ func New(c Config) *Driver {
 // Publish makes the volume's directory. A volume of medium Memory or HugePages that a
 // reboot removed becomes a new, empty one.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return err
 	}
@@ -77,12 +77,9 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return poddir.Refused("Publish", err)
 	}
-	medium, err := parseMedium(*v.Spec)
+	medium, err := parseMedium(v)
 	if err != nil {
 		return poddir.Refused("Publish", err)
-	}
-	if medium.fsType == "tmpfs" {
-		medium.sizeBytes = max(medium.sizeBytes, v.SizeBytes) // a grown volume keeps its size
 	}
 	fresh, err := d.place(ctx, dir, medium)
 	if err != nil {
@@ -106,9 +103,6 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 // place makes the directory and mounts on it what the medium needs. It reports whether
 // it made either.
 func (d *Driver) place(ctx context.Context, dir poddir.Dir, m medium) (fresh bool, err error) {
-	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
-	}
 	fresh, err = dir.MakeNew(m.dirMode())
 	if err != nil {
 		return false, err
@@ -143,7 +137,7 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	if err != nil {
 		return 0, poddir.Refused("Expand", err)
 	}
-	medium, err := parseMedium(*v.Spec)
+	medium, err := parseMedium(v)
 	switch {
 	case err != nil:
 		return 0, poddir.Refused("Expand", err)

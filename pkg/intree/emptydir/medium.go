@@ -30,7 +30,10 @@ type medium struct {
 	mode os.FileMode
 }
 
-func parseMedium(spec state.Spec) (medium, error) {
+// parseMedium returns the medium of a volume. One in memory has at least the size that it
+// has grown to.
+func parseMedium(v state.Volume) (medium, error) {
+	spec := *v.Spec
 	src, err := decode(spec)
 	if err != nil {
 		return medium{}, err
@@ -62,6 +65,9 @@ func parseMedium(spec state.Spec) (medium, error) {
 	}
 	if err != nil {
 		return medium{}, fmt.Errorf("volume %s: emptyDir.medium %q: %w", spec.Name, src.Medium, err)
+	}
+	if m.fsType == "tmpfs" {
+		m.sizeBytes = max(m.sizeBytes, v.SizeBytes)
 	}
 	return m, nil
 }

@@ -74,12 +74,9 @@ func (d *Driver) Usage(ctx context.Context, v state.Volume, pod state.PodUID) (U
 	if err != nil {
 		return Usage{}, err
 	}
-	m, err := parseMedium(*v.Spec)
+	m, err := parseMedium(v)
 	if err != nil {
 		return Usage{}, err
-	}
-	if m.fsType == "tmpfs" {
-		m.sizeBytes = max(m.sizeBytes, v.SizeBytes)
 	}
 	f, err := dir.Open()
 	if err != nil {

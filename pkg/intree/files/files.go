@@ -98,7 +98,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 // when to repeat that because a token or certificate expires; the zero time means
 // never. If the content is there already, nothing changes.
 func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error) {
-	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -12,6 +12,7 @@
 package hostpath
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,12 +67,9 @@ func New(c Config) *Driver {
 // Publish checks what is at the path. If nothing is there, it makes it, for the types
 // that ask for that.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	var src corev1.HostPathVolumeSource
 	if err := json.Unmarshal(v.Spec.Config, &src); err != nil {
@@ -84,11 +82,8 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		}
 		return err
 	}
-	f, err := dir.Make(standInMode)
-	if err != nil {
-		return err
-	}
-	return f.Close()
+	_, err = dir.MakeNew(standInMode)
+	return err
 }
 
 // ensure returns nil once the path has what the source wants. given is the path in the
@@ -101,11 +96,15 @@ func (d *Driver) ensure(src corev1.HostPathVolumeSource, given string) error {
 	if given != path {
 		return fmt.Errorf("the record hands out %q: %w", given, ErrDenied)
 	}
-	kind := corev1.HostPathUnset
-	if src.Type != nil {
-		kind = *src.Type
+	return ensureType(d.c.Allow, path, typeOf(src))
+}
+
+// typeOf returns the source's type.
+func typeOf(src corev1.HostPathVolumeSource) corev1.HostPathType {
+	if src.Type == nil {
+		return corev1.HostPathUnset
 	}
-	return ensureType(d.c.Allow, path, kind)
+	return *src.Type
 }
 
 // clean returns the cleaned path, or an error if it cannot be a volume's path.
@@ -140,15 +139,8 @@ func OpenWhole(allow []string, src corev1.HostPathVolumeSource) (*os.File, error
 	if err != nil {
 		return nil, fmt.Errorf("hostPath %q: %w", src.Path, err)
 	}
-	kind := corev1.HostPathUnset
-	if src.Type != nil {
-		kind = *src.Type
-	}
-	making := kind
-	if making == corev1.HostPathUnset {
-		making = corev1.HostPathDirectoryOrCreate
-	}
-	f, err := find(allow, path, making)
+	kind := typeOf(src)
+	f, err := find(allow, path, cmp.Or(kind, corev1.HostPathDirectoryOrCreate))
 	if err != nil {
 		return nil, fmt.Errorf("hostPath %q: %w", path, err)
 	}

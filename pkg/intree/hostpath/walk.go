@@ -296,7 +296,12 @@ func makeDir(dir int, name string) error {
 	if err != nil {
 		return err
 	}
-	return chmod(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, dirMode)
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fchmod(fd, dirMode)
 }
 
 // makeFile makes an empty file. It is not an error if another process made it
@@ -311,14 +316,4 @@ func makeFile(dir int, name string) error {
 	}
 	defer unix.Close(fd)
 	return unix.Fchmod(fd, fileMode)
-}
-
-// chmod gives what was made its mode, whatever the umask.
-func chmod(dir int, name string, flags int, mode uint32) error {
-	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Fchmod(fd, mode)
 }

@@ -67,16 +67,13 @@ func New(c Config) *Driver {
 // Publish mounts the image at the pod's directory. If an image is mounted there
 // already, it stays, even if its reference now leads to another image.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	_, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	_, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return err
 	}
 	ref, policy, err := parse(*v.Spec)
 	if err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	seen, err := d.c.Kernel.Look(ctx, dir.Path())
 	if err != nil || seen.Mounted {
@@ -130,11 +127,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, 
 	if err != nil {
 		return err
 	}
-	f, err := w.dir.Make(coveredMode)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if _, err := w.dir.MakeNew(coveredMode); err != nil {
 		return err
 	}
 	return d.c.Kernel.Bind(content, w.dir.Path(), mount.BindOptions{

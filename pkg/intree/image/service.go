@@ -54,18 +54,13 @@ func (d *Driver) publishByService(ctx context.Context, v state.Volume, pod state
 	if err != nil {
 		return err
 	}
-	f, err := scratch.Make(coveredMode)
-	if err != nil {
+	if _, err := scratch.MakeNew(coveredMode); err != nil {
 		return err
 	}
-	err = disk.WriteFile(filepath.Join(scratch.Path(), noteName), b)
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err := disk.WriteFile(filepath.Join(scratch.Path(), noteName), b); err != nil {
 		return err
 	}
-	if f, err = w.dir.Make(standInMode); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if _, err := w.dir.MakeNew(standInMode); err != nil {
 		return err
 	}
 	return d.c.Kernel.Bind(w.dir.Path(), w.dir.Path(), mount.BindOptions{

@@ -22,7 +22,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/ownership"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
@@ -71,12 +70,9 @@ func New(c Config) *Driver {
 
 // Publish mounts the volume at the pod's directory, unless it is mounted already.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	var src corev1.LocalVolumeSource
 	if err := json.Unmarshal(v.Spec.Config, &src); err != nil {
@@ -119,11 +115,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if v.Spec.Mode == state.Block {
 		return disk.PublishNode(ctx, d.c.Kernel, r.dir, path)
 	}
-	f, err := r.dir.Make(coveredMode)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if _, err := r.dir.MakeNew(coveredMode); err != nil {
 		return err
 	}
 	seen, err := d.c.Kernel.Look(ctx, r.dir.Path())
@@ -133,7 +125,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if err := d.mount(ctx, *v.Spec, r, at{path, device}); err != nil {
 		return err
 	}
-	if err := own(ctx, v, r); err != nil {
+	if err := disk.GiveToGroup(ctx, v, r.pod, r.dir); err != nil {
 		// A repeated call expects that nothing is mounted. The unmount ignores the end
 		// of ctx, which may be the cause of err.
 		return errors.Join(err, d.c.Kernel.Unmount(context.WithoutCancel(ctx), r.dir.Path()))
@@ -254,23 +246,4 @@ func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVo
 		return device.Size()
 	}
 	return device.Grow(ctx, dir.Path(), fsTypeOf(src))
-}
-
-// own gives the volume to the pod's group if no other pod uses it. Like the kubelet, it
-// changes nothing while another pod does.
-func own(ctx context.Context, v state.Volume, r request) error {
-	if r.m.FSGroup == nil || r.m.ReadOnly {
-		return nil
-	}
-	for other, m := range v.Mounts {
-		if other != r.pod && m.Phase != state.Absent {
-			return nil
-		}
-	}
-	f, err := r.dir.Open()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return ownership.Apply(ctx, f, ownership.Options{GID: *r.m.FSGroup, OnRootMismatch: true})
 }

@@ -65,7 +65,7 @@ func New(c Config) *Driver {
 // Publish mounts the server's directory at the pod's, unless something is mounted there
 // already.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	m, dir, err := poddir.Begin(d.c.Layout, v, pod)
+	m, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return err
 	}
@@ -73,14 +73,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	f, err := dir.Make(coveredMode)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
+	if _, err := dir.MakeNew(coveredMode); err != nil {
 		return err
 	}
 	seen, err := d.c.Kernel.Look(ctx, dir.Path())

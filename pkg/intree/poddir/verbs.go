@@ -33,8 +33,8 @@ func Refused(call string, err error) error {
 }
 
 // Begin starts a Publish: it returns the record of pod's mount and the volume's
-// directory, or a refusal.
-func Begin(l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, error) {
+// directory, or a refusal. If ctx has ended, it returns the cause.
+func Begin(ctx context.Context, l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, error) {
 	m, ok := v.Mounts[pod]
 	if !ok {
 		return state.Mount{}, Dir{}, Refused("Publish", fmt.Errorf("the record has no mount for pod %s", pod))
@@ -42,6 +42,9 @@ func Begin(l state.Layout, v state.Volume, pod state.PodUID) (state.Mount, Dir, 
 	dir, err := Of(l, v, pod)
 	if err != nil {
 		return state.Mount{}, Dir{}, Refused("Publish", err)
+	}
+	if ctx.Err() != nil {
+		return state.Mount{}, Dir{}, context.Cause(ctx)
 	}
 	return m, dir, nil
 }
