@@ -3,7 +3,6 @@ package image
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -76,10 +75,4 @@ func (d *Driver) remember(tree string, had unpack.Space, err error) {
 		d.spent = map[string]spent{} // each image gets another attempt
 	}
 	d.spent[tree] = s
-}
-
-// free is what is free for the images.
-func free(top *os.File) (unpack.Space, error) {
-	space, _, err := unpack.Free(top)
-	return space, err
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/unpack"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -78,7 +79,7 @@ func (d *Driver) make(ctx context.Context, image *oci.Image, tree string) error 
 		return err
 	}
 	defer top.Close()
-	had, err := free(top)
+	had, _, err := unpack.Free(top)
 	if err == nil {
 		err = d.checkSpent(tree, had)
 	}

@@ -1,6 +1,7 @@
 package netfs
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -42,12 +43,12 @@ func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Comma
 			return bad("monitors", monitor, "host names or IP addresses, each with a port or none")
 		}
 	}
-	src.Path, src.User, src.SecretFile = or(src.Path, "/"), or(src.User, defaultUser),
-		or(src.SecretFile, defaultSecretFile)
+	src.Path, src.User, src.SecretFile = cmp.Or(src.Path, "/"), cmp.Or(src.User, defaultUser),
+		cmp.Or(src.SecretFile, defaultSecretFile)
 	if !isPath(src.Path) {
 		return bad("path", src.Path, "an absolute path without '..', commas and control characters")
 	}
-	if !isName(src.User) {
+	if !IsName(src.User) {
 		return bad("user", src.User, "letters, digits, '.', '-' and '_'")
 	}
 	if !isPath(src.SecretFile) {
@@ -69,13 +70,6 @@ func CephFSCommand(spec state.Spec, m state.Mount, target string) (program.Comma
 	}, nil
 }
 
-func or(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
-}
-
 // isPath reports whether p is an absolute path that is a single argument and a single
 // mount option.
 func isPath(p string) bool {
@@ -84,7 +78,9 @@ func isPath(p string) bool {
 	})
 }
 
-func isName(s string) bool {
+// IsName reports whether s consists of letters, digits and ".-_", and does not start with
+// "-". Host names do.
+func IsName(s string) bool {
 	return s != "" && s[0] != '-' && !strings.ContainsFunc(s, func(c rune) bool {
 		return c != '.' && c != '-' && c != '_' && (c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c))
 	})
@@ -103,5 +99,5 @@ func isMonitor(s string) bool {
 			return false
 		}
 	}
-	return isName(host)
+	return IsName(host)
 }

@@ -56,7 +56,7 @@ func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Co
 		first = append(first, "xlator-option=transport.address-family=inet6")
 	}
 	name := strings.TrimPrefix(src.Path, "/")
-	if slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return !isName(s) || s == "." || s == ".." }) {
+	if slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return !IsName(s) || s == "." || s == ".." }) {
 		return bad("path", src.Path, "a volume's name, and a directory of it, of letters, digits, '.', '-' and '_'")
 	}
 	for i, o := range spec.MountFlags {

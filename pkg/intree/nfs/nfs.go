@@ -76,9 +76,8 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 // sourceOf returns the directory in mount.nfs's notation: "server:/path", with an IPv6
 // address in brackets.
 func sourceOf(src corev1.NFSVolumeSource) (string, error) {
-	bad := func(c rune) bool { return unicode.IsControl(c) }
 	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") ||
-		strings.ContainsFunc(src.Path, bad) {
+		strings.ContainsFunc(src.Path, unicode.IsControl) {
 		return "", fmt.Errorf("nfs.path: %.64q is no absolute path without '..' and control characters: %w", src.Path,
 			ErrSource)
 	}
@@ -86,9 +85,7 @@ func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 	if a, err := netip.ParseAddr(server); err == nil && a.Is6() {
 		return "[" + server + "]:" + src.Path, nil
 	}
-	if server == "" || server[0] == '-' || strings.ContainsFunc(server, func(c rune) bool {
-		return c != '.' && c != '-' && c != '_' && (c > unicode.MaxASCII || !unicode.IsLetter(c) && !unicode.IsDigit(c))
-	}) {
+	if !netfs.IsName(server) {
 		return "", fmt.Errorf("nfs.server: %.64q is neither a host name nor an IP address: %w", server, ErrSource)
 	}
 	return server + ":" + src.Path, nil

@@ -50,9 +50,9 @@ func (b *Binder) makeDirs(root *os.File, rel string) error {
 	if err := unix.Fstat(int(root.Fd()), &like); err != nil {
 		return &os.PathError{Op: "stat", Path: root.Name(), Err: err}
 	}
-	at := ""
+	at := "."
 	for elem := range strings.SplitSeq(filepath.Clean(rel), "/") {
-		dir, err := b.parentOf(root, at)
+		dir, err := b.kernel.OpenBeneath(root, at)
 		if err != nil {
 			return err
 		}
@@ -64,13 +64,6 @@ func (b *Binder) makeDirs(root *os.File, rel string) error {
 		at = filepath.Join(at, elem)
 	}
 	return nil
-}
-
-func (b *Binder) parentOf(root *os.File, at string) (*os.File, error) {
-	if at == "" {
-		at = "."
-	}
-	return b.kernel.OpenBeneath(root, at)
 }
 
 // makeIn makes the directory name in dir. An existing file or directory is not an
