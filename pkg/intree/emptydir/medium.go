@@ -79,11 +79,11 @@ func Limited(spec state.Spec) bool { return bytes.Contains(spec.Config, []byte(`
 func parsePageSize(s string) (int64, error) {
 	q, err := resource.ParseQuantity(s)
 	if err != nil {
-		return 0, fmt.Errorf("size of a page: %w", err)
+		return 0, fmt.Errorf("page size: %w", err)
 	}
 	size := q.Value()
 	if size <= 0 || size&(size-1) != 0 {
-		return 0, fmt.Errorf("size of a page: %s is not a power of two", s)
+		return 0, fmt.Errorf("page size: %s is not a power of two", s)
 	}
 	return size, nil
 }
@@ -119,7 +119,7 @@ func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) err
 		}
 	}
 	if have != m.fsType {
-		return fmt.Errorf("a %s is mounted at %s, where the volume wants %s", have, path, m)
+		return fmt.Errorf("a %s is mounted at %s, but the volume needs %s", have, path, m)
 	}
 	if m.pageSize == 0 {
 		return nil
@@ -129,7 +129,7 @@ func (d *Driver) checkMounted(ctx context.Context, dir poddir.Dir, m medium) err
 		return &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	if int64(st.Bsize) != m.pageSize {
-		return fmt.Errorf("a hugetlbfs with pages of %d bytes is mounted at %s, where the volume wants %s", st.Bsize, path, m)
+		return fmt.Errorf("a hugetlbfs with pages of %d bytes is mounted at %s, but the volume needs %s", st.Bsize, path, m)
 	}
 	return nil
 }

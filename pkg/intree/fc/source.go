@@ -15,7 +15,7 @@ import (
 )
 
 // ErrSource means that a volume's source names no disk.
-var ErrSource = errors.New("not a source of an fc volume")
+var ErrSource = errors.New("invalid fc source")
 
 // unit is a parsed source: a logical unit at ports, or disks by name.
 type unit struct {

@@ -226,7 +226,7 @@ func inMemory(f *os.File) error {
 		return &os.PathError{Op: "statfs", Path: f.Name(), Err: err}
 	}
 	if st.Type != unix.TMPFS_MAGIC {
-		return fmt.Errorf("what is mounted at %s (type %#x): %w", f.Name(), st.Type, ErrNotInMemory)
+		return fmt.Errorf("the file system at %s (type %#x): %w", f.Name(), st.Type, ErrNotInMemory)
 	}
 	return nil
 }

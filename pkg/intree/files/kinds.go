@@ -24,7 +24,7 @@ const (
 var Kinds = [...]state.DriverName{ConfigMap, Secret, DownwardAPI, Projected}
 
 // ErrConfig means that a record has an invalid source for its kind.
-var ErrConfig = errors.New("not a source of this kind")
+var ErrConfig = errors.New("invalid source for this kind")
 
 // collect returns the files that the source in a volume's record selects.
 func collect(kind state.DriverName, spec state.Spec, r content.Reader) (content.Files, error) {

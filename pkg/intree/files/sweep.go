@@ -86,7 +86,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	kind := filepath.Base(filepath.Dir(d.c.Layout.BuiltinTarget(d.Kind, "pod", "volume")))
 	pods, err := os.ReadDir(d.c.Layout.Pods())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		d.c.Logger.Warn("earlier versions of files are not known", "err", err)
+		d.c.Logger.Warn("cannot list earlier versions of files", "err", err)
 	}
 	for _, pod := range pods {
 		volumes, err := os.ReadDir(filepath.Join(d.c.Layout.Pods(), pod.Name(), "volumes", kind))

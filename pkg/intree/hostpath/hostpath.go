@@ -41,7 +41,7 @@ const standInMode = 0o700
 var ErrDenied = errors.New("not allowed")
 
 // ErrType means that the file at a path is not of the wanted type.
-var ErrType = errors.New("of another type")
+var ErrType = errors.New("wrong type")
 
 // Config configures a Driver. All fields except Allow are required.
 type Config struct {
@@ -94,7 +94,7 @@ func (d *Driver) ensure(src corev1.HostPathVolumeSource, given string) error {
 		return err
 	}
 	if given != path {
-		return fmt.Errorf("the record hands out %q: %w", given, ErrDenied)
+		return fmt.Errorf("the record has path %q: %w", given, ErrDenied)
 	}
 	return ensureType(d.c.Allow, path, typeOf(src))
 }
@@ -113,9 +113,9 @@ func clean(path string) (string, error) {
 	case !filepath.IsAbs(path):
 		return "", fmt.Errorf("%w: it is not an absolute path", ErrDenied)
 	case strings.ContainsRune(path, 0):
-		return "", fmt.Errorf("%w: it has a NUL", ErrDenied)
+		return "", fmt.Errorf("%w: it contains NUL", ErrDenied)
 	case slices.Contains(strings.Split(path, "/"), ".."):
-		return "", fmt.Errorf(`%w: it has ".."`, ErrDenied)
+		return "", fmt.Errorf(`%w: it contains ".."`, ErrDenied)
 	}
 	return filepath.Clean(path), nil
 }

@@ -37,7 +37,7 @@ var formats = map[corev1.HostPathType]struct {
 // Without a type, anything at the path will do, and also nothing.
 func ensureType(allow []string, path string, kind corev1.HostPathType) error {
 	if _, ok := formats[kind]; !ok && kind != corev1.HostPathUnset {
-		return fmt.Errorf("%w: there is no type %q", ErrDenied, kind)
+		return fmt.Errorf("%w: unknown type %q", ErrDenied, kind)
 	}
 	f, err := find(allow, path, kind)
 	if errors.Is(err, fs.ErrNotExist) && kind == corev1.HostPathUnset && Allowed(existing(allow), path) != "" {
@@ -58,7 +58,7 @@ func checkType(f *os.File, kind corev1.HostPathType) error {
 		return &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	if ok && st.Mode&unix.S_IFMT != want.format {
-		return fmt.Errorf("want a %s: %w", want.name, ErrType)
+		return fmt.Errorf("not a %s: %w", want.name, ErrType)
 	}
 	return nil
 }

@@ -274,7 +274,7 @@ func (w *walk) open(elem, path string, last bool) (fd int, err error) {
 		case w.making == corev1.HostPathFileOrCreate && last:
 			made, err = true, makeFile(w.position().fd, elem)
 		case w.making == corev1.HostPathFileOrCreate:
-			return -1, fmt.Errorf("a file is made only in a directory that is there: %w",
+			return -1, fmt.Errorf("a file is made only in an existing directory: %w",
 				&os.PathError{Op: "open", Path: path, Err: err})
 		}
 		if !made || err != nil && !errors.Is(err, unix.ENOENT) {

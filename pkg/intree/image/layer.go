@@ -49,7 +49,7 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 	}
 	if l.DiffID != "" {
 		if err := proof.Verify(); err != nil {
-			return fmt.Errorf("what is unpacked: %w", err)
+			return fmt.Errorf("the uncompressed layer: %w", err)
 		}
 	}
 	return blob.Verify()
@@ -77,5 +77,5 @@ func decompress(mediaType string, blob io.Reader) (plain io.Reader, done func(),
 		}
 		return z, z.Close, nil
 	}
-	return nil, nil, fmt.Errorf("media type %.100q is no file system: %w", mediaType, unpack.ErrLayer)
+	return nil, nil, fmt.Errorf("media type %.100q is not a file system layer: %w", mediaType, unpack.ErrLayer)
 }

@@ -111,7 +111,7 @@ func (d *Driver) Runtime(pod state.PodUID, name string) (reference string, ok bo
 		err = json.Unmarshal(b, &n)
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("what is remembered of image volume %s: %w", name, err)
+		return "", false, fmt.Errorf("read the note of image volume %s: %w", name, err)
 	}
 	return n.Reference, true, nil
 }

@@ -42,7 +42,7 @@ func (d *Driver) checkSpent(tree string, now unpack.Space) error {
 		if more(now.Bytes, s.had.Bytes) || more(now.Files, s.had.Files) {
 			return nil
 		}
-		return fmt.Errorf("%w until a tenth more is free than the %d bytes and %d files then: %w", ErrSpent, s.had.Bytes,
+		return fmt.Errorf("%w until 10%% more is free than the %d bytes and %d files at that attempt: %w", ErrSpent, s.had.Bytes,
 			s.had.Files, s.err)
 	case errors.Is(s.err, isolate.ErrLost) && s.losses < maxLosses:
 		return nil
@@ -65,7 +65,7 @@ func (d *Driver) remember(tree string, had unpack.Space, err error) {
 	defer d.mu.Unlock()
 	s := spent{err: err, had: had, losses: d.spent[tree].losses}
 	if errors.Is(err, isolate.ErrLost) {
-		s.err = fmt.Errorf("it may have taken more than the %d MiB that a helper may have: %w", helperMemory>>20, err)
+		s.err = fmt.Errorf("it may have needed more than the %d MiB that a helper may use: %w", helperMemory>>20, err)
 		s.losses++
 	} else if !errors.Is(err, unpack.ErrLayer) && !full(err) {
 		delete(d.spent, tree)

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrSource means that a volume's source does not describe an iSCSI target.
-var ErrSource = errors.New("not a source of an iscsi volume")
+var ErrSource = errors.New("invalid iscsi source")
 
 const (
 	defaultPort  = "3260" // RFC 7143, section 13.2

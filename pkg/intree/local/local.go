@@ -170,8 +170,8 @@ func (d *Driver) formatOf(real string, named bool) (uint32, error) {
 	}
 	made, err := d.c.Kernel.OnDevtmpfs(f)
 	if err == nil && !made {
-		err = fmt.Errorf("%w: the device's node %s was not made by the kernel (it is on no devtmpfs); name its path below "+
-			"/dev, or list this one (--host-path-allow)",
+		err = fmt.Errorf("%w: device node %s was not made by the kernel (it is not on a devtmpfs); use the device's path "+
+			"below /dev, or allow this one (--host-path-allow)",
 			hostpath.ErrDenied, real)
 	}
 	return format, err
@@ -200,8 +200,8 @@ func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a at) er
 		return err
 	}
 	if err := d.c.Kernel.Filesystem(a.path, r.dir.Path(), want.FSType, want.Options()); err != nil {
-		return fmt.Errorf("%w (a device that is not blank is never formatted here: if what is on it is not needed, remove "+
-			"that with wipefs --all and blkdiscard --zeroout)", err)
+		return fmt.Errorf("%w (a device that has data is never formatted; if the data is not needed, remove it with "+
+			"wipefs --all and blkdiscard --zeroout)", err)
 	}
 	return nil
 }

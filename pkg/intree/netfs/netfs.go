@@ -32,7 +32,7 @@ const (
 )
 
 // ErrSource means that a volume's source cannot be mounted.
-var ErrSource = errors.New("not a source of such a volume")
+var ErrSource = errors.New("invalid source")
 
 // Config configures a Driver. All fields except UnmountTime are required.
 type Config struct {

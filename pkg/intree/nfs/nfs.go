@@ -78,7 +78,7 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") ||
 		strings.ContainsFunc(src.Path, unicode.IsControl) {
-		return "", fmt.Errorf("nfs.path: %.64q is no absolute path without '..' and control characters: %w", src.Path,
+		return "", fmt.Errorf("nfs.path: found %.64q, want an absolute path without '..' and control characters: %w", src.Path,
 			ErrSource)
 	}
 	server := src.Server
@@ -86,7 +86,7 @@ func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 		return "[" + server + "]:" + src.Path, nil
 	}
 	if !netfs.IsName(server) {
-		return "", fmt.Errorf("nfs.server: %.64q is neither a host name nor an IP address: %w", server, ErrSource)
+		return "", fmt.Errorf("nfs.server: found %.64q, want a host name or an IP address: %w", server, ErrSource)
 	}
 	return server + ":" + src.Path, nil
 }

@@ -56,12 +56,12 @@ func (s *set) makeDirs() error {
 		for elem := range strings.SplitSeq(d, "/") {
 			at = path.Join(at, elem)
 			if err := mkdir(s.fd, at); err != nil && !errors.Is(err, unix.EEXIST) {
-				return fmt.Errorf("make what another volume is mounted on: %w", err)
+				return fmt.Errorf("make the mount point of another volume: %w", err)
 			}
 		}
 		fd, err := openDir(s.fd, d)
 		if err != nil {
-			return fmt.Errorf("what another volume is mounted on: %w", err)
+			return fmt.Errorf("open the mount point of another volume: %w", err)
 		}
 		unix.Close(fd)
 	}

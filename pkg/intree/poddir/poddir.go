@@ -74,7 +74,7 @@ func below(root, path string) (Dir, error) {
 func CheckName(name string) error {
 	switch {
 	case name == "" || name == "." || name == "..":
-		return errors.New("is no name for a directory")
+		return errors.New("is not a valid directory name")
 	case len(name) > maxName:
 		return fmt.Errorf("is longer than %d bytes", maxName)
 	case strings.ContainsAny(name, "/\x00"):
@@ -217,7 +217,7 @@ func (d Dir) prune(t *tree) error {
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.EBUSY):
 			return nil
 		default:
-			return fmt.Errorf("remove what is empty above %s: %w", d.Path(), err)
+			return fmt.Errorf("remove the empty directories above %s: %w", d.Path(), err)
 		}
 	}
 	return nil

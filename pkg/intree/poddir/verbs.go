@@ -13,18 +13,18 @@ import (
 type PublishOnly struct{ Kind state.DriverName }
 
 // Stage fails: the kind does not support it.
-func (p PublishOnly) Stage(context.Context, state.Volume) error { return p.noStep("Stage") }
+func (p PublishOnly) Stage(context.Context, state.Volume) error { return p.unsupported("Stage") }
 
 // Unstage fails: the kind does not support it.
-func (p PublishOnly) Unstage(context.Context, state.Volume) error { return p.noStep("Unstage") }
+func (p PublishOnly) Unstage(context.Context, state.Volume) error { return p.unsupported("Unstage") }
 
 // Expand fails: the kind does not support it.
 func (p PublishOnly) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {
-	return 0, p.noStep("Expand")
+	return 0, p.unsupported("Expand")
 }
 
-func (p PublishOnly) noStep(call string) error {
-	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s has no such step", p.Kind)}
+func (p PublishOnly) unsupported(call string) error {
+	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s volumes do not support %s", p.Kind, call)}
 }
 
 // Refused returns err as the refusal of a call: repeating the same call would not help.

@@ -148,7 +148,7 @@ func (p *Projects) free(dir *os.File) (uint32, error) {
 			return id, nil
 		}
 	}
-	return 0, fmt.Errorf("no project id from %d to %d is free", firstID, firstID+ids-1)
+	return 0, fmt.Errorf("no project ID from %d to %d is free", firstID, firstID+ids-1)
 }
 
 // takenBy returns the IDs that a file lists. A missing file is not an error.

@@ -41,7 +41,7 @@ import (
 const parent = "volume-subpaths"
 
 // ErrMissing means that a subPath does not exist and must not be made.
-var ErrMissing = errors.New("is not there")
+var ErrMissing = errors.New("does not exist")
 
 // ErrEscapes means that a subPath leads out of its volume.
 var ErrEscapes = mount.ErrEscapes
@@ -137,7 +137,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 			return b.kernel.Restrict(path, r.options()) // a mount made by an earlier version may lack some options
 		}
 		if err := b.kernel.UnmountTree(ctx, path); err != nil {
-			return fmt.Errorf("what was mounted before: %w", err)
+			return fmt.Errorf("unmount the earlier mount: %w", err)
 		}
 	}
 	if err := makeTarget(dir, filepath.Base(path), want.dir); err != nil {
@@ -147,7 +147,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 		return err
 	}
 	if have, err := b.at(path); err != nil || have != want {
-		return errors.Join(fmt.Errorf("what is mounted at %s is not what was found in the volume", path), err,
+		return errors.Join(fmt.Errorf("the file mounted at %s is not the one found in the volume", path), err,
 			b.kernel.UnmountTree(ctx, path))
 	}
 	return nil

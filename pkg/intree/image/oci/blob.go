@@ -13,7 +13,7 @@ import (
 )
 
 // ErrDigest means that a blob does not match its descriptor.
-var ErrDigest = errors.New("the content is not what its digest says")
+var ErrDigest = errors.New("the content does not match its digest")
 
 // Digest is the digest of a blob, as sha256:<64 hexadecimal digits>, or sha512 with
 // 128.
@@ -23,7 +23,7 @@ var digestForm = regexp.MustCompile(`^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128
 
 func (d Digest) check() error {
 	if !digestForm.MatchString(string(d)) {
-		return fmt.Errorf("digest %.140q is neither a sha256 nor a sha512", string(d))
+		return fmt.Errorf("digest %.140q is neither sha256 nor sha512", string(d))
 	}
 	return nil
 }

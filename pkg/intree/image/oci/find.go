@@ -31,7 +31,7 @@ func Find(ctx context.Context, dirs []string, ref Reference) (*Image, error) {
 	}
 	if s.found == nil {
 		if s.broken != nil {
-			return nil, fmt.Errorf("%s: %w below %q; what cannot be used: %w", ref, ErrNotFound, dirs, s.broken)
+			return nil, fmt.Errorf("%s: %w below %q; broken layouts: %w", ref, ErrNotFound, dirs, s.broken)
 		}
 		return nil, fmt.Errorf("%s: %w below %q", ref, ErrNotFound, dirs)
 	}
@@ -63,7 +63,7 @@ func (s *search) walk(ctx context.Context, dir string) error {
 			return nil
 		}
 		if s.seen++; s.seen > maxLayouts {
-			return fmt.Errorf("there are more than %d files below the directories of images", maxLayouts)
+			return fmt.Errorf("more than %d files below the image directories", maxLayouts)
 		}
 		if !e.IsDir() && (!e.Type().IsRegular() || filepath.Ext(path) != ".tar") {
 			return nil
@@ -105,7 +105,7 @@ func (s *search) look(l layout, place string) error {
 			if s.entry == d.Digest {
 				continue
 			}
-			return errors.Join(fmt.Errorf("%s: it is %s in %s and %s in %s, want one of them removed", s.ref, s.entry,
+			return errors.Join(fmt.Errorf("%s: it is %s in %s but %s in %s; remove one of them", s.ref, s.entry,
 				s.found.Layout, d.Digest, l.path), l.store.Close())
 		}
 		image, err := l.image(d, 0)

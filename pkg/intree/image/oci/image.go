@@ -91,7 +91,7 @@ func (i *Image) Reopen() error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("%s: it is no layout any more: %w", i.Layout, ErrNotFound)
+		return fmt.Errorf("%s: no longer a layout: %w", i.Layout, ErrNotFound)
 	}
 	i.layout = l
 	return nil
@@ -105,7 +105,7 @@ func (l layout) image(d Descriptor, depth int) (*Image, error) {
 	switch d.MediaType {
 	case typeIndex, typeList:
 		if depth == maxIndexDepth {
-			return nil, fmt.Errorf("%s: index %s is the last of %d in one another", l.path, d.Digest, depth)
+			return nil, fmt.Errorf("%s: index %s is nested more than %d deep", l.path, d.Digest, depth)
 		}
 		var all index
 		if err := l.read(d, &all); err != nil {
@@ -119,7 +119,7 @@ func (l layout) image(d Descriptor, depth int) (*Image, error) {
 	case typeManifest, typeDocker:
 		return l.manifest(d)
 	}
-	return nil, fmt.Errorf("%s: %s is of media type %.100q, which is neither an index nor an image", l.path, d.Digest,
+	return nil, fmt.Errorf("%s: %s has media type %.100q, which is neither an index nor an image", l.path, d.Digest,
 		d.MediaType)
 }
 
@@ -129,7 +129,7 @@ func (l layout) manifest(d Descriptor) (*Image, error) {
 		return nil, err
 	}
 	if m.MediaType != "" && m.MediaType != d.MediaType {
-		return nil, fmt.Errorf("%s: manifest %s says that it is of media type %.100q", l.path, d.Digest, m.MediaType)
+		return nil, fmt.Errorf("%s: manifest %s has mediaType %.100q inside", l.path, d.Digest, m.MediaType)
 	}
 	if len(m.Layers) == 0 || len(m.Layers) > maxLayers {
 		return nil, fmt.Errorf("%s: manifest %s has %d layers, want 1 to %d", l.path, d.Digest, len(m.Layers), maxLayers)
@@ -141,7 +141,7 @@ func (l layout) manifest(d Descriptor) (*Image, error) {
 			return nil, err
 		}
 		if len(c.RootFS.DiffIDs) != len(m.Layers) {
-			return nil, fmt.Errorf("%s: manifest %s has %d layers, and its configuration %d diff_ids", l.path, d.Digest,
+			return nil, fmt.Errorf("%s: manifest %s has %d layers, but its configuration has %d diff_ids", l.path, d.Digest,
 				len(m.Layers), len(c.RootFS.DiffIDs))
 		}
 	}

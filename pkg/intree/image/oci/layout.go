@@ -109,7 +109,7 @@ func (l layout) blob(d Descriptor) (*Blob, error) {
 		return nil, fmt.Errorf("%s: blob %s: %w", l.path, d.Digest, err)
 	}
 	if size != d.Size {
-		return nil, errors.Join(fmt.Errorf("%s: blob %s has %d bytes, and its descriptor says %d: %w", l.path, d.Digest, size,
+		return nil, errors.Join(fmt.Errorf("%s: blob %s has %d bytes, but its descriptor says %d: %w", l.path, d.Digest, size,
 			d.Size, ErrDigest), f.Close())
 	}
 	return &Blob{f, h, d.Size}, nil

@@ -152,7 +152,7 @@ func TestPlatforms(t *testing.T) {
 		}
 	}
 	for _, tag := range []string{"none", "deep"} {
-		if got, err := find(t, name+tag, at); !errors.Is(err, oci.ErrNotFound) || !strings.Contains(err.Error(), "what cannot be used") {
+		if got, err := find(t, name+tag, at); !errors.Is(err, oci.ErrNotFound) || !strings.Contains(err.Error(), "broken layouts") {
 			t.Errorf("%s: got %q, %v, want that it says why", tag, got, err)
 		}
 	}
@@ -170,7 +170,7 @@ func TestNameThatStandsForTwoImages(t *testing.T) {
 	}
 	c := imagetest.New(t, filepath.Join(dir, "c"))
 	c.Add("localhost/x:v1", plain(c, "two"))
-	if got, err := find(t, "localhost/x:v1", dir); err == nil || !strings.Contains(err.Error(), "want one of them removed") {
+	if got, err := find(t, "localhost/x:v1", dir); err == nil || !strings.Contains(err.Error(), "remove one of them") {
 		t.Errorf("another: got %q, %v", got, err)
 	}
 }
@@ -226,7 +226,7 @@ func TestBrokenLayouts(t *testing.T) {
 		if err := spoil(l, d, layer); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := find(t, "localhost/x:v1", dir); !errors.Is(err, oci.ErrNotFound) || !strings.Contains(err.Error(), "what cannot be used") {
+		if got, err := find(t, "localhost/x:v1", dir); !errors.Is(err, oci.ErrNotFound) || !strings.Contains(err.Error(), "broken layouts") {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		whole := imagetest.New(t, filepath.Join(dir, "b"))

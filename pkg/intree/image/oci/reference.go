@@ -8,7 +8,7 @@ import (
 )
 
 // ErrReference means that a text is not an image reference.
-var ErrReference = errors.New("not a reference of an image, as registry.example.com/team/name:tag")
+var ErrReference = errors.New("not an image reference such as registry.example.com/team/name:tag")
 
 // Reference names an image by a tag, by a digest, or by both, in which case the digest
 // decides.
@@ -55,7 +55,7 @@ func ParseReference(text string) (Reference, error) {
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
 		name, r.Tag = name[:i], name[i+1:]
 		if !tagForm.MatchString(r.Tag) {
-			return bad("its tag is none")
+			return bad("invalid tag")
 		}
 	}
 	if r.Tag == "" && !pinned {
@@ -72,7 +72,7 @@ func ParseReference(text string) (Reference, error) {
 		rest = "library/" + rest
 	}
 	if !hostForm.MatchString(host) || !nameForm.MatchString(rest) {
-		return bad("its name is none")
+		return bad("invalid name")
 	}
 	r.Name = host + "/" + rest
 	return r, nil

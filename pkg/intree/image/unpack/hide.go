@@ -23,7 +23,7 @@ func (t *Tree) hide(ctx context.Context, at *os.File, dir, base string) error {
 	}
 	name := strings.TrimPrefix(base, whiteout)
 	if name == "" || name == "." || name == ".." {
-		return fmt.Errorf("it is a whiteout of no name: %w", ErrLayer)
+		return fmt.Errorf("it is a whiteout without a name: %w", ErrLayer)
 	}
 	if here := path.Join(dir, name); t.made[markOf(here)] {
 		return t.emptyIn(ctx, at, name, here)
@@ -103,7 +103,7 @@ func clearAt(ctx context.Context, at *os.File, name string, depth int) error {
 		return os.NewSyscallError("unlinkat "+name, err)
 	}
 	if depth > maxDepth*2 {
-		return fmt.Errorf("directories in one another deeper than %d: %w", maxDepth*2, ErrLayer)
+		return fmt.Errorf("directories are nested more than %d deep: %w", maxDepth*2, ErrLayer)
 	}
 	fd, err := openDir(at, name)
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 
 var (
 	// ErrLayer means that a layer contains something that no layer may contain.
-	ErrLayer = errors.New("not a layer of an image")
+	ErrLayer = errors.New("invalid image layer")
 	// ErrFull means that an image is too large for the free space.
-	ErrFull = errors.New("the image needs more than nine tenths of what is free")
+	ErrFull = errors.New("the image needs more than nine tenths of the free space")
 )
 
 const (
@@ -155,7 +155,7 @@ func (t *Tree) entry(ctx context.Context, h *tar.Header, content io.Reader) erro
 	dir, base := path.Split(name)
 	if name == "." {
 		if h.Typeflag != tar.TypeDir {
-			return fmt.Errorf("the root is a directory: %w", ErrLayer)
+			return fmt.Errorf("the root must be a directory: %w", ErrLayer)
 		}
 		return t.setAttributes(int(t.root.Fd()), h)
 	}
@@ -220,7 +220,7 @@ func (t *Tree) parent(dir string) (*os.File, error) {
 // countImplied counts a directory without an entry of its own.
 func (t *Tree) countImplied() error {
 	if t.implied++; t.implied > impliedFirst+impliedPerEntry*(t.entries-t.implied+1) {
-		return fmt.Errorf("it has entries in %d directories, and no entries for them: %w", t.implied, ErrLayer)
+		return fmt.Errorf("%d directories of its entries have no entries of their own: %w", t.implied, ErrLayer)
 	}
 	if err := t.count(); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (t *Tree) make(ctx context.Context, at *os.File, m made) error {
 		return t.file(ctx, at, m)
 	case tar.TypeSymlink:
 		if m.h.Linkname == "" || len(m.h.Linkname) >= maxPath || strings.ContainsRune(m.h.Linkname, 0) {
-			return fmt.Errorf("its link leads to no path: %w", ErrLayer)
+			return fmt.Errorf("its link target is empty, too long or has a NUL: %w", ErrLayer)
 		}
 		if err := t.clear(ctx, at, m.base); err != nil {
 			return err
@@ -276,7 +276,7 @@ func (t *Tree) make(ctx context.Context, at *os.File, m made) error {
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		return t.clear(ctx, at, m.base) // not made, but it replaces a lower layer's file
 	}
-	return fmt.Errorf("its type %q is none of a layer: %w", m.h.Typeflag, ErrLayer)
+	return fmt.Errorf("its type %q is not allowed in a layer: %w", m.h.Typeflag, ErrLayer)
 }
 
 func (t *Tree) directory(ctx context.Context, at *os.File, m made) error {
@@ -366,7 +366,7 @@ func (u until) Read(p []byte) (int, error) {
 func (t *Tree) hardLink(ctx context.Context, at *os.File, m made) error {
 	to, err := local(m.h.Linkname)
 	if err != nil {
-		return fmt.Errorf("what it is a name of: %w", err)
+		return fmt.Errorf("the target of the hard link: %w", err)
 	}
 	dir, base := path.Split(to)
 	from, err := t.open(path.Clean("./" + dir))
