@@ -42,8 +42,8 @@ func (d *Driver) checkSpent(tree string, now unpack.Space) error {
 		if more(now.Bytes, s.had.Bytes) || more(now.Files, s.had.Files) {
 			return nil
 		}
-		return fmt.Errorf("%w until 10%% more is free than the %d bytes and %d files at that attempt: %w", ErrSpent, s.had.Bytes,
-			s.had.Files, s.err)
+		return fmt.Errorf("%w until 10%% more is free than the %d bytes and %d files at that attempt: %w",
+			ErrSpent, s.had.Bytes, s.had.Files, s.err)
 	case errors.Is(s.err, isolate.ErrLost) && s.losses < maxLosses:
 		return nil
 	}

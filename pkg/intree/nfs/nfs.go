@@ -78,8 +78,8 @@ func mountCommand(spec state.Spec, m state.Mount, target string) (program.Comman
 func sourceOf(src corev1.NFSVolumeSource) (string, error) {
 	if !path.IsAbs(src.Path) || slices.Contains(strings.Split(src.Path, "/"), "..") ||
 		strings.ContainsFunc(src.Path, unicode.IsControl) {
-		return "", fmt.Errorf("nfs.path: found %.64q, want an absolute path without '..' and control characters: %w", src.Path,
-			ErrSource)
+		return "", fmt.Errorf("nfs.path: found %.64q, want an absolute path without '..' and control characters: %w",
+			src.Path, ErrSource)
 	}
 	server := src.Server
 	if a, err := netip.ParseAddr(server); err == nil && a.Is6() {

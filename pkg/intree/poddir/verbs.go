@@ -24,7 +24,8 @@ func (p PublishOnly) Expand(context.Context, state.Volume, state.PodUID, int64) 
 }
 
 func (p PublishOnly) unsupported(call string) error {
-	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("%s volumes do not support %s", p.Kind, call)}
+	err := fmt.Errorf("%s volumes do not support %s", p.Kind, call)
+	return &state.CallError{Outcome: state.Final, Call: call, Err: err}
 }
 
 // Refused returns err as the refusal of a call: repeating the same call would not help.
