@@ -73,7 +73,7 @@ func rules() []mutant {
 		{"N-90", "pkg/report/drivers.go", "len(d.NodeID) > maxNodeID", "false", "pkg/report", "TestDriverThatContradictsIsLeftOut"},
 		{"J11", "pkg/report/drivers.go", `if d.NodeID == "" {`, "if false {", "pkg/report", "TestDriverThatContradictsIsLeftOut"},
 		{"H15", "pkg/metrics/selinux.go", "of = l.pods", "_ = l.pods", "pkg/metrics", "TestLabelsAreCounted"},
-		{"L16", "pkg/intree/payload/write.go", "if err := s.own(ctx, in, name); err != nil {", "if err := error(nil); err != nil {", "pkg/intree/payload", "TestReaderSeesOneSetOrTheOther"},
+		{"L16", "pkg/intree/payload/write.go", "if err := s.setGroup(ctx, in, name); err != nil {", "if err := error(nil); err != nil {", "pkg/intree/payload", "TestReaderSeesOneSetOrTheOther"},
 	}
 }
 

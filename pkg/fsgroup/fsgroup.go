@@ -113,15 +113,15 @@ func (d Driver) walk(ctx context.Context, v state.Volume, m state.Mount) error {
 		}
 	})
 	if d.Helpers == nil {
-		return own(ctx, d.Root, m)
+		return setGroup(ctx, d.Root, m)
 	}
 	_, err := isolate.Ask[any](ctx, d.Helpers, string(v.ID), callOwn, ownRequest{d.Root.Name(), v.ID, m})
 	return err
 }
 
-// own gives the mount at m's target to its group. If nothing is mounted there, it does
+// setGroup gives the mount at m's target to its group. If nothing is mounted there, it does
 // nothing: the manager notices that itself.
-func own(ctx context.Context, root *os.File, m state.Mount) error {
+func setGroup(ctx context.Context, root *os.File, m state.Mount) error {
 	dir, err := openBelow(root, m.Target)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ func Helper() isolate.Service {
 
 // doOwn gives a mount to its group; it runs in the helper.
 func doOwn(ctx context.Context, r ownRequest) (any, error) {
-	return nil, withRoot(r.Root, func(root *os.File) error { return own(ctx, root, r.Mount) })
+	return nil, withRoot(r.Root, func(root *os.File) error { return setGroup(ctx, root, r.Mount) })
 }
 
 // withRoot opens the node's root directory and passes it to call.

@@ -82,8 +82,8 @@ func (p Pods) Run(ctx context.Context) error {
 }
 
 // remove removes the directories that may be removed, and logs each one that stays
-// unless it is in logged. It returns those that stay, and whether one of them changed
-// after idle.
+// unless it is in logged. It returns those that stay, and whether another one is too
+// young to be removed: it changed after idle.
 func (p Pods) remove(ctx context.Context, logged map[string]bool, idle time.Time) (stay map[string]bool, young bool) {
 	stay = map[string]bool{}
 	candidates, err := p.countUnknown()

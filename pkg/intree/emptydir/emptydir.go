@@ -85,15 +85,15 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return err
 	}
-	if !fresh && marked(scratch) {
+	if !fresh && isMarked(scratch) {
 		return nil
 	}
-	if err := d.limit(dir, scratch, medium); err != nil {
+	if err := d.setLimit(dir, scratch, medium); err != nil {
 		// Usage still measures the volume, and the agent that runs the pod evicts it.
 		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
 	if !fresh || m.FSGroup != nil || medium.mode != defaultMode { // a fresh volume has the default mode
-		if err := own(ctx, dir, medium.mode, m.FSGroup); err != nil {
+		if err := setModeAndGroup(ctx, dir, medium.mode, m.FSGroup); err != nil {
 			return err
 		}
 	}
@@ -150,9 +150,9 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	return bytes, d.c.Kernel.Reconfigure(dir.Path(), []string{fmt.Sprintf("size=%d", bytes)})
 }
 
-// own sets the directory's mode and group. Bits that the group needs are added to the
+// setModeAndGroup sets the directory's mode and group. Bits that the group needs are added to the
 // mode.
-func own(ctx context.Context, dir poddir.Dir, mode os.FileMode, fsGroup *int64) error {
+func setModeAndGroup(ctx context.Context, dir poddir.Dir, mode os.FileMode, fsGroup *int64) error {
 	f, err := dir.Open()
 	if err != nil {
 		return err
@@ -180,7 +180,7 @@ func handOver(scratch poddir.Dir) error {
 		return err
 	}
 	defer s.Close()
-	return leaveMark(s)
+	return writeMark(s)
 }
 
 // Unpublish removes the directory with everything that the pod wrote.
@@ -198,7 +198,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
 		return err
 	}
-	if err := d.unlimit(scratch); err != nil {
+	if err := d.releaseLimit(scratch); err != nil {
 		return err
 	}
 	return scratch.Remove(ctx, d.c.Kernel)

@@ -170,8 +170,8 @@ func (m medium) String() string {
 	return "a " + m.fsType
 }
 
-// marked reports whether the volume was handed over to its pod.
-func marked(scratch poddir.Dir) bool {
+// isMarked reports whether the volume was handed over to its pod.
+func isMarked(scratch poddir.Dir) bool {
 	s, err := scratch.Open()
 	if err != nil {
 		return false
@@ -182,7 +182,7 @@ func marked(scratch poddir.Dir) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
 }
 
-func leaveMark(scratch *os.File) error {
+func writeMark(scratch *os.File) error {
 	fd, err := unix.Openat(int(scratch.Fd()), mark, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
 	if err != nil {
 		return &os.PathError{Op: "create", Path: scratch.Name() + "/" + mark, Err: err}

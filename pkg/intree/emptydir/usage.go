@@ -13,9 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// limit sets the size limit of a new volume on the node's disk, if the file system can
+// setLimit sets the size limit of a new volume on the node's disk, if the file system can
 // enforce it.
-func (d *Driver) limit(dir, scratch poddir.Dir, m medium) error {
+func (d *Driver) setLimit(dir, scratch poddir.Dir, m medium) error {
 	if d.c.Quotas == nil || m.fsType != "" || m.sizeBytes == 0 {
 		return nil
 	}
@@ -35,8 +35,8 @@ func (d *Driver) limit(dir, scratch poddir.Dir, m medium) error {
 	return nil
 }
 
-// unlimit releases what limit allocated, after the volume's directory was removed.
-func (d *Driver) unlimit(scratch poddir.Dir) error {
+// releaseLimit releases what setLimit allocated, after the volume's directory was removed.
+func (d *Driver) releaseLimit(scratch poddir.Dir) error {
 	if d.c.Quotas == nil {
 		return nil
 	}

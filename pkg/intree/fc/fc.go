@@ -195,14 +195,14 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 		return err
 	}
 	if wwid != "" { // otherwise the disk was never found
-		if err := d.free(ctx, v, u, wwid); err != nil {
+		if err := d.release(ctx, v, u, wwid); err != nil {
 			return fmt.Errorf("volume %s: fc %v: %w", v.Spec.Name, u, err)
 		}
 	}
 	return d.c.Stager.End(v)
 }
 
-func (d *Driver) free(ctx context.Context, v state.Volume, u unit, wwid string) error {
+func (d *Driver) release(ctx context.Context, v state.Volume, u unit, wwid string) error {
 	for _, o := range d.c.Volumes() {
 		if o.ID == v.ID || o.Spec.Driver != Kind || o.Stage.Phase == state.Absent {
 			continue

@@ -143,7 +143,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, dir
 		return fmt.Errorf("volume %s: write to %s: %w", v.Spec.Name, dir.Path(), err)
 	}
 	if done.Left > 0 {
-		d.sweeper.later(dir.Path())
+		d.sweeper.schedule(dir.Path())
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err := d.Remover.Unpublish(ctx, v, pod); err != nil {
 		return err
 	}
-	d.sweeper.forget(dir.Path())
+	d.sweeper.cancel(dir.Path())
 	return nil
 }
 

@@ -13,9 +13,9 @@ func TestVolumesAreLookedAtInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSweeper()
 		for _, path := range []string{"a", "b", "gone", "a", "c"} {
-			s.later(path)
+			s.schedule(path)
 		}
-		s.forget("gone")
+		s.cancel("gone")
 		if path, wait := s.next(); path != "" || wait != payload.KeepTime {
 			t.Errorf("at once: %q, %v", path, wait)
 		}
@@ -28,7 +28,7 @@ func TestVolumesAreLookedAtInOrder(t *testing.T) {
 		if len(s.queue)+len(s.due) != 0 {
 			t.Errorf("left are %v, %v", s.queue, s.due)
 		}
-		s.later("a")
+		s.schedule("a")
 		if _, wait := s.next(); wait != payload.KeepTime {
 			t.Errorf("once more: in %v", wait)
 		}

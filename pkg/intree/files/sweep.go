@@ -36,9 +36,9 @@ func newSweeper() *sweeper {
 	return &sweeper{due: map[string]bool{}, poke: make(chan struct{}, 1)}
 }
 
-// later schedules a sweep of the volume at path. If one is scheduled already, that
+// schedule queues a sweep of the volume at path. If one is scheduled already, that
 // sweep finds the sets that are still too young and schedules another.
-func (s *sweeper) later(path string) {
+func (s *sweeper) schedule(path string) {
 	s.mu.Lock()
 	first := len(s.queue) == 0
 	if !s.due[path] {
@@ -54,8 +54,8 @@ func (s *sweeper) later(path string) {
 	}
 }
 
-// forget cancels the sweep of a volume that was removed.
-func (s *sweeper) forget(path string) {
+// cancel drops the pending sweep of a removed volume.
+func (s *sweeper) cancel(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.due[path] {
@@ -137,6 +137,6 @@ func (d *Driver) sweep(ctx context.Context, path string) {
 		d.c.Logger.Warn("earlier versions of files stay until the next change", "path", path, "err", err)
 	}
 	if left > 0 && err == nil {
-		d.sweeper.later(path)
+		d.sweeper.schedule(path)
 	}
 }

@@ -100,9 +100,10 @@ type root struct {
 	links  []string // paths of the links on the way to it
 }
 
-// trusted returns the roots that no container can have redirected. A container may have
-// made a link that lies inside the directory that another root leads to. If one root
-// has such a link, it is omitted.
+// trusted returns the roots that no container can have redirected. It omits a root that
+// is reached through a link inside the directory that another root leads to, since a
+// container may have made that link. Which of two such roots is genuine cannot be
+// determined.
 func trusted(allow []string) (roots []root) {
 	outer := outermost(allow)
 	var all []root

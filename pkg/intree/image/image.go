@@ -113,7 +113,7 @@ type want struct {
 }
 
 func (d *Driver) publish(ctx context.Context, v state.Volume, pod state.PodUID, w want) error {
-	if err := d.forget(ctx, v, pod); err != nil {
+	if err := d.removeNote(ctx, v, pod); err != nil {
 		return err
 	}
 	found, err := d.find(ctx, w.ref)
@@ -146,14 +146,14 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err := dir.Remove(ctx, d.c.Kernel); err != nil {
 		return err
 	}
-	if err := d.forget(ctx, v, pod); err != nil {
+	if err := d.removeNote(ctx, v, pod); err != nil {
 		return err
 	}
-	return d.leave(ctx, mark(pod, v.Spec.Name))
+	return d.releaseTrees(ctx, mark(pod, v.Spec.Name))
 }
 
-// forget removes the note about the volume.
-func (d *Driver) forget(ctx context.Context, v state.Volume, pod state.PodUID) error {
+// removeNote removes the note about the volume.
+func (d *Driver) removeNote(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	scratch, err := poddir.Scratch(d.c.Layout, v, pod)
 	if err != nil {
 		return poddir.Refused("Publish", err)

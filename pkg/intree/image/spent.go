@@ -38,8 +38,8 @@ func (d *Driver) checkSpent(tree string, now unpack.Space) error {
 	switch {
 	case !before:
 		return nil
-	case full(s.err):
-		if more(now.Bytes, s.had.Bytes) || more(now.Files, s.had.Files) {
+	case isFull(s.err):
+		if muchMore(now.Bytes, s.had.Bytes) || muchMore(now.Files, s.had.Files) {
 			return nil
 		}
 		return fmt.Errorf("%w until 10%% more is free than the %d bytes and %d files at that attempt: %w",
@@ -50,14 +50,14 @@ func (d *Driver) checkSpent(tree string, now unpack.Space) error {
 	return fmt.Errorf("%w before csi-volmgr restarts: %w", ErrSpent, s.err)
 }
 
-// full reports whether the disk was full, because of the image or because of others'
+// isFull reports whether the disk was full, because of the image or because of others'
 // writes meanwhile.
-func full(err error) bool {
+func isFull(err error) bool {
 	return errors.Is(err, unpack.ErrFull) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// more reports whether a tenth more is free than before.
-func more(now, was int64) bool { return now-was > was/10 }
+// muchMore reports whether a tenth more is free than before.
+func muchMore(now, was int64) bool { return now-was > was/10 }
 
 // remember records the result of unpacking an image.
 func (d *Driver) remember(tree string, had unpack.Space, err error) {
@@ -67,7 +67,7 @@ func (d *Driver) remember(tree string, had unpack.Space, err error) {
 	if errors.Is(err, isolate.ErrLost) {
 		s.err = fmt.Errorf("it may have needed more than the %d MiB that a helper may use: %w", helperMemory>>20, err)
 		s.losses++
-	} else if !errors.Is(err, unpack.ErrLayer) && !full(err) {
+	} else if !errors.Is(err, unpack.ErrLayer) && !isFull(err) {
 		delete(d.spent, tree)
 		return
 	}

@@ -121,8 +121,8 @@ func (d *Driver) fill(ctx context.Context, image *oci.Image, top *os.File) error
 	return err
 }
 
-// leave removes the volume's mark, and every tree without marks. It may be repeated.
-func (d *Driver) leave(ctx context.Context, mark string) error {
+// releaseTrees removes the volume's mark, and every tree without marks. It may be repeated.
+func (d *Driver) releaseTrees(ctx context.Context, mark string) error {
 	all, err := names(d.store(trees))
 	if err != nil {
 		return err

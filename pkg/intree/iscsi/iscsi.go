@@ -94,7 +94,7 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 	var sessions []session
 	var failed error
 	for _, p := range t.portals {
-		s, err := d.reach(ctx, t, p, secret)
+		s, err := d.ensureSession(ctx, t, p, secret)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
@@ -110,9 +110,9 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 	return d.c.Stager.Stage(ctx, v, d.search(t, sessions), t.want)
 }
 
-// reach returns the session at a portal, after logging in if there is none, and makes
+// ensureSession returns the session at a portal, after logging in if there is none, and makes
 // it scan for the logical unit.
-func (d *Driver) reach(ctx context.Context, t target, p portal, secret map[string]string) (session, error) {
+func (d *Driver) ensureSession(ctx context.Context, t target, p portal, secret map[string]string) (session, error) {
 	s, ok, err := d.session(t, p)
 	if err != nil {
 		return session{}, err
@@ -196,7 +196,7 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	}
 	others, err := d.others(v)
 	if err == nil {
-		err = d.leave(ctx, t, others, wwid)
+		err = d.release(ctx, t, others, wwid)
 	}
 	if err != nil {
 		return fmt.Errorf("volume %s: iscsi %s lun %d: %w", v.Spec.Name, t.iqn, t.lun, err)
@@ -204,8 +204,8 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	return d.c.Stager.End(v)
 }
 
-// leave releases the disk and the sessions.
-func (d *Driver) leave(ctx context.Context, t target, others []target, wwid string) error {
+// release frees the disk and ends the sessions.
+func (d *Driver) release(ctx context.Context, t target, others []target, wwid string) error {
 	sessions := map[portal]session{}
 	for _, p := range t.portals {
 		s, ok, err := d.session(t, p)
@@ -228,7 +228,7 @@ func (d *Driver) leave(ctx context.Context, t target, others []target, wwid stri
 		}) {
 			continue
 		}
-		if err := d.end(ctx, t, p, sessions[p]); err != nil {
+		if err := d.endSession(ctx, t, p, sessions[p]); err != nil {
 			return err
 		}
 	}
@@ -242,9 +242,9 @@ func (d *Driver) leave(ctx context.Context, t target, others []target, wwid stri
 	return err
 }
 
-// end logs out of a session that this package began, once it has no devices left.
-func (d *Driver) end(ctx context.Context, t target, p portal, s session) error {
-	mine, err := d.marked(t, p)
+// endSession logs out of a session that this package began, once it has no devices left.
+func (d *Driver) endSession(ctx context.Context, t target, p portal, s session) error {
+	mine, err := d.isMarked(t, p)
 	if err != nil || !mine {
 		return err
 	}

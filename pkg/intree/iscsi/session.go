@@ -179,7 +179,7 @@ func (d *Driver) mark(t target, p portal) error {
 	return disk.WriteFile(path, []byte(t.iqn+" "+p.String()+" "+t.iface+"\n"))
 }
 
-func (d *Driver) marked(t target, p portal) (bool, error) {
+func (d *Driver) isMarked(t target, p portal) (bool, error) {
 	_, err := os.Lstat(d.markPath(t, p))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil

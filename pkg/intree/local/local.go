@@ -122,7 +122,7 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if err != nil || seen.Mounted {
 		return err
 	}
-	if err := d.mount(ctx, *v.Spec, r, at{path, device}); err != nil {
+	if err := d.mount(ctx, *v.Spec, r, location{path, device}); err != nil {
 		return err
 	}
 	if err := disk.GiveToGroup(ctx, v, r.pod, r.dir); err != nil {
@@ -177,14 +177,14 @@ func (d *Driver) formatOf(real string, named bool) (uint32, error) {
 	return format, err
 }
 
-// at is the file that a volume's path leads to.
-type at struct {
+// location is the file that a volume's path leads to.
+type location struct {
 	path   string
 	device bool
 }
 
 // mount mounts the directory or device. The kernel opens it without following a link.
-func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a at) error {
+func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a location) error {
 	want := disk.Want{FSType: fsTypeOf(r.src), ReadOnly: r.m.ReadOnly, Flags: spec.MountFlags}
 	if !a.device {
 		if err := diskfs.CheckWords(spec.MountFlags); err != nil {

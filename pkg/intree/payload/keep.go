@@ -15,8 +15,8 @@ const (
 	// machine may delay it by some tenths of a second.
 	KeepTime = 2 * time.Second
 	// maxKept is the maximum number of replaced sets. A writer that would exceed it
-	// waits until the oldest has been kept long enough. That takes some 30 updates a
-	// second for long, which no API object has.
+	// waits for the oldest to be old enough. That takes some 30 updates a second over a
+	// longer time, which no API object has.
 	maxKept = 64
 )
 

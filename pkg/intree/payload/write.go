@@ -197,7 +197,7 @@ func (s *set) fill(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	if err := s.own(ctx, in, name); err != nil {
+	if err := s.setGroup(ctx, in, name); err != nil {
 		return err
 	}
 	if durable {
@@ -213,8 +213,8 @@ func (s *set) fill(ctx context.Context, name string) error {
 	return nil
 }
 
-// own gives the set's files to the group.
-func (s *set) own(ctx context.Context, in int, name string) error {
+// setGroup gives the set's files to the group.
+func (s *set) setGroup(ctx context.Context, in int, name string) error {
 	if s.group == nil {
 		return nil
 	}

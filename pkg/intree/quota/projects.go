@@ -84,7 +84,7 @@ func (p *Projects) Limit(dir, scratch *os.File, bytes int64) error {
 	}
 	// After a crash, a recorded ID that was not assigned may belong to another
 	// directory now, so take a new one.
-	id, err := p.free(dir)
+	id, err := p.freeID(dir)
 	if err != nil {
 		return err
 	}
@@ -124,8 +124,8 @@ func (p *Projects) Release(scratch *os.File) error {
 	return nil
 }
 
-// free returns a project ID that is not taken.
-func (p *Projects) free(dir *os.File) (uint32, error) {
+// freeID returns a project ID that is not taken.
+func (p *Projects) freeID(dir *os.File) (uint32, error) {
 	var taken []uint32
 	for _, file := range p.taken {
 		some, err := takenBy(file)

@@ -133,7 +133,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 		return err
 	}
 	if seen.Mounted {
-		if have, err := b.at(path); err == nil && have == want {
+		if have, err := b.identityAt(path); err == nil && have == want {
 			return b.kernel.Restrict(path, r.options()) // a mount made by an earlier version may lack some options
 		}
 		if err := b.kernel.UnmountTree(ctx, path); err != nil {
@@ -146,7 +146,7 @@ func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path strin
 	if err := b.kernel.BindFile(src, path, r.options()); err != nil {
 		return err
 	}
-	if have, err := b.at(path); err != nil || have != want {
+	if have, err := b.identityAt(path); err != nil || have != want {
 		return errors.Join(fmt.Errorf("the file mounted at %s is not the one found in the volume", path), err,
 			b.kernel.UnmountTree(ctx, path))
 	}
@@ -286,7 +286,7 @@ func identify(f *os.File) (identity, error) {
 	return identity{st.Dev, st.Ino, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil
 }
 
-func (b *Binder) at(path string) (identity, error) {
+func (b *Binder) identityAt(path string) (identity, error) {
 	f, err := b.kernel.Open(path)
 	if err != nil {
 		return identity{}, err
