@@ -18,26 +18,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Key names one object; its kinds are those of package resolve.
+// Key names one object; its kinds are the constants of package resolve.
 type Key = resolve.Key
 
-// Sink takes what pods want; the manager is one. A pod's wants come in the
-// order in which they were resolved.
+// Sink receives what each pod wants; the manager implements it. A pod's wants arrive in the order
+// in which the catalog resolved them.
 type Sink interface {
 	SetPod(state.PodWant)
 	RemovePod(state.PodUID)
-	// SourceSynced says that the provider has delivered all its objects.
+	// SourceSynced reports that the provider has delivered all its objects.
 	SourceSynced(name string)
 }
 
-// Config is what a Catalog needs.
+// Config configures a Catalog.
 type Config struct {
 	// Layout, NodeName, Builtins and ClusterAttach are as in [resolve.Config].
 	Layout        state.Layout
 	NodeName      string
 	Builtins      []state.DriverName
 	ClusterAttach bool
-	// NodeLabels, Allocatable and RevisionKey are as in [resolve.Config]; without a key one is drawn.
+	// NodeLabels, Allocatable and RevisionKey are as in [resolve.Config]. New draws a random key if
+	// RevisionKey is nil.
 	NodeLabels  map[string]string
 	Allocatable corev1.ResourceList
 	RevisionKey []byte
@@ -48,55 +49,55 @@ type Config struct {
 	InlineAllow  []resolve.InlineRule
 	Translate    []string
 	Sink         Sink
-	// Remote is the provider that knows of an object only once it was asked for
-	// it, as a cluster's API server is; "" for none. What a pod of it names is not
-	// known, rather than not there, until the provider has told.
+	// Remote names the provider that delivers an object only after it was asked for it, as a
+	// cluster's API server does; "" if there is none. Until it answers, an object that one of its
+	// pods names counts as unread and not as absent.
 	Remote string
-	// Demand hears what resolving a pod of Remote has looked up, sorted, every
-	// time that this changed; nothing when the pod is gone. It is called while an
-	// update is, so it must not call back into one, nor block.
+	// Demand receives the sorted keys that resolving a pod of Remote looked up, each time they
+	// change, and nil when the pod is gone. It is called during an update, so it must neither block
+	// nor start another update.
 	Demand func(pod Key, objects []Key)
-	// Precedence lists providers; of two that have one key, the earlier holds.
-	// Providers not in it come after those that are, by name. nil means file, api.
+	// Precedence lists providers. If two have an object with the same key, the catalog uses the
+	// earlier provider's. Unlisted providers come after the listed ones, sorted by name. nil means
+	// file, api.
 	Precedence []string
-	// Logger may be nil.
-	Logger *slog.Logger
+	Logger     *slog.Logger
 }
 
-// Update is what a provider tells at once.
+// Update is a set of changes that a provider makes at once.
 type Update struct {
 	Put []runtime.Object
-	// Checked: the provider has had [resolve.Check] find nothing in any of Put.
+	// Checked means that the provider ran [resolve.Check] on every object in Put and found nothing.
 	Checked bool
 	Delete  []Key
-	// Remote is what the provider [Config.Remote] knows besides; no other provider has any.
+	// Remote is what else [Config.Remote] knows; every other provider leaves it empty.
 	Remote Remote
 }
 
-// Problem is something wrong with what a provider tells, for people.
+// Problem describes, for people, an error in what a provider delivers.
 type Problem struct {
 	Provider string `json:"provider"`
-	// Where is a file or an object.
+	// Where names a file or an object.
 	Where string `json:"where"`
-	// Text says what is wrong. It never holds a secret's value.
+	// Text says what is wrong. It never contains a secret's value.
 	Text string `json:"text"`
 }
 
-// Catalog is all objects of all providers. See the package comment.
+// Catalog holds the objects of all providers. See the package comment.
 type Catalog struct {
 	config  resolve.Config
 	sink    Sink
 	logger  *slog.Logger
 	ranking []string
 
-	// update serialises updates and the calls of the sink that they make.
+	// update serializes updates, including their calls to the sink.
 	update sync.Mutex
-	// mu guards what follows. It is never held while the sink is called.
+	// mu guards the fields below. It is never held while the sink is called.
 	mu      sync.RWMutex
-	objects map[string]map[Key]byProvider // by kind, so that to list one kind is no walk over all
+	objects map[string]map[Key]byProvider // by kind, so that listing one kind does not walk over all objects
 	index   index
 	notes   map[Key]string
-	// bindings are the volumes that were chosen for claims.
+	// bindings are the volumes chosen for claims.
 	bindings  map[Key]resolve.Binding
 	pods      map[Key]*pod
 	users     map[Key]*smallSet[Key]
@@ -143,16 +144,16 @@ func (c *Catalog) Put(provider string, obj runtime.Object) error {
 	return c.Apply(provider, Update{Put: []runtime.Object{obj}})
 }
 
-// Delete removes one object of the provider; for a pod this is the provider's
-// statement that its containers have ended.
+// Delete removes one object of the provider. For a pod, it means that the provider knows that the
+// pod's containers have ended.
 func (c *Catalog) Delete(provider string, key Key) {
-	// An update without objects has nothing that could be refused.
+	// An update without objects cannot fail.
 	_ = c.Apply(provider, Update{Delete: []Key{key}})
 }
 
-// Apply makes all changes of u, then resolves each pod that any of them touches
-// once. Objects that do not pass [resolve.Check] and [resolve.CheckChange] are left out, what was there
-// under their key stays, and the error joins why; the others are applied.
+// Apply makes all changes of u, then resolves each affected pod once. It skips objects that fail
+// [resolve.Check] or [resolve.CheckChange], keeps the previous object under their keys, and returns
+// the reasons as a joined error; it applies all others.
 func (c *Catalog) Apply(provider string, u Update) error {
 	c.update.Lock()
 	changed, err := c.store(provider, u)
@@ -163,15 +164,15 @@ func (c *Catalog) Apply(provider string, u Update) error {
 	return err
 }
 
-// Synced says that the provider has told all that it has.
+// Synced notes that the provider has delivered all its objects.
 func (c *Catalog) Synced(provider string) {
 	c.update.Lock()
 	defer c.update.Unlock()
 	c.sink.SourceSynced(provider)
 }
 
-// SetClaimNote sets what people are told of a claim that is not bound: how far
-// the making of its volume is. "" takes it away.
+// SetClaimNote sets the text that users see for an unbound claim: how far the creation of its
+// volume has got. "" removes the text.
 func (c *Catalog) SetClaimNote(claim Key, text string) {
 	c.update.Lock()
 	defer c.update.Unlock()
@@ -188,8 +189,8 @@ func (c *Catalog) SetClaimNote(claim Key, text string) {
 	}
 }
 
-// SetBinding says which volume was chosen for a claim that names none, or why none was;
-// zero is neither.
+// SetBinding sets the volume that was chosen for a claim without a volumeName, or the reason why
+// none was. The zero Binding removes both.
 func (c *Catalog) SetBinding(claim Key, b resolve.Binding) {
 	c.update.Lock()
 	c.mu.Lock()
@@ -209,9 +210,9 @@ func (c *Catalog) SetBinding(claim Key, b resolve.Binding) {
 	}
 }
 
-// Subscribe has f called for every object that was added, changed or removed,
-// once for each update at most, after the pods were resolved and outside of
-// every lock: f may call back, and looks up how things stand by then.
+// Subscribe registers f to be called for every object that is added, changed or removed, at most
+// once per update. The pods have been resolved and no lock is held at that time, so f may call the
+// catalog, and sees its current state.
 func (c *Catalog) Subscribe(f func(Key)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,8 +230,7 @@ func (c *Catalog) announce(changed []Key) {
 	}
 }
 
-// store changes the objects and returns, sorted, the keys whose object that
-// holds is another now.
+// store changes the objects and returns the sorted keys whose effective object changed.
 func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 	all := checkAll(u)
 	c.mu.Lock()
@@ -266,8 +266,8 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 	return slices.SortedFunc(maps.Keys(changed), Key.Compare), errors.Join(errs...)
 }
 
-// set stores the provider's object, nil for none, and reports whether the
-// object that holds under the key changed by it.
+// set stores the provider's object, or removes it if obj is nil. It reports whether the key's
+// effective object changed.
 func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	was := c.holder(key)
 	before := len(c.under(key))
@@ -281,7 +281,7 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 		c.objects[key.Kind][key] = all
 	}
 	if len(all) > 1 && len(all) > before {
-		c.logger.Warn("object told by several sources", "object", key.String(), "holds", c.first(all))
+		c.logger.Warn("several sources have the object; one of them is used", "object", key.String(), "holds", c.first(all))
 	}
 	is := c.holder(key)
 	if was == is || was != nil && is != nil && equality.Semantic.DeepEqual(was, is) {
@@ -291,10 +291,10 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	return true
 }
 
-// under are the providers' objects under the key.
+// under returns the providers' objects under the key.
 func (c *Catalog) under(key Key) byProvider { return c.objects[key.Kind][key] }
 
-// holder returns the object that holds under the key, nil for none.
+// holder returns the key's effective object, or nil.
 func (c *Catalog) holder(key Key) runtime.Object {
 	all := c.under(key)
 	switch len(all) {
@@ -306,7 +306,7 @@ func (c *Catalog) holder(key Key) runtime.Object {
 	return all.of(c.first(all))
 }
 
-// first returns which of the providers comes first.
+// first returns the provider whose object is the effective one.
 func (c *Catalog) first(all byProvider) string {
 	rank := func(p string) int {
 		if i := slices.Index(c.ranking, p); i >= 0 {
@@ -319,7 +319,7 @@ func (c *Catalog) first(all byProvider) string {
 	}).provider
 }
 
-// touched returns, sorted, the pods that the changed objects touch.
+// touched returns the sorted keys of the pods that the changed objects affect.
 func (c *Catalog) touched(changed []Key) []Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -213,7 +213,7 @@ func TestFileHoldsOverAPIOverOthers(t *testing.T) {
 			}
 			problems := c.Problems()
 			for _, p := range problems {
-				if p.Where != "volume v" || p.Text != "source "+holds+" tells it too, and its object holds" || p.Provider == holds {
+				if p.Where != "volume v" || p.Text != "source "+holds+" has it too, and its object is used" || p.Provider == holds {
 					t.Errorf("got %+v", p)
 				}
 			}
@@ -242,7 +242,7 @@ func TestTwoPodsOfOneUIDTakeNothingAway(t *testing.T) {
 		t.Fatalf("got %+v", s.pods)
 	}
 	for i, name := range []string{"v", "w"} {
-		if v := both.Volumes[i]; v.Names[0] != name || v.Problem != "pod default/a and pod default/b: metadata.uid: both have b; want another one for one of them" {
+		if v := both.Volumes[i]; v.Names[0] != name || v.Problem != "pod default/a and pod default/b: metadata.uid: both have b; give one of them another UID" {
 			t.Errorf("got %+v", v)
 		}
 	}

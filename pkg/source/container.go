@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Container returns the UID of a pod and what one of its containers wants
-// mounted, as [resolve.Container] has it.
+// Container returns the UID of a pod and the mounts that one of its containers wants, as
+// [resolve.Container] computes them.
 func (c *Catalog) Container(
 	pod Key, container string, can resolve.Runtime,
 ) (state.PodUID, []resolve.ContainerMount, error) {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Grace is how long providers may take to speak before a caller that needs them hears that
-// they have not, and before what waits for them goes on without: after a start they do so
-// in moments, or only when an operator mends what they cannot read.
+// Grace is how long the daemon waits for providers after a start. After it, callers that need a
+// silent provider get an error, and work that waited for one goes on without it. A provider that
+// has not delivered by then usually cannot read its input until an operator repairs it.
 const Grace = 5 * time.Second
 
-// Heard knows which providers have not spoken since the start. Any goroutine may call its
-// methods.
+// Heard tracks which providers have not delivered all their objects since the start. It is safe for
+// concurrent use.
 type Heard struct {
 	mu     sync.Mutex
 	silent map[string]bool // guarded by mu
 }
 
-// NewHeard returns a Heard of providers that have not spoken.
+// NewHeard returns a Heard in which no provider has delivered.
 func NewHeard(providers []string) *Heard {
 	h := &Heard{silent: map[string]bool{}}
 	for _, p := range providers {
@@ -28,14 +28,14 @@ func NewHeard(providers []string) *Heard {
 	return h
 }
 
-// Spoke notes that a provider has said all that it has.
+// Spoke notes that a provider has delivered all its objects.
 func (h *Heard) Spoke(provider string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.silent, provider)
 }
 
-// Silent returns the providers that have not spoken, sorted.
+// Silent returns the sorted names of the providers that have not delivered all their objects.
 func (h *Heard) Silent() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -11,19 +11,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// Kinds of keys that stand for a list: all volumes whose claimRef names one
-// claim, all claims whose volumeName names one volume.
+// Kinds of keys that name a list: the volumes whose claimRef names a claim, and the claims whose
+// volumeName names a volume.
 const (
 	volumesOf = "volumes of claim"
 	claimsOf  = "claims of volume"
 )
 
-// index finds volumes by claim and claims by volume.
+// index finds the members of a list, for example the volumes of a claim.
 type index struct {
 	// members holds the keys of the objects in each list.
 	members map[Key]*smallSet[Key]
-	// moved holds, for each object that changed since the last update was
-	// settled, the lists that it was or is in.
+	// moved holds, for each object that changed since the last call of settled, the lists that it
+	// was in or is in now.
 	moved map[Key][]Key
 }
 
@@ -31,7 +31,7 @@ func newIndex() index {
 	return index{members: map[Key]*smallSet[Key]{}, moved: map[Key][]Key{}}
 }
 
-// list returns the list that the object is in; false for none.
+// list returns the list that contains the object, and false if none does.
 func list(obj runtime.Object) (Key, bool) {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolume:
@@ -52,7 +52,7 @@ func list(obj runtime.Object) (Key, bool) {
 	return Key{}, false
 }
 
-// replace notes that the key's object changed.
+// replace updates the lists after the key's object changed from was to is.
 func (x *index) replace(key Key, was, is runtime.Object) {
 	if l, ok := list(was); ok {
 		removeFrom(x.members, l, key)
@@ -64,21 +64,22 @@ func (x *index) replace(key Key, was, is runtime.Object) {
 	}
 }
 
-// lists returns the lists that the object was or is in since settled was called.
+// lists returns the lists that have contained the object at any time since the last call of
+// settled.
 func (x *index) lists(key Key) []Key { return x.moved[key] }
 
 func (x *index) settled() {
 	if len(x.moved) > 0 {
-		x.moved = map[Key][]Key{} // not clear: that costs what the map once held
+		x.moved = map[Key][]Key{} // not clear, which takes time for the map's largest size ever
 	}
 }
 
-// view is the catalog as one pod's resolving sees it; it notes what was looked
-// up. It is used under the catalog's lock.
+// view is the catalog during the resolving of one pod. It records the keys that were looked up. The
+// catalog's lock must be held.
 type view struct {
 	catalog *Catalog
 	seen    map[Key]bool
-	// remote: the pod is of the provider that has to be asked for objects.
+	// remote means that the pod's provider delivers only objects that it was asked for.
 	remote bool
 }
 

@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keyFile holds the key of the revisions of what is secret, in the runtime directory.
+// keyFile is a file in the runtime directory. It holds the key for hashing secret contents into
+// revisions.
 const keyFile = "revision.key"
 
-// RevisionKey returns the key that was drawn when the first daemon of this boot
-// started. dir "" keeps it in this process only.
+// RevisionKey returns the key that the first daemon of this boot drew, and draws one if there is
+// none. If dir is "", the key lives only in this process.
 func RevisionKey(dir string) ([]byte, error) {
 	key := make([]byte, sha256.Size)
-	_, _ = rand.Read(key) // which never fails
+	_, _ = rand.Read(key) // never fails
 	if dir == "" {
 		return key, nil
 	}
@@ -38,7 +39,7 @@ func RevisionKey(dir string) ([]byte, error) {
 	if n, err := f.ReadAt(old, 0); err == nil && n == len(old) {
 		return old, nil
 	}
-	// None, or the beginning of one that a crash cut off.
+	// The file is new, or a crash cut off the writing of the key.
 	if _, err := f.WriteAt(key, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(path))
 	}

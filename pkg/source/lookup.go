@@ -20,24 +20,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrNotFound is wrapped where no provider has the object.
+// ErrNotFound means that no provider has the object.
 var ErrNotFound = errors.New("not found")
 
-// ErrNotText is wrapped where a secret's value is no UTF-8 text, as CSI's
-// secrets have to be.
+// ErrNotText means that a secret's value is not UTF-8 text, which CSI requires of secrets.
 var ErrNotText = errors.New("not UTF-8 text")
 
-// defaultClass marks the class of claims that name none.
+// defaultClass is the annotation of the StorageClass that claims without a class get.
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
-// Get returns the object that holds under the key, nil where there is none.
+// Get returns the key's effective object, or nil.
 func (c *Catalog) Get(key Key) runtime.Object {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.holder(key)
 }
 
-// Secret returns a secret's values, for a request. Its errors name keys, never values.
+// Secret returns a secret's values for a CSI request. Its errors contain keys, never values.
 func (c *Catalog) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
 	key := Key{Kind: resolve.KindSecret, Namespace: ref.Namespace, Name: ref.Name}
 	secret, err := find[*corev1.Secret](ctx, c, key)
@@ -47,7 +46,8 @@ func (c *Catalog) Secret(ctx context.Context, ref state.SecretRef) (map[string]s
 	return SecretValues(secret)
 }
 
-// SecretValues returns a secret's values as requests have them. Its errors name keys, never values.
+// SecretValues converts a secret's data to the values of a CSI request. Its errors contain keys,
+// never values.
 func SecretValues(secret *corev1.Secret) (map[string]string, error) {
 	key := Key{Kind: resolve.KindSecret, Namespace: secret.Namespace, Name: secret.Name}
 	values := make(map[string]string, len(secret.Data))
@@ -60,7 +60,7 @@ func SecretValues(secret *corev1.Secret) (map[string]string, error) {
 	return values, nil
 }
 
-// Provider returns whose object holds under the key, "" where there is none.
+// Provider returns the provider of the key's effective object, or "".
 func (c *Catalog) Provider(key Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -70,26 +70,27 @@ func (c *Catalog) Provider(key Key) string {
 	return c.first(c.under(key))
 }
 
-// Binding returns which volume was chosen for a claim, and what it waits for.
+// Binding returns the volume that was chosen for a claim, and what the claim waits for.
 func (c *Catalog) Binding(claim Key) resolve.Binding {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.binding(claim)
 }
 
-// binding is Binding under the lock: a note about the choice comes before one about the
-// making of a volume.
+// binding is Binding for callers that hold the lock. A note about the choice of a volume takes
+// precedence over one about the creation of a volume.
 func (c *Catalog) binding(claim Key) resolve.Binding {
 	b := c.bindings[claim]
 	b.Note = cmp.Or(b.Note, c.notes[claim])
 	return b
 }
 
-// Here returns why the volume's node affinity keeps it from this node, where no cluster's
-// Node decides; nil where it does not, or where only the volume's driver can tell.
+// Here returns an error if the volume's node affinity excludes this node, judged by the labels that
+// are known without a cluster's Node. It returns nil if only the volume's driver can judge the
+// affinity.
 func (c *Catalog) Here(pv *corev1.PersistentVolume) error { return c.config.Here(pv) }
 
-// VolumeOf returns the volume that a claim has, nil for none.
+// VolumeOf returns the claim's volume, or nil.
 func (c *Catalog) VolumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	name := cmp.Or(claim.Spec.VolumeName,
 		c.Binding(Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}).Volume)
@@ -177,10 +178,9 @@ func (c *Catalog) Objects(kind string) []runtime.Object {
 	return objects
 }
 
-// ClassOf returns the class that is to make the claim's volume: the one it
-// names, or for a claim that names none (not even "") the default class. nil
-// where there is none. Of several default classes the newest holds, as with
-// Kubernetes, then the first by name.
+// ClassOf returns the StorageClass that provisions the claim's volume, or nil: the one that the
+// claim names or, if storageClassName is unset (not ""), the default class. Of several default
+// classes it returns the newest and then the first by name, as Kubernetes does.
 func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
 	if name := claim.Spec.StorageClassName; name != nil {
 		class, _ := c.Get(Key{Kind: resolve.KindClass, Name: *name}).(*storagev1.StorageClass)
@@ -198,7 +198,7 @@ func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.Storag
 	return found
 }
 
-// Problems lists the objects that several providers tell, sorted.
+// Problems lists the objects that several providers have, sorted.
 func (c *Catalog) Problems() []Problem {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -220,22 +220,21 @@ func (c *Catalog) Problems() []Problem {
 		}) {
 			if t.provider != first {
 				problems = append(problems, Problem{Provider: t.provider, Where: key.String(), Text: "source " + first +
-					" tells it too, and its object holds"})
+					" has it too, and its object is used"})
 			}
 		}
 	}
 	return problems
 }
 
-// Wants returns what each pod wants, as it was told last.
+// Wants returns each pod's wants as last sent to the sink.
 func (c *Catalog) Wants() map[state.PodUID]state.PodWant {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return maps.Clone(c.published)
 }
 
-// Asking reports whether something that a pod names is still to be read by the
-// remote provider for the first time.
+// Asking reports whether the remote provider has yet to answer for an object that a pod names.
 func (c *Catalog) Asking() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -15,17 +15,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// minShared is from how many on objects are checked, or pods resolved, on all
-// processors: those of an `apply` are few, those of a start thousands, and a
-// start waits for them. With this and the journal's records on one processor a restart
-// with 1,000 pods takes 1.3 times as long on two (docs/performance.md).
+// minShared is the number of objects to check, or pods to resolve, from which all processors share
+// the work. An `apply` has few, a start has thousands and waits for them. On one processor, this
+// work and the decoding of the journal's records make a restart with 1,000 pods take 1.3 times as
+// long as on two (docs/performance.md).
 const minShared = 64
 
-// fewAtOnce is how many of them a goroutine takes at a time: a processor that has
-// other work to do takes fewer in all.
+// fewAtOnce is how many items a goroutine takes at a time, so that a busy processor takes fewer in
+// all.
 const fewAtOnce = 16
 
-// each calls f for each number below n, from several goroutines where there are many.
+// each calls f with 0 to n-1, from several goroutines if n is at least minShared.
 func each(n int, f func(i int)) {
 	workers := runtime.GOMAXPROCS(0)
 	if n < minShared || workers == 1 {
@@ -49,10 +49,10 @@ func each(n int, f func(i int)) {
 	all.Wait()
 }
 
-// checked is what an object is stored under, and what is wrong with it by itself.
+// checked is an object's key and the faults that [resolve.Check] found in the object.
 type checked struct {
 	key    Key
-	err    error // it has no key
+	err    error // why the object has no key
 	faults []resolve.Fault
 }
 
@@ -67,19 +67,18 @@ func checkAll(u Update) []checked {
 	return all
 }
 
-// pod is a pod as it was resolved last.
+// pod is the last result of resolving a pod.
 type pod struct {
 	uid state.PodUID
-	// used are the keys that its resolving looked up, found or not.
+	// used are the keys that resolving it looked up, whether or not there was an object.
 	used []Key
 	want state.PodWant
-	// remote: it is of the provider that has to be asked for objects.
+	// remote means that the pod's provider delivers only objects that it was asked for.
 	remote bool
 }
 
-// resolve resolves the pods and tells the sink what is new. What one of them wants
-// says nothing of another, but that two have one UID: so nothing is told before
-// all are resolved.
+// resolve resolves the pods and sends the changes to the sink. A pod's wants depend on another pod
+// only if both have the same UID, so resolve sends nothing before all pods are resolved.
 func (c *Catalog) resolve(pods []Key) {
 	uids := map[state.PodUID]bool{}
 	c.mu.Lock()
@@ -118,9 +117,8 @@ func (c *Catalog) resolve(pods []Key) {
 	c.remote.sendDemands()
 }
 
-// resolved returns what becomes of the pod with the objects that there are, nil
-// where it is not there. It changes nothing: several may run at once, under the
-// catalog's lock.
+// resolved resolves the pod with the current objects; it returns nil if there is no such pod. It
+// changes nothing, so several calls may run at once while the catalog's lock is held.
 func (c *Catalog) resolved(key Key) *pod {
 	object, ok := c.holder(key).(*corev1.Pod)
 	if !ok {
@@ -132,8 +130,8 @@ func (c *Catalog) resolved(key Key) *pod {
 	return p
 }
 
-// replace takes in what became of a pod, nil for one that is gone, and returns
-// the UIDs that it had and has.
+// replace stores the pod's new result, nil if the pod is gone, and returns the UIDs that the pod
+// had and has.
 func (c *Catalog) replace(key Key, p *pod) []state.PodUID {
 	var uids []state.PodUID
 	if old := c.pods[key]; old != nil {
@@ -159,11 +157,11 @@ func (c *Catalog) replace(key Key, p *pod) []state.PodUID {
 	return append(uids, p.uid)
 }
 
-// want returns what the sink gets for the UID, false for nothing.
+// want returns what the sink gets for the UID, and false for nothing.
 //
-// Where several pods have it, which is a mistake that no order of arrival can
-// resolve, all volumes of all of them are a problem: so nothing is made, and
-// nothing that one of them has is taken away.
+// If several pods have the same UID, no order of arrival can tell which one is right. So every
+// volume of all of them becomes a problem: nothing new is mounted, and no volume of any of them is
+// removed.
 func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
 	keys := slices.SortedFunc(c.uids[uid].all(), Key.Compare)
 	if len(keys) == 0 {
@@ -173,7 +171,7 @@ func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
 	if len(keys) == 1 {
 		return want, true
 	}
-	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; want another one for one of them", keys[0], keys[1],
+	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; give one of them another UID", keys[0], keys[1],
 		uid)
 	names := map[string]bool{}
 	for _, key := range keys {

@@ -6,32 +6,31 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// Remote is what a provider that has to be asked knows of objects that it does
-// not tell. Told objects are in [Update.Put]; those in Update.Delete are known
-// not to be there.
+// Remote is what a provider that must be asked for objects knows about objects that it does not
+// deliver. It delivers objects in [Update.Put]; objects in Update.Delete are known to be absent.
 type Remote struct {
-	// Absent are objects that are known not to be there.
+	// Absent lists objects that are known not to exist.
 	Absent []Key
-	// Unread says, for people, why it is not known whether there is an object.
-	// What was known of it before stays.
+	// Unread says, for people, why it is unknown whether an object exists. Earlier knowledge about
+	// the object stays.
 	Unread map[Key]string
-	// Forget are objects that no pod needs any more, so that they are not known.
+	// Forget lists objects that no pod needs any longer. What was known about them is dropped.
 	Forget []Key
 }
 
-// notAsked is why nothing is known of an object at first.
+// notAsked is the reason for an object that the provider has not answered for yet.
 const notAsked = "not read from the API server yet"
 
-// remote is what is known of what the remote provider has. It is used under the
-// catalog's lock, but for tell.
+// remote is what the catalog knows about the remote provider's objects. Except for sendDemands, its
+// methods need the catalog's lock.
 type remote struct {
 	name   string
 	demand func(pod Key, objects []Key)
-	// absent are the objects that are known not to be there.
+	// absent holds the objects that are known not to exist.
 	absent map[Key]bool
-	// why says why others are not known.
+	// why holds the reason why another object is unknown.
 	why map[Key]string
-	// asked is what each pod needs; changed are the pods whose needs changed.
+	// asked holds the keys that each pod needs; changed lists the pods whose keys changed.
 	asked   map[Key][]Key
 	changed []Key
 }
@@ -40,13 +39,12 @@ func newRemote(name string, demand func(pod Key, objects []Key)) remote {
 	return remote{name: name, demand: demand, absent: map[Key]bool{}, why: map[Key]string{}, asked: map[Key][]Key{}}
 }
 
-// has reports whether the first of the objects' providers is the remote one.
+// has reports whether the remote provider is the only one of the object's providers.
 func (r *remote) has(providers byProvider) bool {
 	return r.name != "" && len(providers) == 1 && providers[0].provider == r.name
 }
 
-// learn takes over what the provider says it knows, and returns the keys of
-// which other things are known now.
+// learn stores what the provider knows and returns the keys whose state changed.
 func (r *remote) learn(provider string, u Update) (changed []Key) {
 	if provider != r.name || r.name == "" {
 		return nil
@@ -76,7 +74,8 @@ func (r *remote) learn(provider string, u Update) (changed []Key) {
 	return changed
 }
 
-// delivered notes that the provider delivered the object, or why the catalog refused it.
+// delivered notes that the provider delivered the object; refused is the catalog's reason to reject
+// it, or "".
 func (r *remote) delivered(provider string, key Key, refused string) (changed bool) {
 	if provider != r.name || r.name == "" {
 		return false
@@ -90,7 +89,7 @@ func (r *remote) delivered(provider string, key Key, refused string) (changed bo
 	return changed
 }
 
-// unread says why it is not known whether there is an object; "" where it is.
+// unread returns why it is unknown whether the object exists, or "" if that is known.
 func (r *remote) unread(key Key) string {
 	if r.absent[key] {
 		return ""
@@ -101,7 +100,8 @@ func (r *remote) unread(key Key) string {
 	return notAsked
 }
 
-// demands notes what a pod needs. Lists are no objects and cannot be asked for.
+// demands sets the keys that a pod needs. It omits lists, since a provider cannot be asked for
+// those.
 func (r *remote) demands(pod Key, used []Key) {
 	var keys []Key
 	for _, key := range slices.SortedFunc(slices.Values(used), Key.Compare) {
@@ -121,8 +121,8 @@ func (r *remote) demands(pod Key, used []Key) {
 	r.changed = append(r.changed, pod)
 }
 
-// sendDemands passes the pods' new needs to the provider. It is called during an update, and
-// outside of the catalog's lock: no other provider changes anything then.
+// sendDemands passes the pods' changed needs to the provider. It runs during an update but without
+// the catalog's lock, and no other update can run then.
 func (r *remote) sendDemands() {
 	changed := r.changed
 	r.changed = nil

@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// smallSet is a set of mostly one or two: what uses an object, what is in a list. A map
-// of one key has room for eight, half a kilobyte for each object of a node. What
-// every pod uses has thousands of users, and they are in a map. With maps alone the peak
-// RSS with 1,000 pods is 6 % higher (docs/performance.md).
+// smallSet is a set that mostly has one or two keys, such as the users of an object or the members
+// of a list. A map of one key has room for eight, which is half a kilobyte for each object of a
+// node. A few sets have thousands of keys and do use a map. With maps alone, the peak RSS with
+// 1,000 pods is 6 % higher (docs/performance.md).
 type smallSet[K comparable] struct {
-	list []K        // while many is nil
-	many map[K]bool // of more than maxList
+	list []K        // nil if many is not
+	many map[K]bool // used for more than maxList keys
 }
 
-// maxList is how many keys are looked through one by one.
+// maxList is the size up to which add and remove search linearly.
 const maxList = 8
 
 func (s *smallSet[K]) add(k K) {
@@ -45,7 +45,7 @@ func (s *smallSet[K]) remove(k K) {
 
 func (s *smallSet[K]) empty() bool { return len(s.list)+len(s.many) == 0 }
 
-// all visits the keys in no order. A nil set has none.
+// all iterates over the keys in no particular order. A nil set is empty.
 func (s *smallSet[K]) all() iter.Seq[K] {
 	return func(yield func(K) bool) {
 		if s == nil {
@@ -81,16 +81,16 @@ func removeFrom[K, V comparable](m map[K]*smallSet[V], k K, v V) {
 	}
 }
 
-// provided is an object as one provider has it.
+// provided is one provider's object.
 type provided struct {
 	provider string
 	object   runtime.Object
 }
 
-// byProvider are the objects under one key, one of each provider, in no order.
+// byProvider lists the objects under one key, at most one per provider, in no particular order.
 type byProvider []provided
 
-// of returns the provider's object, nil for none.
+// of returns the provider's object, or nil.
 func (all byProvider) of(provider string) runtime.Object {
 	for _, t := range all {
 		if t.provider == provider {
@@ -100,7 +100,7 @@ func (all byProvider) of(provider string) runtime.Object {
 	return nil
 }
 
-// with returns all with the provider's object replaced by obj, nil for none.
+// with replaces the provider's object by obj, or removes it if obj is nil. It may modify all.
 func (all byProvider) with(provider string, obj runtime.Object) byProvider {
 	i := slices.IndexFunc(all, func(t provided) bool { return t.provider == provider })
 	switch {
