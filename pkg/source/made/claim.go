@@ -12,9 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// isOurs reports whether the claim's volume is to be made by the controller:
-// it names no volume of its own, and a class that makes volumes; class is the
-// claim's, or nil where it is not there.
+// isOurs reports whether the controller provisions the claim's volume: the claim names no volume,
+// and its class provisions volumes. class is the claim's class, or nil if it does not exist.
 func isOurs(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) bool {
 	if claim.Spec.VolumeName != "" || claim.Status.Phase == corev1.ClaimBound {
 		return false
@@ -25,23 +24,23 @@ func isOurs(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) 
 	return claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != ""
 }
 
-// Retains reports whether a volume of the class stays when its claim is deleted. The
-// default is Delete (Kubernetes, StorageClass.reclaimPolicy).
+// Retains reports whether a volume of the class stays when its claim is deleted. The default
+// reclaimPolicy is Delete (Kubernetes, StorageClass.reclaimPolicy).
 func Retains(class *storagev1.StorageClass) bool {
 	return class != nil && class.ReclaimPolicy != nil && *class.ReclaimPolicy == corev1.PersistentVolumeReclaimRetain
 }
 
-// ClaimKey returns the controller's key of a claim.
+// ClaimKey converts a catalog key to the controller's.
 func ClaimKey(k source.Key) controller.Key {
 	return controller.Key{Namespace: k.Namespace, Name: k.Name}
 }
 
-// snapshotAnnotation is, on a claim whose dataSource is a VolumeSnapshot, the
-// driver's id of a snapshot that no VolumeSnapshot tells of.
+// snapshotAnnotation is an annotation of a claim whose dataSource is a VolumeSnapshot. It contains
+// the driver's snapshot id, for snapshots without a VolumeSnapshot object.
 const snapshotAnnotation = "csi-volmgr.dev/snapshot-handle"
 
-// dataSource is what the claim's volume is to hold in the beginning, by
-// spec.dataSource or spec.dataSourceRef, which a cluster keeps equal.
+// dataSource returns the initial content of the claim's volume, from spec.dataSource or
+// spec.dataSourceRef, which an API server keeps equal.
 func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	ref, contradiction := sourceRef(claim)
 	if ref == nil {
@@ -56,8 +55,8 @@ func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	isSnapshot := ref.Kind == resolve.KindSnapshot && (group == resolve.SnapshotGroup || group == "")
 	switch namespace := deref(ref.Namespace); {
 	case namespace != "" && namespace != claim.Namespace:
-		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s is in namespace %s, and only the "+
-			"claim's own may be used", what, namespace)}
+		return &controller.DataSource{Unknown: fmt.Sprintf("its dataSourceRef %s is in namespace %s; want the "+
+			"claim's namespace", what, namespace)}
 	case ref.Kind == resolve.KindClaim && group == "":
 		return &controller.DataSource{Claim: controller.Key{Namespace: claim.Namespace, Name: ref.Name}}
 	case isSnapshot && handle != "":
@@ -70,9 +69,8 @@ func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	}
 }
 
-// sourceRef returns the claim's source, nil where it has none, and what the two
-// fields contradict each other in. An API server refuses two that differ; a claim in a
-// file has not passed one.
+// sourceRef returns the claim's data source, or nil, and how its two fields contradict each other.
+// An API server rejects such a claim, but a claim in a file has not passed one.
 func sourceRef(claim *corev1.PersistentVolumeClaim) (ref *corev1.TypedObjectReference, contradiction string) {
 	s, ref := claim.Spec.DataSource, claim.Spec.DataSourceRef
 	if s == nil {
@@ -89,7 +87,7 @@ func sourceRef(claim *corev1.PersistentVolumeClaim) (ref *corev1.TypedObjectRefe
 	return ref, ""
 }
 
-// attributes are what the claim's VolumeAttributesClass asks for.
+// attributes returns the attributes of the claim's VolumeAttributesClass.
 func attributes(claim *corev1.PersistentVolumeClaim,
 	get func(name string) *storagev1.VolumeAttributesClass,
 ) controller.AttributesClass {
@@ -104,7 +102,7 @@ func attributes(claim *corev1.PersistentVolumeClaim,
 	return a
 }
 
-// named is a source for people: its kind, with its API group where it has one, and its name.
+// named returns a data source's kind, with its API group if it has one, and name, for people.
 func named(group *string, kind, name string) string {
 	if g := deref(group); g != "" {
 		kind += "." + g
@@ -119,7 +117,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// ModeOf returns the mode of a claim or volume; none is a file system.
+// ModeOf converts a claim's or volume's volumeMode; nil means Filesystem.
 func ModeOf(m *corev1.PersistentVolumeMode) state.Mode {
 	if m != nil && *m == corev1.PersistentVolumeBlock {
 		return state.Block
@@ -127,7 +125,7 @@ func ModeOf(m *corev1.PersistentVolumeMode) state.Mode {
 	return state.Filesystem
 }
 
-// AccessModes returns the access modes of a claim or volume.
+// AccessModes converts the access modes of a claim or volume.
 func AccessModes(modes []corev1.PersistentVolumeAccessMode) []state.AccessMode {
 	out := make([]state.AccessMode, len(modes))
 	for i, m := range modes {

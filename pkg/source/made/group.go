@@ -17,9 +17,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// groupsWhere reports the group snapshots for which is says so, by key and content, but for those that
-// are made of claims: they stay as they are, whatever becomes of the claims.
-func (p *Provider) groupsWhere(is func(key source.Key, content string) bool) {
+// updateGroups updates the group snapshots that match by key and content name. It skips those
+// already made of claims, which later changes of the claims do not affect.
+func (p *Provider) updateGroups(is func(key source.Key, content string) bool) {
 	p.syncing.Lock()
 	contents := maps.Clone(p.groups)
 	p.syncing.Unlock()
@@ -28,13 +28,13 @@ func (p *Provider) groupsWhere(is func(key source.Key, content string) bool) {
 			continue
 		}
 		if g, known := p.Controller.Group(ClaimKey(key)); !known || g.Content == "" || contents[key] != "" {
-			p.group(key)
+			p.updateGroup(key)
 		}
 	}
 }
 
-// group tells the controller how a VolumeGroupSnapshot of the catalog stands.
-func (p *Provider) group(key source.Key) {
+// updateGroup passes the current state of a VolumeGroupSnapshot to the controller.
+func (p *Provider) updateGroup(key source.Key) {
 	p.syncing.Lock()
 	defer p.syncing.Unlock()
 	g, ok := p.Catalog.Get(key).(*groupv1.VolumeGroupSnapshot)
@@ -44,15 +44,15 @@ func (p *Provider) group(key source.Key) {
 		return
 	}
 	p.groups[key] = deref(g.Spec.Source.VolumeGroupSnapshotContentName)
-	w := groupWorld{classes: p.Catalog.GroupSnapshotClasses()}
+	w := groupInputs{classes: p.Catalog.GroupSnapshotClasses()}
 	if name := p.groups[key]; name != "" {
 		object := p.Catalog.Get(source.Key{Kind: resolve.KindGroupSnapshotContent, Name: name})
 		w.content, _ = object.(*groupv1.VolumeGroupSnapshotContent)
-		p.Controller.SetGroup(w.asked(g))
+		p.Controller.SetGroup(w.request(g))
 		return
 	}
 	if s, known := p.Controller.Group(ClaimKey(key)); known && s.Content != "" {
-		p.Controller.SetGroup(w.asked(g)) // it is made: no claim changes it
+		p.Controller.SetGroup(w.request(g)) // already made; claims no longer change it
 		return
 	}
 	selector, err := metav1.LabelSelectorAsSelector(g.Spec.Source.Selector)
@@ -62,36 +62,36 @@ func (p *Provider) group(key source.Key) {
 			w.claims = append(w.claims, groupClaim{claim, p.Catalog.VolumeOf(claim), p.Catalog.Provider(of) == p.Remote})
 		}
 	}
-	p.Controller.SetGroup(w.asked(g))
+	p.Controller.SetGroup(w.request(g))
 }
 
-// groupWorld is what a VolumeGroupSnapshot may choose from: claims of its namespace, sorted.
-type groupWorld struct {
+// groupInputs is what a VolumeGroupSnapshot is evaluated against. The claims are sorted.
+type groupInputs struct {
 	classes []*groupv1.VolumeGroupSnapshotClass
 	claims  []groupClaim
-	// content is the one that it names; nil where that is not there.
+	// content is the one that the VolumeGroupSnapshot names, nil if it does not exist
 	content *groupv1.VolumeGroupSnapshotContent
 }
 
-// groupClaim is one claim with its volume, nil for none.
+// groupClaim is a claim with its volume, which may be nil.
 type groupClaim struct {
 	claim  *corev1.PersistentVolumeClaim
 	volume *corev1.PersistentVolume
 	remote bool
 }
 
-// asked returns what a VolumeGroupSnapshot asks of the controller.
-func (w groupWorld) asked(g *groupv1.VolumeGroupSnapshot) controller.Group {
+// request returns what a VolumeGroupSnapshot requests from the controller.
+func (w groupInputs) request(g *groupv1.VolumeGroupSnapshot) controller.Group {
 	out := controller.Group{
 		Key: controller.Key{Namespace: g.Namespace, Name: g.Name}, UID: string(g.UID),
 		Class: controller.SnapshotClass{Name: deref(g.Spec.VolumeGroupSnapshotClassName)},
 	}
-	out.Freeze, _ = resolve.FreezeOf(g) // what is wrong with it was refused at the edge
+	out.Freeze, _ = resolve.FreezeOf(g) // an invalid annotation was rejected when the object arrived
 	var driver string
 	if name := deref(g.Spec.Source.VolumeGroupSnapshotContentName); name != "" {
-		driver, out.Refused = w.ofContent(g, name, &out)
+		driver, out.Refused = w.fromContent(g, name, &out)
 	} else {
-		driver = w.ofClaims(g, &out)
+		driver = w.fromClaims(g, &out)
 	}
 	if out.Refused != "" || out.Waits != "" {
 		return out
@@ -104,8 +104,9 @@ func (w groupWorld) asked(g *groupv1.VolumeGroupSnapshot) controller.Group {
 	return out
 }
 
-// ofContent says which group snapshot a VolumeGroupSnapshotContent names, and which driver has it.
-func (w groupWorld) ofContent(g *groupv1.VolumeGroupSnapshot, name string, out *controller.Group,
+// fromContent stores the handles of the content that a VolumeGroupSnapshot names in out, and
+// returns the driver.
+func (w groupInputs) fromContent(g *groupv1.VolumeGroupSnapshot, name string, out *controller.Group,
 ) (driver, refused string) {
 	if w.content == nil {
 		return "", fmt.Sprintf("spec.source.volumeGroupSnapshotContentName: found %s, but there is no such "+
@@ -123,9 +124,9 @@ func (w groupWorld) ofContent(g *groupv1.VolumeGroupSnapshot, name string, out *
 	return spec.Driver, ""
 }
 
-// ofClaims says which volumes the labels choose, and which driver has them, or notes in out why they
-// cannot be snapshotted together.
-func (w groupWorld) ofClaims(g *groupv1.VolumeGroupSnapshot, out *controller.Group) (driver string) {
+// fromClaims stores the selected volumes in out and returns their driver. If they cannot be
+// snapshotted together, it stores the reason instead.
+func (w groupInputs) fromClaims(g *groupv1.VolumeGroupSnapshot, out *controller.Group) (driver string) {
 	selector, err := metav1.LabelSelectorAsSelector(g.Spec.Source.Selector)
 	if err != nil {
 		out.Refused = fmt.Sprintf("spec.source.selector: %v", err)
@@ -140,13 +141,13 @@ func (w groupWorld) ofClaims(g *groupv1.VolumeGroupSnapshot, out *controller.Gro
 			out.Refused = ownedSnapshot(key, resolve.KindGroupSnapshot)
 			return ""
 		}
-		if out.Waits, out.Refused = unsnapped(key, c.volume); out.Waits+out.Refused != "" {
+		if out.Waits, out.Refused = checkVolume(key, c.volume); out.Waits+out.Refused != "" {
 			return ""
 		}
 		csi := c.volume.Spec.CSI
 		if driver != "" && driver != csi.Driver {
-			out.Refused = fmt.Sprintf("claim %s is of driver %s, and claim %s of driver %s; the volumes of a group are of one "+
-				"driver", out.Members[0].Claim, driver, key, csi.Driver)
+			out.Refused = fmt.Sprintf("claim %s is of driver %s, and claim %s of driver %s; want one driver for all "+
+				"volumes of a group", out.Members[0].Claim, driver, key, csi.Driver)
 			return ""
 		}
 		driver = csi.Driver

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-func testGroupWorld() (groupWorld, *groupv1.VolumeGroupSnapshot) {
+func testGroupWorld() (groupInputs, *groupv1.VolumeGroupSnapshot) {
 	claim := func(name, app string) groupClaim {
 		return groupClaim{
 			claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
@@ -27,7 +27,7 @@ func testGroupWorld() (groupWorld, *groupv1.VolumeGroupSnapshot) {
 			}},
 		}
 	}
-	w := groupWorld{
+	w := groupInputs{
 		classes: []*groupv1.VolumeGroupSnapshotClass{{
 			ObjectMeta: metav1.ObjectMeta{Name: "nightly", Annotations: map[string]string{resolve.DefaultGroupSnapshotClass: "true"}},
 			Driver:     "d", DeletionPolicy: snapshotv1.VolumeSnapshotContentRetain, Parameters: map[string]string{"of": "nightly"},
@@ -43,7 +43,7 @@ func testGroupWorld() (groupWorld, *groupv1.VolumeGroupSnapshot) {
 }
 
 // ofContent has the group name a content.
-func ofContent(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+func ofContent(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 	g.Spec.Source = groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: ptr("c")}
 	w.claims = nil
 	w.content = &groupv1.VolumeGroupSnapshotContent{Spec: groupv1.VolumeGroupSnapshotContentSpec{
@@ -67,50 +67,50 @@ func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 		Class: controller.SnapshotClass{Name: "nightly", Driver: "d", Retain: true, Parameters: map[string]string{"of": "nightly"}},
 	}
 	for what, c := range map[string]struct {
-		change func(*groupWorld, *groupv1.VolumeGroupSnapshot)
+		change func(*groupInputs, *groupv1.VolumeGroupSnapshot)
 		want   controller.Group
 		words  string
 	}{
 		"labels, and the driver's default class": {want: base},
 		"a class that tells names": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) {
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) {
 				w.classes[0].Annotations[resolve.ExtraCreateMetadata] = "true"
 			},
 			want: func() controller.Group { g := base; g.Class.Metadata = true; return g }(),
 		},
 		"a class by name": {
-			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+			change: func(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 				w.classes[0].Annotations = nil
 				g.Spec.VolumeGroupSnapshotClassName = ptr("nightly")
 			},
 			want: base,
 		},
 		"no class": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.classes = nil },
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) { w.classes = nil },
 			want:   func() controller.Group { g := base; g.Class = controller.SnapshotClass{Driver: "d"}; return g }(),
 		},
 		"a class that is not there": {
-			change: func(_ *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+			change: func(_ *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 				g.Spec.VolumeGroupSnapshotClassName = ptr("weekly")
 			},
 			words: "spec.volumeGroupSnapshotClassName: found weekly",
 		},
 		"no claim": {
-			change: func(_ *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+			change: func(_ *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 				g.Spec.Source.Selector.MatchLabels["app"] = "bank"
 			},
 			words: "spec.source.selector: found app=bank, and no claim of namespace default has these labels",
 		},
 		"a claim without a volume": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume = nil },
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume = nil },
 			words:  "claim default/log has no volume yet",
 		},
 		"a cluster's claim": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].remote = true },
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].remote = true },
 			words:  "claim default/log is of the cluster",
 		},
 		"a volume of no CSI driver": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume.Spec.CSI = nil },
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume.Spec.CSI = nil },
 			words:  "claim default/log has volume pv-log, which is of no CSI driver",
 		},
 		"a content": {
@@ -121,33 +121,33 @@ func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 			},
 		},
 		"a content that is not there": {
-			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) { ofContent(w, g); w.content = nil },
+			change: func(w *groupInputs, g *groupv1.VolumeGroupSnapshot) { ofContent(w, g); w.content = nil },
 			words:  "spec.source.volumeGroupSnapshotContentName: found c, but there is no such VolumeGroupSnapshotContent",
 		},
 		"another group's content": {
-			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+			change: func(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 				ofContent(w, g)
 				w.content.Spec.VolumeGroupSnapshotRef.Namespace = "x"
 			},
 			words: "VolumeGroupSnapshotContent c: spec.volumeGroupSnapshotRef: found x/g, want this group snapshot",
 		},
 		"the content of one that was there before": {
-			change: func(w *groupWorld, g *groupv1.VolumeGroupSnapshot) {
+			change: func(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 				ofContent(w, g)
 				w.content.Spec.VolumeGroupSnapshotRef.UID = "before"
 			},
 			words: "VolumeGroupSnapshotContent c: spec.volumeGroupSnapshotRef",
 		},
 		"two drivers": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume.Spec.CSI.Driver = "e" },
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume.Spec.CSI.Driver = "e" },
 			words:  "claim default/data is of driver d, and claim default/log of driver e",
 		},
 		"one volume twice": {
-			change: func(w *groupWorld, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume = w.claims[0].volume },
+			change: func(w *groupInputs, _ *groupv1.VolumeGroupSnapshot) { w.claims[1].volume = w.claims[0].volume },
 			words:  "claims default/data and default/log have one volume, v-data",
 		},
 		"a name that is too long": {
-			change: func(_ *groupWorld, g *groupv1.VolumeGroupSnapshot) { g.Name = strings.Repeat("g", 250) },
+			change: func(_ *groupInputs, g *groupv1.VolumeGroupSnapshot) { g.Name = strings.Repeat("g", 250) },
 			words:  "metadata.name: with claim default/data it gives its snapshot a name of 255 bytes",
 		},
 	} {
@@ -155,7 +155,7 @@ func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 		if c.change != nil {
 			c.change(&w, g)
 		}
-		switch got := w.asked(g); {
+		switch got := w.request(g); {
 		case c.words != "" && !strings.HasPrefix(got.Refused+got.Waits, c.words):
 			t.Errorf("%s: %q, want %q", what, got.Refused+got.Waits, c.words)
 		case (got.Waits != "") != (what == "a claim without a volume"):

@@ -1,8 +1,8 @@
-// Package made provides the volumes that the controller makes: it tells the controller of
-// the catalog's claims, and the catalog of the controller's volumes.
+// Package made connects the catalog and the controller: it passes the catalog's claims and
+// snapshots to the controller, and the controller's volumes to the catalog.
 //
-// Owns: which claims the controller makes volumes for, what a claim's volume holds at
-// first, and how a made volume looks as a PersistentVolume.
+// Owns: which claims the controller provisions, the initial content of a claim's volume, and the
+// PersistentVolume of a provisioned volume.
 //
 // Does not: call drivers or keep records; the controller does.
 package made
@@ -26,48 +26,48 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// Name is the catalog's name of this provider.
+// Name is this provider's name in the catalog.
 const Name = "controller"
 
-// OwnClasses are, by provider, what makes of a claim's class the one that holds for it.
+// OwnClasses maps a provider to a function that completes a claim's class.
 type OwnClasses map[string]func(*storagev1.StorageClass, *corev1.PersistentVolumeClaim) (*storagev1.StorageClass, error)
 
-// Config is what a Provider needs; every field is required but OwnClass.
+// Config configures a Provider. Every field but OwnClass is required.
 type Config struct {
 	Catalog    *source.Catalog
 	Controller *controller.Controller
-	// Remote names the provider of a cluster's claims, which the cluster binds.
+	// Remote is the provider of a cluster's claims, which the cluster binds itself.
 	Remote string
-	// OwnClass returns the class as it holds for a claim of a provider whose claims say
-	// themselves what their class leaves open.
+	// OwnClass completes the class of a claim for providers whose claims carry values that their
+	// class leaves open.
 	OwnClass OwnClasses
 	// Translate lists the in-tree plugins whose classes are translated ([translate.Kinds]).
 	Translate []string
-	// Shown is called when the catalog has what the controller showed.
+	// Shown is called after the catalog received the controller's current state.
 	Shown  func()
 	Logger *slog.Logger
 }
 
-// Provider ties the catalog's claims, snapshots and group snapshots to the controller's. Changed may be
-// called by any goroutine, Run by one.
+// Provider connects the catalog's claims, snapshots and group snapshots with the controller's. Any
+// goroutine may call Changed; only one may call Run.
 type Provider struct {
 	Config
-	syncing sync.Mutex // held while the controller hears how a claim or a snapshot stands
-	// snapshots has, by key, the source claim of each VolumeSnapshot of the catalog. Guarded
-	// by syncing.
+	syncing sync.Mutex // held during an update of the controller
+	// snapshots maps each VolumeSnapshot of the catalog to its source claim. Guarded by syncing.
 	snapshots map[source.Key]string
-	// groups has, by key, the content that each VolumeGroupSnapshot of the catalog names, "" for none.
+	// groups maps each VolumeGroupSnapshot of the catalog to the content that it names, or "".
 	// Guarded by syncing.
 	groups map[source.Key]string
-	// clones has, by key, the source of each claim that is to be a clone of another. Guarded by syncing.
+	// clones maps each claim that asks for a clone to the claim to be cloned. Guarded by syncing.
 	clones map[source.Key]source.Key
 
-	// What the catalog has from here; of the goroutine of Run.
+	// volumes and notes are what the catalog has from this provider. Only Run's goroutine uses
+	// them.
 	volumes map[string]*corev1.PersistentVolume
 	notes   map[controller.Key]string
 }
 
-// New returns a provider that has shown nothing.
+// New returns a Provider that has not shown anything.
 func New(c Config) *Provider {
 	return &Provider{
 		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]string{},
@@ -76,17 +76,17 @@ func New(c Config) *Provider {
 	}
 }
 
-// class tells the controller how every claim stands: a class has changed, and it may be
-// the default one.
-func (p *Provider) class() {
+// updateClaims passes all claims to the controller again after a class changed, which may be the
+// default class of any of them.
+func (p *Provider) updateClaims() {
 	for _, claim := range p.Catalog.Claims() {
-		p.claim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
+		p.updateClaim(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name})
 	}
 }
 
-// claim tells the controller how a claim of the catalog stands. One call at a time looks it
-// up and tells it, so that the controller never hears the older state last.
-func (p *Provider) claim(key source.Key) {
+// updateClaim passes the current state of a claim to the controller. It holds syncing from the
+// look-up to the update, so that the controller never receives an older state last.
+func (p *Provider) updateClaim(key source.Key) {
 	p.syncing.Lock()
 	defer p.syncing.Unlock()
 	delete(p.clones, key)
@@ -123,15 +123,16 @@ func (p *Provider) claim(key source.Key) {
 	p.Controller.SetClaim(c)
 }
 
-// Makes reports whether the controller has made a volume for the claim, or may have.
+// Makes reports whether the controller has provisioned, or may have provisioned, a volume for the
+// claim.
 func (p *Provider) Makes(claim source.Key) bool {
 	c, known := p.Controller.Claim(ClaimKey(claim))
 	return known && (c.Volume != nil || c.Call != "" || c.Retry.Attempts > 0 || c.Phase == controller.Deleting)
 }
 
-// Asked returns what a claim of a class asks of the controller. class is nil where it is
-// not there; kinds are [Config.Translate]. An error says that the class could not be
-// translated to its CSI driver, and the claim waits for a driver of the plugin's name.
+// Asked returns what a claim requests from the controller. class is nil if it does not exist; kinds
+// is [Config.Translate]. An error means that the in-tree class could not be translated to its CSI
+// driver; the returned claim then waits for a driver of the plugin's name.
 func Asked(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 	kinds []string,
 ) (controller.Claim, error) {
@@ -164,8 +165,8 @@ func Asked(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 	return c, nil
 }
 
-// topologies are the terms of allowedTopologies. Of two expressions for one key of a
-// term both have to hold.
+// topologies converts allowedTopologies. Two expressions of a term with the same key must both
+// hold.
 func topologies(terms []corev1.TopologySelectorTerm) []map[string][]string {
 	var all []map[string][]string
 	for _, term := range terms {
@@ -182,8 +183,8 @@ func topologies(terms []corev1.TopologySelectorTerm) []map[string][]string {
 	return all
 }
 
-// Run shows the catalog what the controller makes, until ctx ends: its volumes as
-// PersistentVolumes, and what a claim waits for as the claim's note.
+// Run shows the controller's state in the catalog until ctx ends: its volumes as PersistentVolumes,
+// and what a claim waits for as the claim's note.
 func (p *Provider) Run(ctx context.Context) error {
 	select {
 	case <-p.Controller.Loaded():
@@ -203,8 +204,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// Show has the catalog show what the controller does now. It is for one goroutine, and for
-// when the controller has loaded its records.
+// Show updates the catalog to the controller's current state. Only one goroutine may call it, and
+// only after the controller has loaded its records.
 func (p *Provider) Show() error {
 	if err := p.showVolumes(); err != nil {
 		return err
@@ -254,12 +255,12 @@ func (p *Provider) showNotes() {
 	}
 }
 
-// CatalogKey returns the catalog's key of a claim.
+// CatalogKey converts a controller's key of a claim to the catalog's.
 func CatalogKey(k controller.Key) source.Key {
 	return source.Key{Kind: resolve.KindClaim, Namespace: k.Namespace, Name: k.Name}
 }
 
-// Note says what a claim waits for; "" for nothing.
+// Note returns what a claim waits for, or "".
 func Note(c controller.ClaimStatus) string {
 	if c.Reason == "" && c.Call != "" {
 		return c.Call + " is in flight"

@@ -15,9 +15,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// Owned says why an object is the cluster's to act on and what to do instead; "" where it is not: a
-// VolumeSnapshot of a claim for which cluster says that it is the cluster's, a VolumeGroupSnapshot that
-// chooses one of claims, or a claim that is to be a clone of one.
+// Owned returns why only the cluster may act on an object, and what to do instead; "" if this node
+// may. The cluster owns a VolumeSnapshot of one of its claims (those for which cluster returns
+// true), a VolumeGroupSnapshot that selects one, and a claim that is to be a clone of one.
 func Owned(
 	obj runtime.Object, claims func() []*corev1.PersistentVolumeClaim, cluster func(claim source.Key) bool,
 ) string {
@@ -25,7 +25,7 @@ func Owned(
 	case *groupv1.VolumeGroupSnapshot:
 		selector, err := metav1.LabelSelectorAsSelector(o.Spec.Source.Selector)
 		if err != nil {
-			return "" // refused for that
+			return "" // rejected for that elsewhere
 		}
 		for _, c := range claims() {
 			of := controller.Key{Namespace: c.Namespace, Name: c.Name}
@@ -56,9 +56,9 @@ func ownedClone(of controller.Key) string {
 		"with this dataSource there, with kubectl apply -n %s -f FILE", of, of.Namespace)
 }
 
-// cloned has the controller hear anew of the claims that are to be clones of one: whose it is may
+// updateClones passes the clones of a claim to the controller again, since the claim's owner may
 // have changed.
-func (p *Provider) cloned(claim source.Key) {
+func (p *Provider) updateClones(claim source.Key) {
 	var clones []source.Key
 	p.syncing.Lock()
 	for key, of := range p.clones {
@@ -68,12 +68,12 @@ func (p *Provider) cloned(claim source.Key) {
 	}
 	p.syncing.Unlock()
 	for _, key := range clones {
-		p.claim(key)
+		p.updateClaim(key)
 	}
 }
 
-// noteClone notes what the claim is to be a clone of, and takes the source away where it is the cluster's.
-// The caller holds telling.
+// noteClone notes which claim c is to be a clone of. If that claim belongs to the cluster,
+// noteClone makes the source invalid. The caller holds syncing.
 func (p *Provider) noteClone(key source.Key, c *controller.Claim) {
 	if c.Source == nil || c.Source.Claim == (controller.Key{}) {
 		return

@@ -13,55 +13,54 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// Changed tells the controller of what a change of one object of the catalog means for claims
-// and snapshots.
+// Changed updates the controller after one object of the catalog changed.
 func (p *Provider) Changed(key source.Key) {
 	switch key.Kind {
 	case resolve.KindClass, resolve.KindAttributesClass:
-		p.class()
+		p.updateClaims()
 	case resolve.KindClaim:
-		p.claim(key)
-		p.cloned(key)
-		p.snapshotsWhere(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
-		p.groupsWhere(func(k source.Key, content string) bool { return content == "" && k.Namespace == key.Namespace })
+		p.updateClaim(key)
+		p.updateClones(key)
+		p.updateSnapshots(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
+		p.updateGroups(func(k source.Key, content string) bool { return content == "" && k.Namespace == key.Namespace })
 	case resolve.KindVolume:
-		p.snapshotsOfVolume(key)
-		p.groupsWhere(func(_ source.Key, content string) bool { return content == "" })
+		p.updateSnapshotsOfVolume(key)
+		p.updateGroups(func(_ source.Key, content string) bool { return content == "" })
 	case resolve.KindSnapshot:
-		p.snapshot(key)
+		p.updateSnapshot(key)
 	case resolve.KindSnapshotClass, resolve.KindSnapshotContent:
-		p.snapshotsWhere(func(source.Key, string) bool { return true })
+		p.updateSnapshots(func(source.Key, string) bool { return true })
 	case resolve.KindGroupSnapshot:
-		p.group(key)
+		p.updateGroup(key)
 	case resolve.KindGroupSnapshotClass, resolve.KindGroupSnapshotContent:
-		p.groupsWhere(func(source.Key, string) bool { return true })
+		p.updateGroups(func(source.Key, string) bool { return true })
 	}
 }
 
-// snapshotsOfVolume tells of the snapshots of the claim that has a volume.
-func (p *Provider) snapshotsOfVolume(key source.Key) {
+// updateSnapshotsOfVolume updates the snapshots of the claim that has the volume.
+func (p *Provider) updateSnapshotsOfVolume(key source.Key) {
 	pv, _ := p.Catalog.Get(key).(*corev1.PersistentVolume)
-	p.snapshotsWhere(func(k source.Key, of string) bool {
+	p.updateSnapshots(func(k source.Key, of string) bool {
 		return of != "" && (pv == nil || pv.Spec.ClaimRef == nil ||
 			pv.Spec.ClaimRef.Namespace == k.Namespace && pv.Spec.ClaimRef.Name == of)
 	})
 }
 
-// snapshotsWhere tells of the snapshots for which is says so, by key and source claim.
-func (p *Provider) snapshotsWhere(is func(key source.Key, claim string) bool) {
+// updateSnapshots updates the snapshots that match by key and source claim.
+func (p *Provider) updateSnapshots(is func(key source.Key, claim string) bool) {
 	p.syncing.Lock()
 	keys := slices.SortedFunc(maps.Keys(p.snapshots), source.Key.Compare)
 	claims := maps.Clone(p.snapshots)
 	p.syncing.Unlock()
 	for _, key := range keys {
 		if is(key, claims[key]) {
-			p.snapshot(key)
+			p.updateSnapshot(key)
 		}
 	}
 }
 
-// snapshot tells the controller how a VolumeSnapshot of the catalog stands.
-func (p *Provider) snapshot(key source.Key) {
+// updateSnapshot passes the current state of a VolumeSnapshot to the controller.
+func (p *Provider) updateSnapshot(key source.Key) {
 	p.syncing.Lock()
 	defer p.syncing.Unlock()
 	s, ok := p.Catalog.Get(key).(*snapshotv1.VolumeSnapshot)
@@ -72,7 +71,7 @@ func (p *Provider) snapshot(key source.Key) {
 	}
 	name := deref(s.Spec.Source.PersistentVolumeClaimName)
 	p.snapshots[key] = name
-	w := snapshotWorld{classes: p.Catalog.SnapshotClasses()}
+	w := snapshotInputs{classes: p.Catalog.SnapshotClasses()}
 	if content := deref(s.Spec.Source.VolumeSnapshotContentName); content != "" {
 		object := p.Catalog.Get(source.Key{Kind: resolve.KindSnapshotContent, Name: content})
 		w.content, _ = object.(*snapshotv1.VolumeSnapshotContent)
@@ -84,31 +83,31 @@ func (p *Provider) snapshot(key source.Key) {
 			w.volume = p.Catalog.VolumeOf(w.claim)
 		}
 	}
-	p.Controller.SetSnapshot(w.asked(s))
+	p.Controller.SetSnapshot(w.request(s))
 }
 
-// snapshotWorld is what a VolumeSnapshot names, as the catalog has it; nil for what is not there.
-type snapshotWorld struct {
+// snapshotInputs are the objects that a VolumeSnapshot names; nil for those that do not exist.
+type snapshotInputs struct {
 	classes []*snapshotv1.VolumeSnapshotClass
 	claim   *corev1.PersistentVolumeClaim
 	volume  *corev1.PersistentVolume
 	content *snapshotv1.VolumeSnapshotContent
-	// remote: the claim is of a cluster, whose external-snapshotter makes snapshots.
+	// remote means that the claim belongs to a cluster, whose external-snapshotter makes snapshots
 	remote bool
 }
 
-// asked returns what a VolumeSnapshot asks of the controller.
-func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
+// request returns what a VolumeSnapshot requests from the controller.
+func (w snapshotInputs) request(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 	out := controller.Snapshot{
 		Key: controller.Key{Namespace: s.Namespace, Name: s.Name}, UID: string(s.UID),
 		Class: controller.SnapshotClass{Name: deref(s.Spec.VolumeSnapshotClassName)},
 	}
-	out.Freeze, _ = resolve.FreezeOf(s) // what is wrong with it was refused at the edge
+	out.Freeze, _ = resolve.FreezeOf(s) // an invalid annotation was rejected when the object arrived
 	var driver string
 	if name := deref(s.Spec.Source.VolumeSnapshotContentName); name != "" {
-		driver, out.Refused = w.ofContent(s, name, &out)
+		driver, out.Refused = w.fromContent(s, name, &out)
 	} else {
-		driver, out.Refused = w.ofClaim(s, &out)
+		driver, out.Refused = w.fromClaim(s, &out)
 	}
 	if out.Refused != "" || out.Waits != "" {
 		return out
@@ -121,8 +120,8 @@ func (w snapshotWorld) asked(s *snapshotv1.VolumeSnapshot) controller.Snapshot {
 	return out
 }
 
-// ofClaim says which volume a snapshot of a claim is to be made of, and which driver has it.
-func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Snapshot) (driver, refused string) {
+// fromClaim stores the volume of the source claim in out and returns its driver.
+func (w snapshotInputs) fromClaim(s *snapshotv1.VolumeSnapshot, out *controller.Snapshot) (driver, refused string) {
 	out.Claim = controller.Key{Namespace: s.Namespace, Name: deref(s.Spec.Source.PersistentVolumeClaimName)}
 	if w.claim == nil {
 		return "", fmt.Sprintf("spec.source.persistentVolumeClaimName: found %s, but there is no such claim in namespace %s",
@@ -131,15 +130,16 @@ func (w snapshotWorld) ofClaim(s *snapshotv1.VolumeSnapshot, out *controller.Sna
 	if w.remote {
 		return "", ownedSnapshot(out.Claim, resolve.KindSnapshot)
 	}
-	if out.Waits, refused = unsnapped(out.Claim, w.volume); out.Waits+refused != "" {
+	if out.Waits, refused = checkVolume(out.Claim, w.volume); out.Waits+refused != "" {
 		return "", refused
 	}
 	out.Volume, out.Mode = w.volume.Spec.CSI.VolumeHandle, ModeOf(w.volume.Spec.VolumeMode)
 	return w.volume.Spec.CSI.Driver, ""
 }
 
-// unsnapped says why no snapshot of a claim's volume, nil for none, is made yet, or is ever made.
-func unsnapped(claim controller.Key, volume *corev1.PersistentVolume) (waits, refused string) {
+// checkVolume returns what keeps a snapshot of the claim's volume, which may be nil, waiting, or
+// why there can never be one.
+func checkVolume(claim controller.Key, volume *corev1.PersistentVolume) (waits, refused string) {
 	switch {
 	case volume == nil:
 		return fmt.Sprintf("claim %s has no volume yet", claim), ""
@@ -150,8 +150,9 @@ func unsnapped(claim controller.Key, volume *corev1.PersistentVolume) (waits, re
 	return "", ""
 }
 
-// ofContent says which snapshot a VolumeSnapshotContent names, and which driver has it.
-func (w snapshotWorld) ofContent(s *snapshotv1.VolumeSnapshot, name string, out *controller.Snapshot,
+// fromContent stores the handle of the content that a VolumeSnapshot names in out and returns the
+// driver.
+func (w snapshotInputs) fromContent(s *snapshotv1.VolumeSnapshot, name string, out *controller.Snapshot,
 ) (driver, refused string) {
 	if w.content == nil {
 		return "", fmt.Sprintf("spec.source.volumeSnapshotContentName: found %s, but there is no such "+

@@ -17,14 +17,14 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-func testWorld() (snapshotWorld, *snapshotv1.VolumeSnapshot) {
+func testWorld() (snapshotInputs, *snapshotv1.VolumeSnapshot) {
 	class := func(name, driver string, policy snapshotv1.DeletionPolicy, byDefault string) *snapshotv1.VolumeSnapshotClass {
 		return &snapshotv1.VolumeSnapshotClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{resolve.DefaultSnapshotClass: byDefault}},
 			Driver:     driver, DeletionPolicy: policy, Parameters: map[string]string{"of": name},
 		}
 	}
-	w := snapshotWorld{
+	w := snapshotInputs{
 		classes: []*snapshotv1.VolumeSnapshotClass{
 			class("kept", "d", snapshotv1.VolumeSnapshotContentRetain, "false"),
 			class("nightly", "d", snapshotv1.VolumeSnapshotContentDelete, "true"),
@@ -43,7 +43,7 @@ func testWorld() (snapshotWorld, *snapshotv1.VolumeSnapshot) {
 }
 
 // byContent has the snapshot name a content.
-func byContent(w *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+func byContent(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 	s.Spec.Source = snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: ptr("c")}
 	w.claim, w.volume = nil, nil
 	w.content = &snapshotv1.VolumeSnapshotContent{Spec: snapshotv1.VolumeSnapshotContentSpec{
@@ -66,13 +66,13 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 		Class: controller.SnapshotClass{Name: "nightly", Driver: "d", Retain: true, Parameters: nightly.Parameters},
 	}
 	for what, c := range map[string]struct {
-		change func(*snapshotWorld, *snapshotv1.VolumeSnapshot)
+		change func(*snapshotInputs, *snapshotv1.VolumeSnapshot)
 		want   controller.Snapshot
 		words  string
 	}{
 		"a claim, and its driver's default class": {want: base},
 		"a class by name": {
-			change: func(_ *snapshotWorld, s *snapshotv1.VolumeSnapshot) { s.Spec.VolumeSnapshotClassName = ptr("kept") },
+			change: func(_ *snapshotInputs, s *snapshotv1.VolumeSnapshot) { s.Spec.VolumeSnapshotClassName = ptr("kept") },
 			want: func() controller.Snapshot {
 				s := base
 				s.Class = controller.SnapshotClass{Name: "kept", Driver: "d", Retain: true, Parameters: map[string]string{"of": "kept"}}
@@ -80,19 +80,19 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 			}(),
 		},
 		"a class that tells names": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) {
 				w.classes[1].Annotations[resolve.ExtraCreateMetadata] = "true"
 			},
 			want: func() controller.Snapshot { s := base; s.Class.Metadata = true; return s }(),
 		},
 		"a freeze": {
-			change: func(_ *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+			change: func(_ *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 				s.Annotations = map[string]string{resolve.FreezeAnnotation: "10s"}
 			},
 			want: func() controller.Snapshot { s := base; s.Freeze = 10 * time.Second; return s }(),
 		},
 		"no class": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.classes = w.classes[2:] },
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) { w.classes = w.classes[2:] },
 			want: func() controller.Snapshot {
 				s := base
 				s.Class = controller.SnapshotClass{Driver: "d"}
@@ -100,66 +100,66 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 			}(),
 		},
 		"two default classes": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) {
 				w.classes[0].Annotations[resolve.DefaultSnapshotClass] = "true"
 			}, words: "kept, nightly",
 		},
 		"another driver's class": {
-			change: func(_ *snapshotWorld, s *snapshotv1.VolumeSnapshot) { s.Spec.VolumeSnapshotClassName = ptr("other") },
+			change: func(_ *snapshotInputs, s *snapshotv1.VolumeSnapshot) { s.Spec.VolumeSnapshotClassName = ptr("other") },
 			words:  "class other is of driver e, and its volume of driver d",
 		},
 		"a class that is not there": {
-			change: func(_ *snapshotWorld, s *snapshotv1.VolumeSnapshot) { s.Spec.VolumeSnapshotClassName = ptr("weekly") },
+			change: func(_ *snapshotInputs, s *snapshotv1.VolumeSnapshot) { s.Spec.VolumeSnapshotClassName = ptr("weekly") },
 			words:  "spec.volumeSnapshotClassName: found weekly",
 		},
 		"no claim": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.claim = nil },
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) { w.claim = nil },
 			words:  "spec.source.persistentVolumeClaimName: found data",
 		},
 		"a cluster's claim": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.remote = true },
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) { w.remote = true },
 			words:  "external-snapshotter",
 		},
 		"no volume yet": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.volume = nil },
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) { w.volume = nil },
 			words:  "has no volume yet",
 		},
 		"a built-in kind": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) { w.volume.Spec.CSI = nil },
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) { w.volume.Spec.CSI = nil },
 			words:  "of no CSI driver",
 		},
 		"a raw block volume": {
-			change: func(w *snapshotWorld, _ *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, _ *snapshotv1.VolumeSnapshot) {
 				w.volume.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
 			},
 			want: func() controller.Snapshot { s := base; s.Mode = state.Block; return s }(),
 		},
 		"a content": {change: byContent, want: named},
 		"a content whose mode may change": {
-			change: func(w *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 				byContent(w, s)
 				w.content.Annotations = map[string]string{resolve.AllowModeChange: "true"}
 			},
 			want: func() controller.Snapshot { s := named; s.Mode = ""; return s }(),
 		},
 		"no content": {
-			change: func(w *snapshotWorld, s *snapshotv1.VolumeSnapshot) { byContent(w, s); w.content = nil },
+			change: func(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) { byContent(w, s); w.content = nil },
 			words:  "spec.source.volumeSnapshotContentName: found c",
 		},
 		"another snapshot's content": {
-			change: func(w *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 				byContent(w, s)
 				w.content.Spec.VolumeSnapshotRef.Name = "x"
 			}, words: "found default/x, want this snapshot",
 		},
 		"another namespace's content": {
-			change: func(w *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 				byContent(w, s)
 				w.content.Spec.VolumeSnapshotRef.Namespace = "x"
 			}, words: "found x/s, want this snapshot",
 		},
 		"the content of one that was there before": {
-			change: func(w *snapshotWorld, s *snapshotv1.VolumeSnapshot) {
+			change: func(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 				byContent(w, s)
 				w.content.Spec.VolumeSnapshotRef.UID = "before"
 			}, words: "want this snapshot",
@@ -169,7 +169,7 @@ func TestWhatASnapshotAsksFor(t *testing.T) {
 		if c.change != nil {
 			c.change(&w, s)
 		}
-		got := w.asked(s)
+		got := w.request(s)
 		if c.words != "" {
 			if !strings.Contains(got.Refused+got.Waits, c.words) || (got.Waits != "") != (what == "no volume yet") {
 				t.Errorf("%s: %q, %q, want %q", what, got.Refused, got.Waits, c.words)

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// persistentVolume tells a volume of the controller as Kubernetes would.
+// persistentVolume returns a volume of the controller as a PersistentVolume.
 func persistentVolume(v controller.Volume) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeMode(v.Mode)
 	pv := &corev1.PersistentVolume{

@@ -13,31 +13,31 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// cutClass is a class of snapshots or of group snapshots.
-type cutClass struct {
+// class is a VolumeSnapshotClass or VolumeGroupSnapshotClass.
+type class struct {
 	controller.SnapshotClass
 	isDefault bool
 }
 
-func snapshotClasses(list []*snapshotv1.VolumeSnapshotClass) (all []cutClass) {
+func snapshotClasses(list []*snapshotv1.VolumeSnapshotClass) (all []class) {
 	for _, c := range list {
-		all = append(all, newCutClass(&c.ObjectMeta, resolve.DefaultSnapshotClass, c.Driver, c.DeletionPolicy, c.Parameters))
+		all = append(all, newClass(&c.ObjectMeta, resolve.DefaultSnapshotClass, c.Driver, c.DeletionPolicy, c.Parameters))
 	}
 	return all
 }
 
-func groupClasses(list []*groupv1.VolumeGroupSnapshotClass) (all []cutClass) {
+func groupClasses(list []*groupv1.VolumeGroupSnapshotClass) (all []class) {
 	for _, c := range list {
 		all = append(all,
-			newCutClass(&c.ObjectMeta, resolve.DefaultGroupSnapshotClass, c.Driver, c.DeletionPolicy, c.Parameters))
+			newClass(&c.ObjectMeta, resolve.DefaultGroupSnapshotClass, c.Driver, c.DeletionPolicy, c.Parameters))
 	}
 	return all
 }
 
-func newCutClass(m *metav1.ObjectMeta, defaults, driver string, policy snapshotv1.DeletionPolicy,
+func newClass(m *metav1.ObjectMeta, defaults, driver string, policy snapshotv1.DeletionPolicy,
 	parameters map[string]string,
-) cutClass {
-	return cutClass{
+) class {
+	return class{
 		isDefault: m.Annotations[defaults] == "true",
 		SnapshotClass: controller.SnapshotClass{
 			Name: m.Name, Driver: state.DriverName(driver), Parameters: parameters,
@@ -47,9 +47,10 @@ func newCutClass(m *metav1.ObjectMeta, defaults, driver string, policy snapshotv
 	}
 }
 
-// chooseClass returns the class of a snapshot of a driver: the one that it names in a field, or the
-// driver's default; one without parameters where it names none and its driver has no default.
-func chooseClass(field, named, driver string, classes []cutClass) (class controller.SnapshotClass, refused string) {
+// chooseClass returns the class for a snapshot by a driver: the class named in the field or, if
+// none is named, the driver's default class, or a class without parameters if the driver has no
+// default.
+func chooseClass(field, named, driver string, classes []class) (class controller.SnapshotClass, refused string) {
 	refuse := func(format string, args ...any) (controller.SnapshotClass, string) {
 		return controller.SnapshotClass{Name: named}, fmt.Sprintf(format, args...)
 	}
@@ -69,7 +70,7 @@ func chooseClass(field, named, driver string, classes []cutClass) (class control
 	case named != "":
 		return refuse("%s: found %s, but there is no such class", field, named)
 	case len(defaults) > 1:
-		return refuse("it names no class, and more than one is the default of driver %s: %s", driver,
+		return refuse("it names no class, and driver %s has several default classes: %s", driver,
 			strings.Join(defaults, ", "))
 	}
 	return class, ""
