@@ -2,7 +2,6 @@ package made
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
@@ -19,17 +18,12 @@ import (
 
 // updateGroups updates the group snapshots that match by key and content name. It skips those
 // already made of claims, which later changes of the claims do not affect.
-func (p *Provider) updateGroups(is func(key source.Key, content string) bool) {
-	p.syncing.Lock()
-	contents := maps.Clone(p.groups)
-	p.syncing.Unlock()
-	for _, key := range slices.SortedFunc(maps.Keys(contents), source.Key.Compare) {
-		if !is(key, contents[key]) {
-			continue
-		}
-		if g, known := p.Controller.Group(ClaimKey(key)); !known || g.Content == "" || contents[key] != "" {
-			p.updateGroup(key)
-		}
+func (p *Provider) updateGroups(match func(key source.Key, content string) bool) {
+	for _, key := range matching(&p.syncing, p.groups, func(key source.Key, content string) bool {
+		g, known := p.Controller.Group(ClaimKey(key))
+		return match(key, content) && (!known || g.Content == "" || content != "")
+	}) {
+		p.updateGroup(key)
 	}
 }
 

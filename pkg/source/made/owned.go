@@ -59,15 +59,7 @@ func ownedClone(of controller.Key) string {
 // updateClones passes the clones of a claim to the controller again, since the claim's owner may
 // have changed.
 func (p *Provider) updateClones(claim source.Key) {
-	var clones []source.Key
-	p.syncing.Lock()
-	for key, of := range p.clones {
-		if of == claim {
-			clones = append(clones, key)
-		}
-	}
-	p.syncing.Unlock()
-	for _, key := range clones {
+	for _, key := range matching(&p.syncing, p.clones, func(_, of source.Key) bool { return of == claim }) {
 		p.updateClaim(key)
 	}
 }

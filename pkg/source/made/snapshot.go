@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,16 +48,23 @@ func (p *Provider) updateSnapshotsOfVolume(key source.Key) {
 }
 
 // updateSnapshots updates the snapshots that match by key and source claim.
-func (p *Provider) updateSnapshots(is func(key source.Key, claim string) bool) {
-	p.syncing.Lock()
-	keys := slices.SortedFunc(maps.Keys(p.snapshots), source.Key.Compare)
-	claims := maps.Clone(p.snapshots)
-	p.syncing.Unlock()
-	for _, key := range keys {
-		if is(key, claims[key]) {
-			p.updateSnapshot(key)
+func (p *Provider) updateSnapshots(match func(key source.Key, claim string) bool) {
+	for _, key := range matching(&p.syncing, p.snapshots, match) {
+		p.updateSnapshot(key)
+	}
+}
+
+// matching locks mu and returns the sorted keys of m that match.
+func matching[V any](mu *sync.Mutex, m map[source.Key]V, match func(source.Key, V) bool) []source.Key {
+	mu.Lock()
+	defer mu.Unlock()
+	var keys []source.Key
+	for _, key := range slices.SortedFunc(maps.Keys(m), source.Key.Compare) {
+		if match(key, m[key]) {
+			keys = append(keys, key)
 		}
 	}
+	return keys
 }
 
 // updateSnapshot passes the current state of a VolumeSnapshot to the controller.
