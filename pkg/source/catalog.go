@@ -61,7 +61,8 @@ type Config struct {
 	// earlier provider's. Unlisted providers come after the listed ones, sorted by name. nil means
 	// file, api.
 	Precedence []string
-	Logger     *slog.Logger
+	// Logger may be nil.
+	Logger *slog.Logger
 }
 
 // Update is a set of changes that a provider makes at once.

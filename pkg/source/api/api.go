@@ -24,47 +24,47 @@ import (
 // Name is the name of this source.
 const Name = "api"
 
-// bucket is where the objects are kept.
+// bucket is the journal's bucket for applied objects.
 const bucket = "objects"
 
-// ErrFixed is wrapped where an object has what may not change ([resolve.CheckChange]).
-var ErrFixed = errors.New("what is there does not change")
+// ErrFixed means that a change of an object is not allowed ([resolve.CheckChange]).
+var ErrFixed = errors.New("immutable fields")
 
-// KV keeps values durably; both journals of pkg/state do.
+// KV stores values durably; both journals of pkg/state implement it.
 type KV interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
-	// CommitBucket makes all changes durable, or none; a nil value deletes.
+	// CommitBucket makes all changes durable or none; a nil value deletes the key.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Catalog takes the applied objects; [source.Catalog] is one.
+// Catalog receives the applied objects; [source.Catalog] implements it.
 type Catalog interface {
 	Apply(provider string, u source.Update) error
 	Synced(provider string)
 }
 
-// Config is what a Provider needs.
+// Config configures a Provider.
 type Config struct {
 	KV      KV
 	Catalog Catalog
-	// SecretsDir keeps applied secrets; "" keeps them in memory only. It is made
-	// where it is not there.
+	// SecretsDir is the directory for applied secrets, created if it does not exist; "" keeps
+	// secrets in memory only.
 	SecretsDir string
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Change is what applying an object did.
+// Change is the effect of applying an object.
 type Change string
 
-// The changes.
+// Values of Change.
 const (
 	Created   Change = "created"
 	Changed   Change = "changed"
 	Unchanged Change = "unchanged"
 )
 
-// Result is what became of one object.
+// Result is the outcome for one object.
 type Result struct {
 	Key    source.Key `json:"key"`
 	Change Change     `json:"change"`
@@ -75,16 +75,16 @@ type Provider struct {
 	config  Config
 	logger  *slog.Logger
 	secrets secretFiles
-	// turn has a token while no request changes anything.
+	// turn contains a token while no request is being served.
 	turn chan struct{}
 
-	// mu guards what follows; a request that changes it has the token too.
+	// mu guards the fields below. Changing objects or unreadable also needs the token.
 	mu         sync.Mutex
 	objects    map[source.Key]runtime.Object
-	waiting    []*request // for the token; bounded by the number of blocked callers
+	waiting    []*request // waiting for the token; bounded by the number of blocked callers
 	unreadable map[source.Key]string
 	shared     shared
-	// loaded: Load succeeded. spoken: the catalog knows that it has heard all.
+	// loaded is set when Load has succeeded, spoken when the catalog knows that it has all objects.
 	loaded, spoken bool
 }
 
@@ -111,9 +111,9 @@ func (p *Provider) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// Load reads the objects applied before, tells the catalog, and says that this
-// source has spoken unless an object could not be read. An error means that
-// nothing could be; Load may then be called again.
+// Load reads the objects that were applied before and delivers them to the catalog. It declares the
+// source synced unless an object could not be read. After an error, Load has had no effect and may
+// be called again.
 func (p *Provider) Load(ctx context.Context) error {
 	release, err := p.take(ctx)
 	if err != nil {
@@ -166,8 +166,8 @@ func (p *Provider) load(ctx context.Context) error {
 	return p.applyUpdate(u)
 }
 
-// applyUpdate has the catalog apply the update, of objects that were checked, and says that
-// the source has spoken if it has.
+// applyUpdate delivers checked objects to the catalog. It declares the source synced once all
+// objects are loaded and readable.
 func (p *Provider) applyUpdate(u source.Update) error {
 	u.Checked = true
 	err := p.config.Catalog.Apply(Name, u)
@@ -181,11 +181,10 @@ func (p *Provider) applyUpdate(u source.Update) error {
 	return err
 }
 
-// Apply adds or replaces objects as [manifest.Decode] returns them. They are
-// durable when it returns. Where an object is not as [resolve.Check] wants it,
-// or two have one key, none is applied. Claims and volumes are the provider's from
-// then on; its callers change none of them any more. Where writing fails midway the error
-// names what is not in effect; the rest is.
+// Apply adds or replaces objects as [manifest.Decode] returns them. They are durable when it
+// returns. If any object fails [resolve.Check], or two have the same key, Apply changes nothing.
+// The Provider takes over claims and volumes, and callers must not modify them afterwards. If a
+// write fails midway, the error names the objects that are not in effect; the others are.
 func (p *Provider) Apply(ctx context.Context, objects []runtime.Object) ([]Result, error) {
 	keys, err := check(objects)
 	if err != nil {
@@ -205,7 +204,7 @@ func (p *Provider) Apply(ctx context.Context, objects []runtime.Object) ([]Resul
 	return r.results, nil
 }
 
-// change says what applying obj will do.
+// change returns the effect that applying obj will have.
 func (p *Provider) change(key source.Key, obj runtime.Object) Change {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,8 +240,8 @@ func check(objects []runtime.Object) ([]source.Key, error) {
 	return keys, errors.Join(errs...)
 }
 
-// commit makes the items durable, those without object deleted, and tells the
-// catalog of those for which it succeeded.
+// commit makes the items durable, deleting those without an object, and delivers those that
+// succeeded to the catalog.
 func (p *Provider) commit(ctx context.Context, items []item) error {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return a.key.Compare(b.key) })
 	values := map[string][]byte{}
@@ -278,7 +277,7 @@ func (p *Provider) commit(ctx context.Context, items []item) error {
 	return errors.Join(errs...)
 }
 
-// note keeps what is durable now.
+// note stores the durable item in p and adds it to u.
 func (p *Provider) note(u *source.Update, it item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,9 +292,8 @@ func (p *Provider) note(u *source.Update, it item) {
 	u.Put = append(u.Put, it.object)
 }
 
-// Delete removes an applied object, durably. For a pod it is the caller's
-// statement that its containers have ended. The error wraps
-// [source.ErrNotFound] where none was applied under the key.
+// Delete durably removes an applied object. For a pod, it means that the caller knows that the
+// pod's containers have ended. The error wraps [source.ErrNotFound] if there is no such object.
 func (p *Provider) Delete(ctx context.Context, key source.Key) error {
 	err := p.do(ctx, &request{items: []item{{key: key}}, done: make(chan struct{})})
 	if err != nil && !errors.Is(err, source.ErrNotFound) {
@@ -315,7 +313,7 @@ func (p *Provider) Problems() []source.Problem {
 	return problems
 }
 
-// nameOf is the key under which an object is kept.
+// nameOf returns the key under which an object is stored.
 func nameOf(k source.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
 func keyOf(name string) source.Key {
@@ -324,7 +322,7 @@ func keyOf(name string) source.Key {
 	return source.Key{Kind: kind, Namespace: namespace, Name: name}
 }
 
-// encode returns the object as it is kept. The file of a secret is JSON.
+// encode returns the stored form of the object. A secret's is JSON.
 func encode(obj runtime.Object) ([]byte, error) {
 	if _, ok := obj.(*corev1.Secret); ok {
 		return manifest.Encode(obj)
@@ -332,20 +330,20 @@ func encode(obj runtime.Object) ([]byte, error) {
 	return manifest.Keep(obj)
 }
 
-// kept is an object as it was kept, or why it cannot be read.
+// kept is a stored object, or the error from reading it.
 type kept struct {
-	name string // as nameOf
+	name string // as returned by nameOf
 	key  source.Key
 	obj  runtime.Object
 	err  error
 }
 
-// fewAtOnce is how many objects a goroutine takes to decode at a time: pods, which
-// take longest, come last, and a processor that has other work to do takes fewer.
+// fewAtOnce is how many objects a goroutine decodes at a time. Pods take longest and come last, so
+// small shares let a busy processor take fewer of them.
 const fewAtOnce = 32
 
-// decodeAll reads the kept objects in the order of their names, on all processors:
-// a node that starts waits for nothing else as long.
+// decodeAll decodes the stored objects, in the order of their names, on all processors. It is what
+// a starting node waits for longest.
 func decodeAll(values map[string][]byte) []kept {
 	all := make([]kept, 0, len(values))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -371,7 +369,7 @@ func decodeAll(values map[string][]byte) []kept {
 	return all
 }
 
-// decode reads one kept object, whose key has to be the one it is kept under.
+// decode decodes one stored object, whose key must match the one it is stored under.
 func decode(name string, value []byte) (source.Key, runtime.Object, error) {
 	key := keyOf(name)
 	objects, err := manifest.Reload(name, value)

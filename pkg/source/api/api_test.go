@@ -265,7 +265,7 @@ func TestForeignFileAmongSecretsIsNamedAndNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := api.New(api.Config{KV: state.NewMemory(), Catalog: &catalog{}, SecretsDir: dir})
-	if err := p.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "x.json: not a secret that was kept here") || strings.Contains(err.Error(), secretValue) {
+	if err := p.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "x.json: not a secret stored by csi-volmgr") || strings.Contains(err.Error(), secretValue) {
 		t.Errorf("got %v", err)
 	}
 }

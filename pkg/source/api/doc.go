@@ -1,24 +1,21 @@
-// Package api keeps the objects that were applied through the node's API
-// (`csi-volmgr apply`) and tells the catalog of them.
+// Package api stores the objects that were applied through the node's API (`csi-volmgr apply`) and
+// delivers them to the catalog.
 //
-// Owns: the bucket "objects" of the journal, one object each (manifest.Keep), and
-// the directory of applied secrets.
+// Owns: the bucket "objects" of the journal, with one entry per object (manifest.Keep), and the
+// directory of applied secrets.
 //
-// Does not: decode what a client sends (package manifest does), or serve.
+// Does not: decode what a client sends (package manifest does), or serve the API.
 //
-// Invariants: an object is durable before it takes effect, and its deletion is.
-// An object that cannot be read at start stays where it is, is a problem that
-// Problems lists, and keeps the source from having spoken until it is deleted
-// or applied anew: nothing that it wanted may be taken away for want of it.
+// Invariants: an object, or its deletion, is durable before it takes effect. An object that cannot
+// be read at start stays stored, appears in Problems, and keeps the source from having spoken until
+// it is deleted or applied again: otherwise volumes that it wants would be removed.
 //
-// Secrets are not in the journal. The client that applies a Secret asks for it to be
-// kept, since pods need it again after a restart; so it is in a file of its own,
-// mode 0600, in a directory made for that (mode 0700), and in no other place:
-// the journal's pages are copied about, and go on holding what was deleted,
-// until they happen to be used again. The file is not encrypted; who can read
-// root's files can read it. A tmpfs there keeps secrets off the disk, and they
-// then have to be applied again after a reboot. With no directory configured
-// they are in memory only.
+// Secrets are not in the journal. A client that applies a Secret wants it stored, since pods need
+// it again after a restart. So each secret is in its own file with mode 0600, in its own directory
+// with mode 0700, and nowhere else: the journal's pages are copied, and still contain deleted data
+// until they are reused. The file is not encrypted; anyone who can read root's files can read it. A
+// tmpfs as the directory keeps secrets off the disk, but they must be applied again after a reboot.
+// Without a directory, secrets are in memory only.
 //
 // Concurrency: safe for concurrent use; changes are made one after the other.
 package api

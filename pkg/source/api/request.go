@@ -12,11 +12,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// maxBatch is how many requests share a durable write: those of a burst that came
-// first are in effect, and worked for, while the last are written.
+// maxBatch limits the requests that share a durable write, so that the first requests of a burst
+// take effect while the last ones are still being written.
 const maxBatch = 64
 
-// item is one object to be kept, or without object and value, to be deleted.
+// item is an object to store or, without object and value, to delete.
 type item struct {
 	key    source.Key
 	object runtime.Object
@@ -26,13 +26,13 @@ type item struct {
 // request is one call of Apply or Delete.
 type request struct {
 	items   []item
-	results []Result      // of the items that are kept; valid when done is closed
+	results []Result      // of the applied items; valid when done is closed
 	err     error         // valid when done is closed
-	done    chan struct{} // closed when the request was served
+	done    chan struct{} // closed when the request has been served
 }
 
-// do serves a request. The request that gets the token serves those that wait at that
-// moment with one durable write, so that pods which arrive together cost few.
+// do serves a request. The request that gets the token serves all that are waiting at that moment
+// with one durable write, so that pods that arrive together cost few writes.
 func (p *Provider) do(ctx context.Context, r *request) error {
 	p.mu.Lock()
 	p.waiting = append(p.waiting, r)
@@ -50,7 +50,7 @@ func (p *Provider) do(ctx context.Context, r *request) error {
 	}
 }
 
-// abandon takes r back if it is not being served.
+// abandon removes r from the queue unless it is already being served.
 func (p *Provider) abandon(ctx context.Context, r *request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,15 +62,15 @@ func (p *Provider) abandon(ctx context.Context, r *request) error {
 	case <-r.done:
 		return r.err
 	default:
-		return fmt.Errorf("being written, and may take effect: %w", context.Cause(ctx))
+		return fmt.Errorf("still being written and may take effect: %w", context.Cause(ctx))
 	}
 }
 
-// serve serves the requests at the head of those that wait. The caller has the token.
+// serve serves the requests at the head of the queue. The caller has the token.
 func (p *Provider) serve(ctx context.Context) {
 	batch := p.next()
 	if len(batch) > 1 {
-		ctx = context.WithoutCancel(ctx) // one caller's end is not the others'
+		ctx = context.WithoutCancel(ctx) // the end of one caller's context must not fail the others
 	}
 	if err := p.load(ctx); err != nil {
 		for _, r := range batch {
@@ -89,7 +89,7 @@ func (p *Provider) serve(ctx context.Context) {
 	for i, r := range batch {
 		if err != nil && len(changes[i]) > 0 {
 			r.err = err
-			if len(batch) > 1 { // each by itself, so that it learns what became of it
+			if len(batch) > 1 { // separately, so that each request gets its own result
 				r.err = p.commit(ctx, changes[i])
 			}
 		}
@@ -97,9 +97,9 @@ func (p *Provider) serve(ctx context.Context) {
 	}
 }
 
-// next takes requests off the queue: those that may share a durable write. A
-// secret has a file of its own, and a second change of an object may not hide
-// the first one from the catalog: such requests begin the next write.
+// next removes requests from the queue that may share a durable write. A request with a secret is
+// written alone, because a secret has its own file. A second change of an object starts the next
+// write, so that it does not hide the first one from the catalog.
 func (p *Provider) next() (batch []*request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,12 +119,12 @@ func (p *Provider) next() (batch []*request) {
 			touched[it.key] = true
 		}
 	}
-	clear(p.waiting[:len(batch)]) // the row outlives them, with their objects and values
+	clear(p.waiting[:len(batch)]) // release the requests, their objects and values; the array outlives them
 	p.waiting = p.waiting[len(batch):]
 	return batch
 }
 
-// changesOf returns the items of a request that change something, and notes the results.
+// changesOf returns the items of a request that change something, and stores the request's results.
 func (p *Provider) changesOf(r *request) (changes []item) {
 	if r.err = p.fixed(r.items); r.err != nil {
 		return nil
@@ -147,7 +147,7 @@ func (p *Provider) changesOf(r *request) (changes []item) {
 	return changes
 }
 
-// fixed returns what the items change that may not change.
+// fixed returns an error if the items change fields that must not change.
 func (p *Provider) fixed(items []item) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *Provider) fixed(items []item) error {
 	return fmt.Errorf("%w: %w", ErrFixed, errors.Join(errs...))
 }
 
-// has reports whether an object was applied under the key, readable or not.
+// has reports whether an object, readable or not, is stored under the key.
 func (p *Provider) has(key source.Key) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

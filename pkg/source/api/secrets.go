@@ -11,23 +11,23 @@ import (
 	"strings"
 )
 
-// Names of files in the directory of secrets.
+// Suffixes of files in the directory of secrets.
 const (
 	secretSuffix = ".json"
 	tempSuffix   = ".tmp"
 )
 
-// secretFiles keeps each secret in a file of its own. The name of the file is a
-// hash, since the name of a secret may be longer than that of a file.
+// secretFiles stores each secret in a file of its own. The file's name is a hash, since a secret's
+// name may be too long for a file.
 type secretFiles struct{ dir string }
 
-// secretFile is the content of a file.
+// secretFile is the content of a secret's file.
 type secretFile struct {
 	Name   string          `json:"name"`
 	Object json.RawMessage `json:"object"`
 }
 
-// open opens the directory, which it makes, for root's eyes only.
+// open opens the directory, creating it if necessary, and makes it accessible to root only.
 func (s secretFiles) open() (*os.Root, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s secretFiles) open() (*os.Root, error) {
 	return root, nil
 }
 
-// load returns all secrets by name, and drops what a crash left half written.
+// load returns all secrets by name, and removes the temporary files that a crash left behind.
 func (s secretFiles) load() (map[string][]byte, error) {
 	values := map[string][]byte{}
 	if s.dir == "" {
@@ -73,8 +73,8 @@ func (s secretFiles) load() (map[string][]byte, error) {
 		}
 		var f secretFile
 		if json.Unmarshal(b, &f) != nil || fileName(f.Name) != e.Name() {
-			// The cause of the error could show a piece of the content.
-			return nil, fmt.Errorf("%s/%s: not a secret that was kept here; remove it and apply the secret again", s.dir,
+			// The error's text could contain a piece of the secret.
+			return nil, fmt.Errorf("%s/%s: not a secret stored by csi-volmgr; remove it and apply the secret again", s.dir,
 				e.Name())
 		}
 		values[f.Name] = f.Object
@@ -117,7 +117,7 @@ func fileName(name string) string {
 	return hex.EncodeToString(sum[:]) + secretSuffix
 }
 
-// writeSynced writes a new file to the disk.
+// writeSynced writes a new file and syncs it.
 func writeSynced(root *os.Root, name string, b []byte) error {
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -20,90 +20,91 @@ import (
 const Name = "file"
 
 const (
-	// DefaultSettle is long for an editor between removing a file and writing it
-	// anew, and short for a person who removed one.
+	// DefaultSettle is long enough for an editor that removes a file and writes it again, and short
+	// for a person who removed one.
 	DefaultSettle = time.Second
-	// maxFiles is how many manifests a directory may have.
+	// maxFiles limits the manifests in a directory.
 	maxFiles = 16384
-	// A file that is being written is looked at again after a while, since its
-	// kernel reports the writer's close a moment before it has happened.
+	// A file that is being written is retried after a pause, since the kernel reports the writer's
+	// close a moment before it has happened.
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// KV keeps values durably; both journals of pkg/state do.
+// KV stores values durably; both journals of pkg/state implement it.
 type KV interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
-	// CommitBucket makes all changes durable, or none; a nil value deletes.
+	// CommitBucket makes all changes durable or none; a nil value deletes the key.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Catalog takes the objects of the files; [source.Catalog] is one.
+// Catalog receives the objects of the files; [source.Catalog] implements it.
 type Catalog interface {
 	Apply(provider string, u source.Update) error
 	Synced(provider string)
 }
 
-// Config is what a Provider needs.
+// Config configures a Provider.
 type Config struct {
-	// Dir is the directory. It need not be there, now or later.
+	// Dir is the directory. It need not exist, and may come and go.
 	Dir     string
 	Catalog Catalog
-	// KV remembers what each file had when it was last good; nil for no memory.
+	// KV stores the last good state of each file; if it is nil, nothing is stored.
 	KV KV
-	// Settle is how long a vanished file's objects are kept in case it comes
-	// back; 0 means DefaultSettle.
+	// Settle is how long a vanished file's objects are kept in case it comes back; 0 means
+	// DefaultSettle.
 	Settle time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Provider tells the catalog what is in the files. See the package comment.
+// Provider delivers the objects of the files to the catalog. See the package comment.
 type Provider struct {
 	config Config
 	logger *slog.Logger
 	memory memory
 
-	// Owned by Run.
+	// Run owns the fields from here to mu.
 
 	files map[string]*entry
-	// having are the files that have an object, by its key.
+	// having holds, by key, the names of the files that have the object.
 	having map[source.Key]map[string]bool
-	// odd are the files to come back to: busy, gone, or with a problem.
+	// odd holds the files that need another look: busy, gone, or with a problem.
 	odd map[string]*entry
-	// shared are the keys that several files have.
+	// shared holds the keys that several files have.
 	shared map[source.Key]bool
-	// touched are the keys that changed since the last update of the catalog.
+	// touched holds the keys that changed since the last update of the catalog.
 	touched map[source.Key]bool
-	// applied are the objects that the catalog has.
+	// applied holds the objects that the catalog has.
 	applied map[source.Key]runtime.Object
 	spoken  bool
-	// retry is the wait before busy files are looked at again.
+	// retry is the pause before busy files are read again.
 	retry time.Duration
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu       sync.Mutex
 	problems []source.Problem
 	changed  chan struct{}
 }
 
-// entry is one file, or the memory of one.
+// entry is the state of one file. It may come from an earlier run.
 type entry struct {
 	stamp   stamp
 	objects map[source.Key]runtime.Object
-	// problem says why objects is not what the file says now; "" where it is.
+	// problem is why objects differs from the file's content; "" if it does not.
 	problem string
-	// busy: a process is writing it.
+	// busy means that a process is writing the file.
 	busy bool
-	// good: it was read without a fault at least once, now or in an earlier run.
+	// good means that the file was read without an error at least once, in this run or an earlier
+	// one.
 	good bool
-	// lost: what it had in an earlier run cannot be read.
+	// lost means that the objects stored by an earlier run cannot be read.
 	lost bool
-	// gone is when it was first missing; zero while it is there.
+	// gone is when the file was first found missing; zero if it exists.
 	gone time.Time
 }
 
-// New returns a Provider of nothing; Run reads the directory.
+// New returns a Provider without objects; Run reads the directory.
 func New(c Config) *Provider {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -121,26 +122,25 @@ func New(c Config) *Provider {
 	}
 }
 
-// Problems lists what is wrong with the directory and its files, sorted.
+// Problems lists the problems with the directory and its files, sorted.
 func (p *Provider) Problems() []source.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.problems)
 }
 
-// Changed returns a channel that is closed when Problems next change. Call it
-// before Problems.
+// Changed returns a channel that is closed when Problems next changes. Call it before Problems.
 func (p *Provider) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// Run watches the directory until ctx ends, which is no error. An error means
-// that it cannot watch or that its memory cannot be read; nothing was told then.
-// It is to be called once.
+// Run watches the directory until ctx ends, which is not an error. An error means that it cannot
+// watch the directory or load the last good state; Run has not delivered anything then. Call it
+// once.
 func (p *Provider) Run(ctx context.Context) error {
-	if err := p.remember(ctx); err != nil {
+	if err := p.restore(ctx); err != nil {
 		return err
 	}
 	w, err := newWatcher(p.config.Dir)
@@ -175,8 +175,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// remember takes over what the files had when they were last good.
-func (p *Provider) remember(ctx context.Context) error {
+// restore loads the last good objects of each file.
+func (p *Provider) restore(ctx context.Context) error {
 	files, lost, err := p.memory.load(ctx)
 	if err != nil {
 		return fmt.Errorf("load the last good manifests: %w", err)
@@ -192,7 +192,7 @@ func (p *Provider) remember(ctx context.Context) error {
 	return nil
 }
 
-// wait returns how long nothing is to be looked at again without a change.
+// wait returns the time until a file is due without an event.
 func (p *Provider) wait() time.Duration {
 	const long = 1000 * time.Hour
 	wait := time.Duration(long)
@@ -207,7 +207,7 @@ func (p *Provider) wait() time.Duration {
 	return wait
 }
 
-// due returns the files that are to be looked at again.
+// due returns the files to read again.
 func (p *Provider) due() map[string]bool {
 	names := map[string]bool{}
 	for name, e := range p.odd {
@@ -218,7 +218,8 @@ func (p *Provider) due() map[string]bool {
 	return names
 }
 
-// publish shows the problems, and logs those that are new.
+// publish updates Problems and logs new ones. general is a problem that concerns the directory, or
+// "".
 func (p *Provider) publish(general string) {
 	var problems []source.Problem
 	if general != "" {

@@ -334,12 +334,12 @@ func TestFirstFileByNameHolds(t *testing.T) {
 	r.value("x", "b")
 	r.write("a.yaml", config("x", "a"))
 	r.value("x", "a")
-	r.problem("b.yaml", "configMap default/x: file a.yaml has it too, and holds")
+	r.problem("b.yaml", "configMap default/x: file a.yaml has it too and is used")
 	r.write("c.yaml", config("x", "c"))
-	r.problem("c.yaml", "configMap default/x: file a.yaml has it too, and holds")
+	r.problem("c.yaml", "configMap default/x: file a.yaml has it too and is used")
 	must(t, os.Remove(filepath.Join(dir, "a.yaml")))
 	r.value("x", "b")
-	r.problem("c.yaml", "configMap default/x: file b.yaml has it too, and holds")
+	r.problem("c.yaml", "configMap default/x: file b.yaml has it too and is used")
 	must(t, os.Remove(filepath.Join(dir, "c.yaml")))
 	r.fine()
 	r.kept()
@@ -364,7 +364,7 @@ func TestDirectoryThatIsGoneKeepsEverything(t *testing.T) {
 	r, _ := start(t, Config{Dir: dir, Settle: time.Hour})
 	r.has("a")
 	must(t, os.Rename(dir, dir+".old"))
-	r.problem("", "everything is kept")
+	r.problem("", "all objects stay")
 	// What happens in the old one is of no interest any more.
 	must(t, os.Remove(filepath.Join(dir+".old", "a.yaml")))
 	must(t, os.MkdirAll(dir, 0o755))
@@ -375,7 +375,7 @@ func TestDirectoryThatIsGoneKeepsEverything(t *testing.T) {
 	r.value("a", "2")
 	r.kept()
 	must(t, os.RemoveAll(dir))
-	r.problem("", "everything is kept")
+	r.problem("", "all objects stay")
 	r.has("a", "b")
 	r.kept()
 }
@@ -384,7 +384,7 @@ func TestDirectoryThatIsAFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
 	must(t, os.WriteFile(dir, nil, 0o644))
 	r, _ := start(t, Config{Dir: dir})
-	r.problem("", "everything is kept")
+	r.problem("", "all objects stay")
 	must(t, os.Remove(dir))
 	must(t, os.Mkdir(dir, 0o755))
 	r.await("synced", func() bool { return r.synced })
@@ -395,7 +395,7 @@ func TestDirectoryThatComesLater(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "etc", "csi-volmgr", "manifests")
 	r, _ := start(t, Config{Dir: dir, KV: state.NewMemory()})
-	r.problem("", "no such file or directory; everything is kept")
+	r.problem("", "no such file or directory; all objects stay")
 	if r.spoke() {
 		t.Error("synced without a directory")
 	}
@@ -431,7 +431,7 @@ func TestDirectoryMadeWhileItIsLookedFor(t *testing.T) {
 // more, and the provider stops looking for it.
 func TestFailedLookupStartsTheWaitAnew(t *testing.T) {
 	p := New(Config{Dir: t.TempDir(), Catalog: &rig{t: t}})
-	must(t, p.remember(t.Context()))
+	must(t, p.restore(t.Context()))
 	e := &entry{good: true, gone: time.Now().Add(-time.Hour), busy: true, problem: "x"}
 	p.files["a.yaml"] = e
 	p.mark("a.yaml", e)

@@ -16,29 +16,30 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
-// bucket is where the memory is kept.
+// bucket is the journal's bucket for the last good objects.
 const bucket = "manifests"
 
-// dirKey is the key of what is known of the directory; no file can be named so.
+// dirKey is the key for the state of the directory; no file can have that name.
 const dirKey = "/"
 
-// memory keeps what each file had when it was last good, but for secrets.
+// memory stores the last good objects of each file, without secrets.
 type memory struct {
 	kv KV
-	// mounted: the directory was a mount point when it was last read.
+	// mounted means that the directory was a mount point when it was last read.
 	mounted bool
-	// touched are the files that changed since they were stored.
+	// touched holds the files that changed since they were stored.
 	touched map[string]bool
-	// stored are hashes of what is stored of each file.
+	// stored holds a hash of each file's stored value.
 	stored map[string][sha256.Size]byte
 }
 
-// kept is the value under dirKey.
-type kept struct {
+// dirState is the value under dirKey.
+type dirState struct {
 	Mounted bool `json:"mounted"`
 }
 
-// load returns the objects of each file, and why those of others cannot be read.
+// load returns the stored objects of each file, and the errors of the files whose objects cannot be
+// read.
 func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runtime.Object, lost map[string]error,
 	err error,
 ) {
@@ -53,7 +54,7 @@ func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runt
 	files, lost = map[string]map[source.Key]runtime.Object{}, map[string]error{}
 	for name, why := range values.Unreadable {
 		if name == dirKey {
-			m.mounted = true // an empty directory proves nothing then
+			m.mounted = true // so that an empty directory proves nothing
 			continue
 		}
 		lost[name] = errors.New(why)
@@ -61,9 +62,9 @@ func (m *memory) load(ctx context.Context) (files map[string]map[source.Key]runt
 	for name, value := range values.Sound {
 		m.stored[name] = sha256.Sum256(value)
 		if name == dirKey {
-			var k kept
+			var k dirState
 			if err := json.Unmarshal(value, &k); err != nil {
-				return nil, nil, fmt.Errorf("what is kept of the directory: %w", err)
+				return nil, nil, fmt.Errorf("decode the stored state of the directory: %w", err)
 			}
 			m.mounted = k.Mounted
 			continue
@@ -92,7 +93,7 @@ func (m *memory) read(name string, value []byte) (map[source.Key]runtime.Object,
 	return byKey, nil
 }
 
-// setMounted remembers whether the directory is a mount point.
+// setMounted stores whether the directory is a mount point.
 func (m *memory) setMounted(ctx context.Context, mounted bool) error {
 	if m.mounted == mounted {
 		return nil
@@ -101,7 +102,7 @@ func (m *memory) setMounted(ctx context.Context, mounted bool) error {
 	if m.kv == nil {
 		return nil
 	}
-	b, err := json.Marshal(kept{Mounted: mounted})
+	b, err := json.Marshal(dirState{Mounted: mounted})
 	if err != nil {
 		return err
 	}
@@ -111,17 +112,17 @@ func (m *memory) setMounted(ctx context.Context, mounted bool) error {
 	return nil
 }
 
-// touch notes that what the file has changed.
+// touch notes that the file's objects changed.
 func (m *memory) touch(file string) { m.touched[file] = true }
 
-// list is how a file's objects are kept.
+// list is the stored form of a file's objects.
 type list struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
 	Items      []json.RawMessage `json:"items"`
 }
 
-// store makes what the touched files have durable, where that is something new.
+// store makes the objects of the touched files durable if they differ from what is stored.
 func (m *memory) store(ctx context.Context, files map[string]*entry) error {
 	if m.kv == nil || len(m.touched) == 0 {
 		return nil
@@ -157,7 +158,7 @@ func (m *memory) store(ctx context.Context, files map[string]*entry) error {
 	return nil
 }
 
-// encode returns how a file's objects are kept: without secrets.
+// encode returns the stored form of a file's objects, which omits secrets.
 func encode(name string, objects map[source.Key]runtime.Object) ([]byte, error) {
 	l := list{APIVersion: "v1", Kind: "List", Items: []json.RawMessage{}}
 	for _, key := range slices.SortedFunc(maps.Keys(objects), source.Key.Compare) {

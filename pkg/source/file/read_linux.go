@@ -15,10 +15,10 @@ import (
 )
 
 // errBusy means that a process has the file open for writing.
-var errBusy = errors.New("being written; it is read when its writer has closed it")
+var errBusy = errors.New("being written; it is read after its writer closes it")
 
-// counts reports whether a file of this name is a manifest.
-func counts(name string) bool {
+// isManifest reports whether a file with this name is a manifest.
+func isManifest(name string) bool {
 	if strings.HasPrefix(name, ".") {
 		return false
 	}
@@ -30,11 +30,11 @@ func counts(name string) bool {
 	return false
 }
 
-// linksThrough reports whether manifests may be links that lead through name:
-// it is no editor's file, but what a mounted ConfigMap is switched with.
+// linksThrough reports whether manifests may be links through name. The kubelet updates a mounted
+// ConfigMap by replacing this link.
 func linksThrough(name string) bool { return name == "..data" }
 
-// stamp is a file's identity and version.
+// stamp identifies a file and its version.
 type stamp struct {
 	dev, ino     uint64
 	size         int64
@@ -59,20 +59,20 @@ type reading struct {
 	name string
 	// known is the version that need not be read again.
 	known stamp
-	// whole: it is told that its writer is done.
+	// whole means that an event says that the writer is done.
 	whole bool
-	// quiet is how long it may not have changed where nothing else tells
-	// that its writer is done.
+	// quiet is how long a file must be unchanged if neither an event nor a lease says that the
+	// writer is done.
 	quiet time.Duration
 	// lease takes a read lease on the file.
 	lease func(*os.File) error
 }
 
-// read returns the file's content and version; no content where the version is
-// known. Under a lease no process can write it meanwhile. Where the file system has
-// no leases, it has to be whole or quiet, and to stay so while it is read.
+// read returns the file's content and version, and nil content if the version is known. Under a
+// lease, no process can write the file. On a file system without leases, the file must be whole or
+// quiet, and must not change while it is read.
 func (r reading) read() ([]byte, stamp, error) {
-	// O_NONBLOCK: a pipe of that name must not hold us up.
+	// O_NONBLOCK, because opening a named pipe would block.
 	f, err := r.root.OpenFile(r.name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, stamp{}, err
@@ -88,12 +88,12 @@ func (r reading) read() ([]byte, stamp, error) {
 	if before.size > manifest.MaxBytes {
 		return nil, before, fmt.Errorf("found %d bytes, want at most %d", before.size, manifest.MaxBytes)
 	}
-	// The lease ends when f is closed at the latest.
+	// Closing f ends the lease.
 	switch err := r.lease(f); {
 	case errors.Is(err, unix.EAGAIN):
 		return nil, stamp{}, errBusy
 	case err == nil:
-		// A process that wrote it before the lease began has changed the stamp.
+		// A process that wrote the file before the lease began has changed the stamp.
 		if before, err = stampOf(f); err != nil {
 			return nil, stamp{}, err
 		}
@@ -117,8 +117,8 @@ func (r reading) read() ([]byte, stamp, error) {
 	return b, after, nil
 }
 
-// lease takes a read lease, which is only to be had while no process has the file
-// open for writing; a process that opens it for that then waits for us.
+// lease takes a read lease. The kernel grants one only while no process has the file open for
+// writing, and blocks a process that then opens it for writing.
 func lease(f *os.File) error {
 	return control(f, func(fd int) error {
 		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
@@ -138,15 +138,15 @@ func control(f *os.File, do func(fd int) error) error {
 	return inner
 }
 
-// dir is the directory, open.
+// dir is the open directory.
 type dir struct {
 	root *os.Root
-	// mounted: it is the root of a mount.
+	// mounted means that it is the root of a mount.
 	mounted bool
 }
 
-// openDir opens the directory. It is not kept open, since that would keep the
-// file system it is on from being unmounted.
+// openDir opens the directory. The provider does not keep it open, because that would prevent the
+// unmounting of its file system.
 func openDir(path string) (*dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -167,7 +167,7 @@ func openDir(path string) (*dir, error) {
 	return d, nil
 }
 
-// list returns the manifests, none of them told to be whole.
+// list returns the names of the manifests, with false because no event says that they are whole.
 func (d *dir) list() (map[string]bool, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
@@ -178,7 +178,7 @@ func (d *dir) list() (map[string]bool, error) {
 	for {
 		some, err := f.Readdirnames(1024)
 		for _, name := range some {
-			if counts(name) {
+			if isManifest(name) {
 				names[name] = false
 			}
 		}
@@ -194,14 +194,14 @@ func (d *dir) list() (map[string]bool, error) {
 	}
 }
 
-// lacks reports whether the name itself is gone. A link that leads nowhere is a
-// file that cannot be read.
+// lacks reports whether the name itself does not exist. A link to nothing is a file that cannot be
+// read.
 func (d *dir) lacks(name string) bool {
 	_, err := d.root.Lstat(name)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// cause is the error without the path, which messages have already.
+// cause returns the error without its path, which the messages already contain.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -16,9 +16,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
-// errUnmounted means that the manifests are on a file system that is not there.
-var errUnmounted = errors.New("was a mount point and is an empty directory now, so the manifests are on what is not " +
-	"mounted")
+// errUnmounted means that the file system with the manifests is not mounted.
+var errUnmounted = errors.New("was a mount point and is an empty directory now; mount the file system with the " +
+	"manifests again")
 
 // scan reads the whole directory.
 func (p *Provider) scan(ctx context.Context, w *watcher) {
@@ -49,7 +49,7 @@ func (p *Provider) scan(ctx context.Context, w *watcher) {
 	p.take(ctx, d, names)
 }
 
-// look reads files anew, or everything where the directory may be another one.
+// look reads the named files, or the whole directory if another one may now be at the path.
 func (p *Provider) look(ctx context.Context, w *watcher, names map[string]bool) {
 	d, err := openDir(p.config.Dir)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Provider) look(ctx context.Context, w *watcher, names map[string]bool) 
 	p.take(ctx, d, names)
 }
 
-// fail notes that the directory cannot be read. That says nothing of any file.
+// fail reports that the directory cannot be read. That changes no file's objects.
 func (p *Provider) fail(ctx context.Context, err error) {
 	for name, e := range p.odd {
 		e.gone = time.Time{}
@@ -72,7 +72,7 @@ func (p *Provider) fail(ctx context.Context, err error) {
 		p.mark(name, e)
 	}
 	p.commit(ctx)
-	p.publish(err.Error() + "; everything is kept")
+	p.publish(err.Error() + "; all objects stay")
 }
 
 func (p *Provider) close(d *dir) {
@@ -81,7 +81,7 @@ func (p *Provider) close(d *dir) {
 	}
 }
 
-// take reads files anew and tells what came of it.
+// take reads the named files and delivers the changes.
 func (p *Provider) take(ctx context.Context, d *dir, names map[string]bool) {
 	busy := false
 	for name, whole := range names {
@@ -127,7 +127,7 @@ func (p *Provider) load(d *dir, name string, whole bool) {
 	e.gone = time.Time{}
 }
 
-// mark notes whether the file is one to come back to.
+// mark adds the file to those that need another look, or removes it from them.
 func (p *Provider) mark(name string, e *entry) {
 	if p.files[name] == e && (e.busy || e.problem != "" || !e.gone.IsZero()) {
 		p.odd[name] = e
@@ -136,7 +136,7 @@ func (p *Provider) mark(name string, e *entry) {
 	}
 }
 
-// miss notes that the file is not there, and forgets it when that has lasted.
+// miss handles a missing file: it drops the file's objects if the file has been missing for Settle.
 func (p *Provider) miss(name string, e *entry) {
 	if e.gone.IsZero() {
 		e.gone = time.Now()
@@ -148,11 +148,11 @@ func (p *Provider) miss(name string, e *entry) {
 	delete(p.files, name)
 }
 
-// decode takes a file's new content, where it is good.
+// decode replaces the file's objects if its new content is good.
 func (p *Provider) decode(name string, e *entry, b []byte) {
 	objects, err := manifest.Decode(name, b)
 	if err == nil && len(objects) == 0 {
-		err = errors.New("no object in it, want at least one; to remove the objects it had, remove the file")
+		err = errors.New("found no object, want at least one; to delete the file's objects, remove the file")
 	}
 	if err != nil {
 		e.problem = err.Error()
@@ -168,7 +168,7 @@ func (p *Provider) decode(name string, e *entry, b []byte) {
 	p.replace(name, byKey)
 }
 
-// replace sets what the file has; commit tells of it.
+// replace sets the file's objects; commit delivers them.
 func (p *Provider) replace(name string, objects map[source.Key]runtime.Object) {
 	e := p.files[name]
 	p.memory.touch(name)
@@ -186,11 +186,11 @@ func (p *Provider) replace(name string, objects map[source.Key]runtime.Object) {
 	}
 }
 
-// commit makes what changed durable and tells the catalog. It returns what was
-// wrong, for people.
+// commit stores the changed files and delivers the changed objects to the catalog. It returns what
+// went wrong, for people.
 func (p *Provider) commit(ctx context.Context) (problem string) {
 	if err := p.memory.store(ctx, p.files); err != nil {
-		// It is only the memory for a later start; what is in the files holds.
+		// Only a later start needs the stored objects, so the current ones are delivered anyway.
 		problem = fmt.Sprintf("remember the last good manifests: %v", err)
 	}
 	var u source.Update
@@ -220,7 +220,7 @@ func (p *Provider) commit(ctx context.Context) (problem string) {
 	return problem
 }
 
-// holder returns the object of the first file that has it, nil for none.
+// holder returns the object of the first file that has it, or nil.
 func (p *Provider) holder(key source.Key) runtime.Object {
 	files := p.having[key]
 	if len(files) == 0 {
@@ -230,13 +230,14 @@ func (p *Provider) holder(key source.Key) runtime.Object {
 	return p.files[slices.Min(slices.Collect(maps.Keys(files)))].objects[key]
 }
 
-// speak says that the source has spoken, once it knows every file.
+// speak declares the source synced once it knows every file.
 func (p *Provider) speak() {
 	if p.spoken {
 		return
 	}
 	for _, e := range p.odd {
-		// A file that never was good had no pods, if that much is remembered.
+		// A file that was never good had no pods. That is only known if an earlier run's state was
+		// stored and is readable.
 		if e.problem != "" && !e.good && (e.busy || e.lost || p.memory.kv == nil) {
 			return
 		}
@@ -245,7 +246,7 @@ func (p *Provider) speak() {
 	p.config.Catalog.Synced(Name)
 }
 
-// duplicates lists the objects that a file has and an earlier one too.
+// duplicates lists the objects of files that an earlier file has too.
 func (p *Provider) duplicates() []source.Problem {
 	var problems []source.Problem
 	for _, key := range slices.SortedFunc(maps.Keys(p.shared), source.Key.Compare) {
@@ -253,7 +254,7 @@ func (p *Provider) duplicates() []source.Problem {
 		for i := 1; i < len(names); i++ {
 			problems = append(problems, source.Problem{
 				Provider: Name, Where: names[i],
-				Text: fmt.Sprintf("%s: file %s has it too, and holds", key, names[0]),
+				Text: fmt.Sprintf("%s: file %s has it too and is used", key, names[0]),
 			})
 		}
 	}

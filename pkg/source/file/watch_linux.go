@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fsnotify does not tell when a writer closes a file, which is all that we wait
-// for; so this is inotify itself.
+// fsnotify does not report that a writer closed a file, which is the event that matters most here.
+// So this uses inotify directly.
 
-// What is asked of the directory, and of the one above it.
+// The events to watch for in the directory, and in the nearest existing directory above it.
 const (
 	dirMask = unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_ATTRIB | unix.IN_DELETE |
 		unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
@@ -24,30 +24,29 @@ const (
 		unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
-// change is what happened in a directory at one moment.
+// change is a set of events in the directory.
 type change struct {
-	// names are the files of the directory to look at; true where they are told
-	// to be whole.
+	// names are the files to read; true means that an event says that the file is whole.
 	names map[string]bool
-	// rescan: look at everything, and arm the watcher anew.
+	// rescan means that the whole directory must be read and the watcher armed again.
 	rescan bool
 }
 
-// watcher tells of changes in one directory, which need not be there.
+// watcher watches one directory, which need not exist.
 type watcher struct {
 	dir     string
 	file    *os.File
 	changes chan change
 
-	// mu guards the watch descriptors: dir's, and that of the nearest directory
-	// above it that is there; -1 for none.
+	// mu guards next and the watch descriptors of dir (here) and of the nearest existing directory
+	// above it (above); -1 means none.
 	mu          sync.Mutex
 	here, above int
-	// next is the element of dir's path that is looked for in above.
+	// next is the element of dir's path to wait for in above.
 	next string
 }
 
-// newWatcher returns a watcher of nothing yet; arm points it at the directory.
+// newWatcher returns a watcher that watches nothing until arm is called.
 func newWatcher(dir string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -57,13 +56,12 @@ func newWatcher(dir string) (*watcher, error) {
 		nil
 }
 
-// arm watches what is at the directory's path now. An error means that changes
-// in it will not be told.
+// arm watches whatever is now at the directory's path. After an error, changes in it go unnoticed.
 func (w *watcher) arm() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// A watch that turns out not to be the nearest is left: its events are of
-	// no known descriptor and are passed over.
+	// nearest may leave watches on other directories. parse ignores the events of their
+	// descriptors.
 	above, next, wd, err := nearest(w.dir, func(dir string) (int, error) { return w.add(dir, aboveMask) })
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", above, err)
@@ -82,8 +80,8 @@ func (w *watcher) arm() error {
 	return nil
 }
 
-// nearest has add watch the nearest directory above dir that is there, and
-// returns it with the element of dir's path that is looked for in it.
+// nearest calls add with the nearest existing directory above dir, and returns that directory and
+// the element of dir's path to wait for in it.
 func nearest(dir string, add func(string) (int, error)) (above, next string, wd int, err error) {
 	for {
 		above, next = filepath.Dir(dir), filepath.Base(dir)
@@ -95,7 +93,7 @@ func nearest(dir string, add func(string) (int, error)) (above, next string, wd 
 		if err != nil || above == filepath.Dir(dir) {
 			return above, next, wd, err
 		}
-		// What was made before the watch was there has no event.
+		// A directory that was created before the watch began has no event.
 		if info, err := os.Stat(filepath.Join(above, next)); err != nil || !info.IsDir() {
 			return above, next, wd, nil
 		}
@@ -113,12 +111,12 @@ func (w *watcher) add(dir string, mask uint32) (int, error) {
 	return wd, err
 }
 
-// drop ends the old watch where the new one is another.
+// drop removes the old watch unless it is also the new one.
 func (w *watcher) drop(old, now int) {
 	if old < 0 || old == now {
 		return
 	}
-	// It fails where what was watched is gone, and the watch with it.
+	// This fails if the watched directory, and the watch with it, is gone.
 	_ = w.control(func(fd int) error {
 		_, err := unix.InotifyRmWatch(fd, uint32(old))
 		return err
@@ -139,7 +137,7 @@ func (w *watcher) control(f func(fd int) error) error {
 
 // run sends changes until ctx ends or the watcher is closed.
 func (w *watcher) run(ctx context.Context) {
-	// One read returns whole events; 64 KiB hold some hundred of the longest.
+	// A read returns whole events; 64 KiB hold some hundred of the longest.
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := w.file.Read(buf)
@@ -170,10 +168,10 @@ func (w *watcher) parse(b []byte) change {
 		case mask&unix.IN_Q_OVERFLOW != 0:
 			c.rescan = true
 		case wd == w.here && (name == "" || linksThrough(name)):
-			// The directory itself was moved, removed or unmounted, or a link
-			// that others lead through was replaced (..data of a ConfigMap).
+			// The directory was moved, removed or unmounted, or a link that manifests lead through
+			// was replaced (..data of a ConfigMap).
 			c.rescan = true
-		case wd == w.here && counts(name):
+		case wd == w.here && isManifest(name):
 			c.names[name] = c.names[name] || mask&(unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO) != 0
 		case wd == w.above && (name == "" || name == w.next):
 			c.rescan = true
@@ -182,5 +180,5 @@ func (w *watcher) parse(b []byte) change {
 	return c
 }
 
-// close ends run.
+// close makes run return.
 func (w *watcher) close() error { return w.file.Close() }
