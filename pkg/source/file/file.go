@@ -194,8 +194,7 @@ func (p *Provider) restore(ctx context.Context) error {
 
 // wait returns the time until a file is due without an event.
 func (p *Provider) wait() time.Duration {
-	const long = 1000 * time.Hour
-	wait := time.Duration(long)
+	wait := 1000 * time.Hour
 	for _, e := range p.odd {
 		if e.busy {
 			wait = min(wait, p.retry)

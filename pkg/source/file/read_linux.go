@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,15 +21,7 @@ var errBusy = errors.New("being written; it is read after its writer closes it")
 
 // isManifest reports whether a file with this name is a manifest.
 func isManifest(name string) bool {
-	if strings.HasPrefix(name, ".") {
-		return false
-	}
-	for _, suffix := range []string{".yaml", ".yml", ".json"} {
-		if strings.HasSuffix(name, suffix) {
-			return true
-		}
-	}
-	return false
+	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
 // linksThrough reports whether manifests may be links through name. The kubelet updates a mounted

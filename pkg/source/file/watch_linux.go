@@ -104,7 +104,7 @@ func missing(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(e
 
 func (w *watcher) add(dir string, mask uint32) (int, error) {
 	wd := -1
-	err := w.control(func(fd int) (err error) {
+	err := control(w.file, func(fd int) (err error) {
 		wd, err = unix.InotifyAddWatch(fd, dir, mask|unix.IN_ONLYDIR)
 		return err
 	})
@@ -117,22 +117,10 @@ func (w *watcher) drop(old, now int) {
 		return
 	}
 	// This fails if the watched directory, and the watch with it, is gone.
-	_ = w.control(func(fd int) error {
+	_ = control(w.file, func(fd int) error {
 		_, err := unix.InotifyRmWatch(fd, uint32(old))
 		return err
 	})
-}
-
-func (w *watcher) control(f func(fd int) error) error {
-	c, err := w.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return err
-	}
-	return inner
 }
 
 // run sends changes until ctx ends or the watcher is closed.
