@@ -171,7 +171,7 @@ func TestAStartWithoutTheServer(t *testing.T) {
 		return err == nil && len(p.Volumes) == 1 && !p.Ready && strings.Contains(p.Volumes[0].BlockedBy, "VolumeAttachment")
 	})
 	if problems, err := n.api.Problems(t.Context()); err != nil || len(problems) != 1 ||
-		!strings.Contains(fmt.Sprint(problems[0].Consequences), "as they were known last") {
+		!strings.Contains(fmt.Sprint(problems[0].Consequences), "the last known ones") {
 		t.Errorf("problems: %v, %v", problems, err)
 	}
 	if fenced.stagedOn("offline-fenced") != "" {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bundleKind is how ClusterTrustBundles are read: as v1, or of a server that has
-// only that (Kubernetes 1.33 to 1.36) as v1beta1, which says the same.
+// bundleKind returns the kind for ClusterTrustBundles. It reads them as v1, or as the equivalent
+// v1beta1 from a server that has only that (Kubernetes 1.33 to 1.36).
 func bundleKind(c Config) kind {
 	k := kindOf(everywhere(c.Certificates.ClusterTrustBundles))
 	if c.CertificatesBeta == nil {
@@ -49,7 +49,7 @@ func bundleKind(c Config) kind {
 	return k
 }
 
-// bundleOf returns the bundle of an event, of either version.
+// bundleOf returns the bundle of an event, in either version.
 func bundleOf(obj runtime.Object) (*certificatesv1.ClusterTrustBundle, bool) {
 	if old, ok := obj.(*certificatesv1beta1.ClusterTrustBundle); ok {
 		return bundleFromBeta(old), true

@@ -23,9 +23,9 @@ import (
 type follower struct {
 	p    *Provider
 	key  source.Key
-	ctx  context.Context // a follower's life is its context's
+	ctx  context.Context // ends when no pod needs the object any longer
 	end  context.CancelFunc
-	poke chan struct{} // capacity 1: read it again
+	poke chan struct{} // capacity 1: requests another read
 
 	uid     types.UID // of the object that the catalog has
 	version string    // of the object that the catalog has
@@ -37,8 +37,8 @@ func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
 	return f
 }
 
-// again has the object read again.
-func (f *follower) again() {
+// refetch requests another read of the object.
+func (f *follower) refetch() {
 	select {
 	case f.poke <- struct{}{}:
 	default:
@@ -59,7 +59,7 @@ func (f *follower) run() {
 	}
 }
 
-// runClaim watches the claim where that is allowed, and else gets it again and again.
+// runClaim watches the claim if that is allowed, and otherwise polls it.
 func (f *follower) runClaim() {
 	mayWatch, done := f.p.claims.ask(f.ctx)
 	defer done()
@@ -71,16 +71,16 @@ func (f *follower) runClaim() {
 		s.report = func(err error, wait time.Duration) {
 			switch {
 			case apierrors.IsForbidden(err):
-				if f.p.claims.find(false) {
-					f.p.logger.Info("claims may not be watched: they are read again and again", "every", f.p.config.Refresh)
+				if f.p.claims.set(false) {
+					f.p.logger.Info("this identity may not watch claims; reading them regularly", "every", f.p.config.Refresh)
 				}
 				mayWatch = false
 				cancel()
 				return
 			case err == nil:
-				f.p.claims.find(true)
+				f.p.claims.set(true)
 			default:
-				done() // another claim may fare better
+				done() // let another claim try
 			}
 			report(err, wait)
 		}
@@ -128,8 +128,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 	}
 }
 
-// isImmutable reports whether there is nothing to watch: an author who wants another
-// content has to make another object, and pods that name it by another name.
+// isImmutable reports whether the object can never change, so that it need not be watched.
 func isImmutable(obj runtime.Object) bool {
 	switch o := obj.(type) {
 	case *corev1.Secret:
@@ -140,7 +139,7 @@ func isImmutable(obj runtime.Object) bool {
 	return false
 }
 
-// get reads the object whenever there is a reason to.
+// get reads the object once, and again on each poke and after each pause.
 func (f *follower) get() {
 	var b outage.Backoff
 	for {
@@ -160,7 +159,7 @@ func (f *follower) get() {
 // never is a pause that only a poke ends.
 const never = 1000 * time.Hour
 
-// getOnce reads the object and returns how long it need not be read again.
+// getOnce reads the object and returns the pause before the next read.
 func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	obj, err := f.p.get(f.ctx, f.key)
 	switch {
@@ -178,7 +177,7 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	f.failed(nil, 0)
 	f.put(obj)
 	switch o := obj.(type) {
-	case *resolve.Endpoints: // which a node's identity may get and not watch
+	case *resolve.Endpoints: // a node's identity may get them but not watch them
 		*b = outage.Backoff{}
 		return outage.Jitter(f.p.config.Refresh, 0.2)
 	case *corev1.PersistentVolumeClaim:
@@ -187,7 +186,7 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 			return outage.Jitter(f.p.config.Refresh, 0.2)
 		}
 	case *storagev1.VolumeAttachment:
-		// The node's volumesAttached tells when it is attached, but not of a failure.
+		// The node's volumesAttached announces an attachment, but not a failed one.
 		if !o.Status.Attached {
 			return b.Next(nil)
 		}
@@ -200,23 +199,24 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	return b.Next(nil)
 }
 
-// put puts the object into the catalog. Another object of the same name replaces the
-// first one as such: what holds for changes of one object does not hold between two.
+// put delivers the object to the catalog. It deletes a previous object of the same name with
+// another UID first, because the rules for changes of one object do not apply between two objects.
 func (f *follower) put(obj runtime.Object) {
 	m, ok := obj.(metav1.Object)
 	if !ok || f.uid == m.GetUID() && (f.version == m.GetResourceVersion() || older(m.GetResourceVersion(), f.version)) {
-		return // known already, or an answer that is late
+		return // already known, or outdated
 	}
 	u := source.Update{Put: []runtime.Object{stripped(obj)}}
 	if f.uid != "" && f.uid != m.GetUID() {
 		u.Delete = []source.Key{f.key}
 	}
 	f.uid, f.version = m.GetUID(), m.GetResourceVersion()
-	// A controller that makes a volume larger says so in its claim, after. One that is
-	// followed from now on, because of the claim, is read by itself.
+	// A controller that expands a volume then updates its claim. So the claim's change is the
+	// moment to read the volume again. A volume that gets its first follower because of the claim
+	// is read anyway.
 	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && claim.Spec.VolumeName != "" {
 		volume := source.Key{Kind: resolve.KindVolume, Name: claim.Spec.VolumeName}
-		f.p.again(func(k source.Key) bool { return k == volume })
+		f.p.refetch(func(k source.Key) bool { return k == volume })
 	}
 	f.apply(u)
 }
@@ -226,15 +226,15 @@ func (f *follower) absent() {
 	f.apply(source.Update{Delete: []source.Key{f.key}})
 }
 
-// apply tells the catalog unless no pod needs the object any more: the caller that ended
-// the follower has it forgotten after.
+// apply delivers u unless no pod needs the object any longer: follow ends the follower before it
+// makes the catalog forget the object.
 func (f *follower) apply(u source.Update) {
 	if f.ctx.Err() == nil {
 		f.p.apply(u)
 	}
 }
 
-// failed tells what an attempt failed of, nil for nothing.
+// failed reports the error of an attempt; nil clears it.
 func (f *follower) failed(err error, wait time.Duration) {
 	if f.ctx.Err() != nil {
 		return

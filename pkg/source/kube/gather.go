@@ -14,48 +14,47 @@ import (
 )
 
 const (
-	// gatherAt is how many objects of one namespace have to be waited for before
-	// they are listed: a list of so many is cheaper for everybody than a get each.
+	// gatherAt is how many objects of one namespace must be waited for before they are listed: one
+	// list of that many is cheaper than a get for each, also for the server.
 	gatherAt = 64
-	// gatherPage is how many objects one answer may have, and gatherShare how many
-	// of those of a page there may be for one that a pod waits for. A large
-	// cluster has few that are this node's, so there a list ends with its first page.
+	// gatherPage limits the objects in one answer. Of each page, at least one object in gatherShare
+	// must be waited for, or the listing ends. In a large cluster few objects belong to this node,
+	// so it ends after the first page.
 	gatherPage  = 500
 	gatherShare = 10
-	// gatherReads is how many objects are read one by one at a time. The others are
-	// not among the client's requests yet, so that a list need not wait for them.
+	// gatherReads limits the concurrent reads of single objects. The others are not yet in the
+	// client's queue, so a list need not wait behind them.
 	gatherReads = 16
 )
 
-// gather reads the objects of one kind; there may be as many as pods
-// have claims: one by one, and where very many are waited for by lists, if the
-// identity may.
+// gather reads the claims or volumes, of which there may be as many as the pods have claims: one by
+// one, and by lists when very many are waited for, if the identity may list.
 type gather struct {
 	kind string
 	list func(namespace string) listFunc
 
-	mu      sync.Mutex // guards what follows
-	waiting []*asked   // in order of arrival
+	mu      sync.Mutex     // guards the fields below
+	waiting []*readRequest // in order of arrival
 	reading int
-	// listing: a list is under way. It is for those who asked before it began.
+	// listing means that a list is in progress. It answers only requests from before it began.
 	listing bool
-	// refused: this identity may not list.
+	// refused means that this identity may not list.
 	refused bool
 }
 
-// asked is one object that a pod waits for.
-type asked struct {
-	ctx context.Context // of who waits
+// readRequest is a pod's request for one object.
+type readRequest struct {
+	ctx context.Context // the caller's
 	key source.Key
-	// one reads it alone.
+	// one reads the object alone.
 	one    func(context.Context) (runtime.Object, string, error)
-	alone  bool // a list did not have it, or was not worth it
+	alone  bool // a list did not contain it, or ended early
 	answer chan answer
 }
 
 type answer struct {
 	obj     runtime.Object
-	version string // of the list that it is from, or its own
+	version string // of the list that contained it, or of its own read
 	err     error
 }
 
@@ -63,11 +62,11 @@ func newGather(kind string, list func(namespace string) listFunc) *gather {
 	return &gather{kind: kind, list: list}
 }
 
-// read returns an object as it is after the call, and the version to watch from.
+// read returns an object as it was at some time after the call, and the version to watch from.
 func (g *gather) read(ctx context.Context, key source.Key, one func(context.Context) (runtime.Object, string,
 	error),
 ) (runtime.Object, string, error) {
-	a := &asked{ctx: ctx, key: key, one: one, answer: make(chan answer, 1)}
+	a := &readRequest{ctx: ctx, key: key, one: one, answer: make(chan answer, 1)}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, a)
 	g.next()
@@ -78,12 +77,12 @@ func (g *gather) read(ctx context.Context, key source.Key, one func(context.Cont
 	case <-ctx.Done():
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.waiting = slices.DeleteFunc(g.waiting, func(o *asked) bool { return o == a })
+		g.waiting = slices.DeleteFunc(g.waiting, func(o *readRequest) bool { return o == a })
 		return nil, "", context.Cause(ctx)
 	}
 }
 
-// next begins what can be begun; g.mu is held.
+// next starts all reads that the limits allow; the caller holds g.mu.
 func (g *gather) next() {
 	if !g.refused && !g.listing && len(g.waiting) >= gatherAt {
 		count := map[string]int{}
@@ -95,8 +94,8 @@ func (g *gather) next() {
 		for namespace, n := range count {
 			if n >= gatherAt && !g.listing {
 				g.listing = true
-				wanted := g.of(namespace)
-				go g.gather(g.waiting[len(g.waiting)-1].ctx, namespace, wanted)
+				wanted := g.listable(namespace)
+				go g.runList(g.waiting[len(g.waiting)-1].ctx, namespace, wanted)
 			}
 		}
 	}
@@ -115,9 +114,9 @@ func (g *gather) next() {
 	}
 }
 
-// of returns those in a namespace that wait for a list; g.mu is held.
-func (g *gather) of(namespace string) map[source.Key]*asked {
-	out := map[source.Key]*asked{}
+// listable returns the requests in a namespace that a list may answer; the caller holds g.mu.
+func (g *gather) listable(namespace string) map[source.Key]*readRequest {
+	out := map[source.Key]*readRequest{}
 	for _, a := range g.waiting {
 		if a.key.Namespace == namespace && !a.alone {
 			out[a.key] = a
@@ -126,8 +125,8 @@ func (g *gather) of(namespace string) map[source.Key]*asked {
 	return out
 }
 
-// gather lists a namespace for those in wanted, who asked before.
-func (g *gather) gather(ctx context.Context, namespace string, wanted map[source.Key]*asked) {
+// runList lists a namespace for the requests in wanted, which were made before.
+func (g *gather) runList(ctx context.Context, namespace string, wanted map[source.Key]*readRequest) {
 	err := g.pages(ctx, namespace, wanted)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,15 +138,16 @@ func (g *gather) gather(ctx context.Context, namespace string, wanted map[source
 	g.next()
 }
 
-// refuse takes note that this identity may not list.
+// refuse notes that this identity may not list.
 func (g *gather) refuse() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refused = true
 }
 
-// pages lists until all in wanted have their answer, or a page has too few of them.
-func (g *gather) pages(ctx context.Context, namespace string, wanted map[source.Key]*asked) error {
+// pages lists until all requests in wanted are answered, or a page contains too few of their
+// objects.
+func (g *gather) pages(ctx context.Context, namespace string, wanted map[source.Key]*readRequest) error {
 	o := metav1.ListOptions{Limit: gatherPage}
 	for first := true; len(wanted) > 0 && (first || o.Continue != ""); first = false {
 		list, err := g.list(namespace)(ctx, o)
@@ -170,9 +170,9 @@ func (g *gather) pages(ctx context.Context, namespace string, wanted map[source.
 	return nil
 }
 
-// deliver gives the objects to those who wait for them, and takes these from wanted.
-func (g *gather) deliver(wanted map[source.Key]*asked, objects []runtime.Object, version string) (hits int) {
-	answers := map[*asked]answer{}
+// deliver answers the requests for the objects, and removes them from wanted.
+func (g *gather) deliver(wanted map[source.Key]*readRequest, objects []runtime.Object, version string) (hits int) {
+	answers := map[*readRequest]answer{}
 	for _, obj := range objects {
 		m, ok := obj.(metav1.Object)
 		if !ok {
@@ -186,7 +186,8 @@ func (g *gather) deliver(wanted map[source.Key]*asked, objects []runtime.Object,
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.waiting = slices.DeleteFunc(g.waiting, func(a *asked) bool { // others are being read alone, or gave up
+	// An answered request that is no longer waiting is being read alone, or its caller gave up.
+	g.waiting = slices.DeleteFunc(g.waiting, func(a *readRequest) bool {
 		r, found := answers[a]
 		if found {
 			a.answer <- r
@@ -209,7 +210,7 @@ func (p *Provider) get(ctx context.Context, key source.Key) (runtime.Object, err
 	return obj, err
 }
 
-// lister lists one object.
+// lister returns a function that lists one object.
 func (p *Provider) lister(key source.Key) listFunc {
 	one, g := p.kinds[key.Kind].lister(key.Namespace), p.gathers[key.Kind]
 	if g == nil {

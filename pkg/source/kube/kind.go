@@ -19,24 +19,24 @@ type (
 	watchFunc func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 )
 
-// kind is how the objects of one kind are read.
+// kind reads the objects of one kind.
 type kind struct {
 	get     getFunc
 	lister  func(namespace string) listFunc
 	watcher func(namespace string) watchFunc
 }
 
-// typed is what the typed clients of all kinds have in common.
+// typed is the common part of the typed clients of all kinds.
 type typed[T, L runtime.Object] interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
 	List(ctx context.Context, o metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// answerTime is how long one answer may take; watches are no answers.
+// answerTime limits the time for one answer; it does not apply to watches.
 const answerTime = 30 * time.Second
 
-// kindOf reads the objects of a kind. An answer may take answerTime.
+// kindOf returns the kind that the client reads.
 func kindOf[T, L runtime.Object, C typed[T, L]](in func(namespace string) C) kind {
 	return kind{
 		get: func(ctx context.Context, key source.Key) (runtime.Object, error) {
@@ -59,10 +59,10 @@ func kindOf[T, L runtime.Object, C typed[T, L]](in func(namespace string) C) kin
 	}
 }
 
-// inTurn has at most as many gets and lists of the kinds under way as turns has room
-// for. One that waits for its turn has no deadline yet, and is not among the requests
-// that wait for the client's limit: those of pods and the Node are not behind it.
-func inTurn(k kind, turns chan struct{}) kind {
+// limited limits the concurrent gets and lists of a kind to the capacity of turns, which kinds may
+// share. A waiting request has no deadline yet and is not in the client's queue, so the requests
+// for pods and the Node do not wait behind it.
+func limited(k kind, turns chan struct{}) kind {
 	take := func(ctx context.Context) error {
 		select {
 		case turns <- struct{}{}:
@@ -71,15 +71,15 @@ func inTurn(k kind, turns chan struct{}) kind {
 			return context.Cause(ctx)
 		}
 	}
-	limited := k
-	limited.get = func(ctx context.Context, key source.Key) (runtime.Object, error) {
+	out := k
+	out.get = func(ctx context.Context, key source.Key) (runtime.Object, error) {
 		if err := take(ctx); err != nil {
 			return nil, err
 		}
 		defer func() { <-turns }()
 		return k.get(ctx, key)
 	}
-	limited.lister = func(namespace string) listFunc {
+	out.lister = func(namespace string) listFunc {
 		list := k.lister(namespace)
 		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if err := take(ctx); err != nil {
@@ -89,10 +89,10 @@ func inTurn(k kind, turns chan struct{}) kind {
 			return list(ctx, o)
 		}
 	}
-	return limited
+	return out
 }
 
-// everywhere is for kinds without a namespace.
+// everywhere adapts the client of a kind without namespaces.
 func everywhere[C any](client func() C) func(string) C {
 	return func(string) C { return client() }
 }
@@ -106,12 +106,12 @@ func kinds(c Config) map[string]kind {
 	all := map[string]kind{
 		resolve.KindPod:       kindOf(core.Pods),
 		resolve.KindClaim:     kindOf(bulk.Core.PersistentVolumeClaims),
-		resolve.KindSecret:    inTurn(kindOf(core.Secrets), turns),
-		resolve.KindConfigMap: inTurn(kindOf(core.ConfigMaps), turns),
-		resolve.KindEndpoints: inTurn(kindOf(core.Endpoints), turns),
+		resolve.KindSecret:    limited(kindOf(core.Secrets), turns),
+		resolve.KindConfigMap: limited(kindOf(core.ConfigMaps), turns),
+		resolve.KindEndpoints: limited(kindOf(core.Endpoints), turns),
 		resolve.KindVolume:    kindOf(everywhere(bulk.Core.PersistentVolumes)),
 		resolve.KindCSIDriver: kindOf(everywhere(storage.CSIDrivers)),
-		resolve.KindVolumeAttachment: inTurn(kindOf(everywhere(bulk.Storage.VolumeAttachments)),
+		resolve.KindVolumeAttachment: limited(kindOf(everywhere(bulk.Storage.VolumeAttachments)),
 			make(chan struct{}, gatherReads)),
 		resolve.KindNode: kindOf(everywhere(core.Nodes)),
 	}
@@ -121,7 +121,7 @@ func kinds(c Config) map[string]kind {
 	return all
 }
 
-// stripped takes from an object what no room reads and which is most of it.
+// stripped removes the managed fields, which nothing here reads and which are most of an object.
 func stripped(obj runtime.Object) runtime.Object {
 	if m, ok := obj.(metav1.Object); ok {
 		m.SetManagedFields(nil)

@@ -23,44 +23,46 @@ import (
 // Name is the name of this source.
 const Name = "kube"
 
-// DefaultRefresh is how often a claim is read again where it may not be watched:
-// about as often as the kubelet does, which learns of an expansion no other way.
+// DefaultRefresh is how often a claim is read again if it may not be watched. It is about the
+// interval of the kubelet, which has no other way to learn of an expansion.
 const DefaultRefresh = 90 * time.Second
 
-// Catalog takes the objects of the API server; [source.Catalog] is one.
+// Catalog receives the objects of the API server; [source.Catalog] implements it.
 type Catalog interface {
 	Apply(provider string, u source.Update) error
 	Synced(provider string)
 }
 
-// Config is what a Provider needs.
+// Config configures a Provider.
 type Config struct {
 	Core    *kubeclient.Core
 	Storage *kubeclient.Storage
-	// Bulk reads claims, volumes and attachments, as many as pods
-	// have claims; nil means Core and Storage. With limits of its own these wait for
-	// one another, and pods, secrets and configMaps do not wait for them.
+	// Bulk reads claims, volumes and attachments, of which there may be as many as the pods have
+	// claims; nil means Core and Storage. With limits of its own, it does not delay pods, secrets
+	// and configMaps.
 	Bulk *kubeclient.Clients
-	// Certificates has ClusterTrustBundles; it may be nil for none.
-	// CertificatesBeta has them where the server has no others; it may be nil.
+	// Certificates reads ClusterTrustBundles; nil means that there are none. CertificatesBeta reads
+	// them from a server that has only v1beta1; it may be nil.
 	Certificates     *kubeclient.Certificates
 	CertificatesBeta *kubeclient.CertificatesBeta
 	NodeName         string
 	Catalog          Catalog
-	// Refresh is how often claims are read again where they may not be watched; 0
-	// means DefaultRefresh. Each pause is up to a fifth longer, by chance.
+	// Refresh is how often claims that may not be watched are read again; 0 means DefaultRefresh.
+	// Each pause is randomly extended by up to a fifth.
 	Refresh time.Duration
-	// KV keeps what was known last, for a start without the API server; nil for no memory.
+	// KV stores the last known objects for a start without the API server; if it is nil, nothing is
+	// stored.
 	KV KV
-	// OnNode hears of this node's object, nil while there is none. It must not block.
+	// OnNode receives this node's object whenever it changes, or nil if there is none. It must not
+	// block.
 	OnNode func(*corev1.Node)
-	// OnNodeRefused hears that this identity may not read the Node; nil where no room asks.
+	// OnNodeRefused is called when this identity may not read the Node. It may be nil.
 	OnNodeRefused func()
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Provider tells the catalog what the API server has. See the package comment.
+// Provider delivers the API server's objects to the catalog. See the package comment.
 type Provider struct {
 	config Config
 	logger *slog.Logger
@@ -70,21 +72,21 @@ type Provider struct {
 	poke    chan struct{} // capacity 1: wanted changed
 	memory  *memory
 	claims  verdict
-	uids    map[source.Key]types.UID // of remembered objects; not changed once followers run
+	uids    map[source.Key]types.UID // of restored objects; read-only once followers run
 
 	problems outage.Findings // what could not be read
 
-	mu sync.Mutex // guards what follows
-	// wanted is what each pod needs now.
+	mu sync.Mutex // guards the fields below
+	// wanted holds the keys that each pod needs.
 	wanted map[source.Key][]source.Key
-	// followers are those that read, by what they read.
+	// followers holds the running followers, by the key that they read.
 	followers map[source.Key]*follower
-	changed   chan struct{} // closed when problems change
-	// bundles are the ClusterTrustBundles that were told.
+	changed   chan struct{} // closed when problems changes
+	// bundles holds the keys of the delivered ClusterTrustBundles.
 	bundles map[source.Key]bool
 }
 
-// New returns a Provider that does nothing until Run.
+// New returns a Provider that does nothing until Run is called.
 func New(c Config) *Provider {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -103,7 +105,7 @@ func New(c Config) *Provider {
 	}
 }
 
-// Demand takes note of what a pod needs; see [source.Config]. It never blocks.
+// Demand sets the objects that a pod needs; see [source.Config]. It never blocks.
 func (p *Provider) Demand(pod source.Key, objects []source.Key) {
 	p.mu.Lock()
 	if objects == nil {
@@ -118,13 +120,13 @@ func (p *Provider) Demand(pod source.Key, objects []source.Key) {
 	}
 }
 
-// Run reads and watches until ctx ends, which is no error. It is to be called once.
+// Run reads and watches until ctx ends, which is not an error. Call it once.
 func (p *Provider) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	known := p.remember(ctx)
+	known := p.restore(ctx)
 	if p.config.KV != nil {
 		all.Go(func() { p.memory.run(ctx) })
 	}
@@ -140,8 +142,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// follow starts a follower for every object that pods need, and ends
-// those that none does.
+// follow starts a follower for every newly needed object, and ends those that no pod needs any
+// longer.
 func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	p.mu.Lock()
 	needed := p.needed()
@@ -173,12 +175,12 @@ func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	}
 }
 
-// needed are the objects that pods need; p.mu is held.
+// needed returns the keys that pods need; the caller holds p.mu.
 func (p *Provider) needed() map[source.Key]bool {
 	needed := map[source.Key]bool{}
 	for _, keys := range p.wanted {
 		for _, key := range keys {
-			if _, known := p.kinds[key.Kind]; known && key.Kind != resolve.KindNode { // which has a stream of its own
+			if _, known := p.kinds[key.Kind]; known && key.Kind != resolve.KindNode { // the Node has its own stream
 				needed[key] = true
 			}
 		}
@@ -186,25 +188,25 @@ func (p *Provider) needed() map[source.Key]bool {
 	return needed
 }
 
-// again has an object read again, where a pod needs it.
-func (p *Provider) again(match func(source.Key) bool) {
+// refetch requests another read of the matching objects that pods need.
+func (p *Provider) refetch(match func(source.Key) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, f := range p.followers {
 		if match(key) {
-			f.again()
+			f.refetch()
 		}
 	}
 }
 
 func (p *Provider) apply(u source.Update) {
 	if err := p.config.Catalog.Apply(Name, u); err != nil {
-		p.logger.Error("object of the API server is refused", "err", err)
+		p.logger.Error("catalog rejected objects of the API server", "err", err)
 	}
 	p.memory.note(u)
 }
 
-// pods returns the stream of this node's pods; some are known already.
+// pods returns the stream of this node's pods. known holds the restored ones.
 func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
 	return &stream{
 		list:     p.kinds[resolve.KindPod].lister(""),
@@ -214,7 +216,7 @@ func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
 		report:   func(err error, wait time.Duration) { p.failed(p.whatPods(), err, wait) },
 		replace: func(objects []runtime.Object) {
 			p.applyPods(known, objects)
-			p.problem(outage.Finding{What: whatRemembered})
+			p.problem(outage.Finding{What: whatRestored})
 			p.config.Catalog.Synced(Name)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
@@ -235,7 +237,7 @@ func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
 	}
 }
 
-// applyPods replaces all pods: one that is not listed is gone.
+// applyPods replaces all pods and deletes those that are not listed.
 func (p *Provider) applyPods(known map[source.Key]*corev1.Pod, objects []runtime.Object) {
 	var u source.Update
 	gone := map[source.Key]bool{}
@@ -260,8 +262,8 @@ func (p *Provider) applyPods(known map[source.Key]*corev1.Pod, objects []runtime
 	p.apply(u)
 }
 
-// isMirror reports whether the pod only shows a static one, which a manifest
-// brings: under the API server's UID nothing of it is on this node.
+// isMirror reports whether the pod is the API server's image of a static pod. The static pod comes
+// from a manifest, and nothing on this node has the mirror's UID.
 func isMirror(pod *corev1.Pod) bool {
 	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return is
@@ -271,11 +273,11 @@ func keyOf(pod *corev1.Pod) source.Key {
 	return source.Key{Kind: resolve.KindPod, Namespace: pod.Namespace, Name: pod.Name}
 }
 
-// Secret reads a secret for one request (kubelet: nothing of it is kept). It is
-// for those of persistent volumes, which no pod names.
+// Secret reads a secret for one CSI request and does not store it, as the kubelet does. It is for
+// secrets of persistent volumes, which pods do not name.
 func (p *Provider) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	key := source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name}
-	obj, err := kindOf(p.config.Core.Secrets).get(ctx, key) // it waits for no turn: a call waits for it
+	obj, err := kindOf(p.config.Core.Secrets).get(ctx, key) // not limited by turns, because a CSI call waits for it
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", key, outage.Explain(err), outage.Wrap(err))
 	}

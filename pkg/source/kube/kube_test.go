@@ -262,7 +262,7 @@ func TestFailuresRemoveNothing(t *testing.T) {
 					t.Errorf("%d requests in 10 minutes", n)
 				}
 				problems := fmt.Sprint(w.provider.Findings())
-				if !strings.Contains(problems, "pods of node n1") || !strings.Contains(problems, "is kept") {
+				if !strings.Contains(problems, "pods of node n1") || !strings.Contains(problems, "stays in use") {
 					t.Errorf("problems: %s", problems)
 				}
 				w.server.Fail(nil)

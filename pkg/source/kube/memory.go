@@ -23,33 +23,32 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// KV keeps values durably; both journals of pkg/state do.
+// KV stores values durably; both journals of pkg/state implement it.
 type KV interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
 const (
-	// bucket has the objects that were known last, by kind/namespace/name, as JSON.
+	// bucket contains the last known objects as JSON, under kind/namespace/name.
 	bucket = "kube"
-	// writeDelay is how long a change may wait to be written along with others:
-	// what is lost by a crash is known again as soon as the server answers.
+	// writeDelay is how long a change may wait for others to be written with it. What a crash loses
+	// is known again when the server answers.
 	writeDelay = time.Second
-	// maxKept bounds one object (bytes); what is larger is not kept.
+	// maxKept is the largest value (in bytes) that is stored.
 	maxKept = 256 << 10
 )
 
-// memory is what was known last, for a start without the API server. Secrets,
-// configMaps, tokens and attachments are not in it, nor what a container's
-// environment and command line say.
+// memory stores the last known objects for a start without the API server. It omits secrets,
+// configMaps, tokens, attachments, and the environments and command lines of containers.
 type memory struct {
-	kv     KV // nil for none
+	kv     KV // may be nil
 	logger *slog.Logger
 	poke   chan struct{} // capacity 1: there is something to write
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	kept  map[string][]byte
-	dirty map[string][]byte // nil values are to be removed
+	dirty map[string][]byte // a nil value deletes the key
 }
 
 func newMemory(kv KV, logger *slog.Logger) *memory {
@@ -59,8 +58,8 @@ func newMemory(kv KV, logger *slog.Logger) *memory {
 	}
 }
 
-// kindKept returns an empty object of a kind that is remembered, nil for others.
-func kindKept(kind string) runtime.Object {
+// newKept returns an empty object of a kind that is stored, and nil for other kinds.
+func newKept(kind string) runtime.Object {
 	switch kind {
 	case resolve.KindPod:
 		return &corev1.Pod{}
@@ -76,28 +75,28 @@ func kindKept(kind string) runtime.Object {
 	return nil
 }
 
-// load returns the objects that were known last. What cannot be read is left out.
+// load returns the stored objects. It drops those that cannot be read.
 func (m *memory) load(ctx context.Context) (objects []runtime.Object) {
 	if m.kv == nil {
 		return nil
 	}
 	values, err := m.kv.LoadBucket(ctx, bucket)
 	if err != nil {
-		m.logger.Error("what the API server said last cannot be read", "err", err)
+		m.logger.Error("cannot read the stored objects of the API server", "err", err)
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(values.Unreadable)) {
-		m.logger.Error("an object that the API server had cannot be read and is forgotten", "object", key, "err",
+		m.logger.Error("stored object of the API server is unreadable and was dropped", "object", key, "err",
 			values.Unreadable[key])
 		m.dirty[key] = nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(values.Sound)) {
 		kind, _, _ := strings.Cut(key, "/")
-		obj := kindKept(kind)
+		obj := newKept(kind)
 		if obj == nil || json.Unmarshal(values.Sound[key], obj) != nil {
-			m.logger.Error("an object that the API server had cannot be read and is forgotten", "object", key)
+			m.logger.Error("stored object of the API server is unreadable and was dropped", "object", key)
 			m.dirty[key] = nil
 			continue
 		}
@@ -107,7 +106,7 @@ func (m *memory) load(ctx context.Context) (objects []runtime.Object) {
 	return objects
 }
 
-// note takes over what the catalog is told.
+// note records the changes of an update of the catalog.
 func (m *memory) note(u source.Update) {
 	if m.kv == nil {
 		return
@@ -118,10 +117,10 @@ func (m *memory) note(u source.Update) {
 	}
 	for _, obj := range u.Put {
 		key, err := resolve.KeyOf(obj)
-		if err != nil || kindKept(key.Kind) == nil {
+		if err != nil || newKept(key.Kind) == nil {
 			continue
 		}
-		value, err := json.Marshal(reduced(obj))
+		value, err := json.Marshal(redacted(obj))
 		if err != nil || len(value) > maxKept {
 			value = nil
 		}
@@ -137,7 +136,7 @@ func (m *memory) note(u source.Update) {
 	}
 }
 
-// set notes one value, nil for none; m.mu is held.
+// set changes one value; nil deletes it. The caller holds m.mu.
 func (m *memory) set(key string, value []byte) {
 	if was, had := m.kept[key]; had == (value != nil) && bytes.Equal(was, value) {
 		return
@@ -150,12 +149,12 @@ func (m *memory) set(key string, value []byte) {
 	}
 }
 
-// run writes what was noted, until ctx ends and all is written.
+// run writes the changes until ctx ends and everything is written.
 func (m *memory) run(ctx context.Context) {
 	for {
 		select {
 		case <-m.poke:
-			_ = sleep(ctx, writeDelay) // a shorter one where ctx ends
+			_ = sleep(ctx, writeDelay) // ends early if ctx ends
 		case <-ctx.Done():
 		}
 		m.mu.Lock()
@@ -176,21 +175,21 @@ func (m *memory) write(ctx context.Context, changes map[string][]byte) {
 	if err == nil {
 		return
 	}
-	m.logger.Warn("what the API server says cannot be kept for a start without it", "err", err)
+	m.logger.Warn("cannot store the objects of the API server for a start without it", "err", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, value := range changes {
 		if _, newer := m.dirty[key]; !newer {
-			m.dirty[key] = value // goes along with the next change
+			m.dirty[key] = value // written with the next change
 		}
 	}
 }
 
 func storedKey(k source.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
-// reduced returns what resolving needs of an object, and nothing that its owner
-// would not expect on a node's disk.
-func reduced(obj runtime.Object) runtime.Object {
+// redacted returns what resolving needs of an object, without data that its owner would not expect
+// on a node's disk.
+func redacted(obj runtime.Object) runtime.Object {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj
@@ -203,7 +202,7 @@ func reduced(obj runtime.Object) runtime.Object {
 		Spec: *pod.Spec.DeepCopy(), Status: corev1.PodStatus{Phase: pod.Status.Phase},
 	}
 	out.Annotations = maps.Clone(pod.Annotations)
-	delete(out.Annotations, corev1.LastAppliedConfigAnnotation) // which repeats all that is left out
+	delete(out.Annotations, corev1.LastAppliedConfigAnnotation) // it repeats everything that is left out
 	strip := func(c *corev1.Container) {
 		c.Command, c.Args, c.EnvFrom, c.Lifecycle = nil, nil, nil, nil
 		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
@@ -223,16 +222,16 @@ func reduced(obj runtime.Object) runtime.Object {
 	return out
 }
 
-// inSubPath reports whether a path within a volume is made with the variable.
+// inSubPath reports whether a subPathExpr of the container uses the variable.
 func inSubPath(c *corev1.Container, name string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 		return strings.Contains(m.SubPathExpr, "$("+name+")")
 	})
 }
 
-// remember tells the catalog what was known last, until the server says more, and
-// returns the pods of it. The source has not spoken by that: nothing is removed.
-func (p *Provider) remember(ctx context.Context) map[source.Key]*corev1.Pod {
+// restore delivers the stored objects to the catalog, to be used until the server answers, and
+// returns the pods among them. The source has not spoken yet, so nothing is removed.
+func (p *Provider) restore(ctx context.Context) map[source.Key]*corev1.Pod {
 	pods := map[source.Key]*corev1.Pod{}
 	objects := p.memory.load(ctx)
 	if len(objects) == 0 {
@@ -252,18 +251,18 @@ func (p *Provider) remember(ctx context.Context) map[source.Key]*corev1.Pod {
 	p.apply(source.Update{Put: objects})
 	p.forgetUnneeded()
 	p.problem(outage.Finding{
-		What: whatRemembered, Follows: true,
-		Text: fmt.Sprintf("not asked yet since the start: its %d pods, "+
-			"and their claims, volumes and drivers, are as they were known last; "+
-			"secrets, configMaps and attachments are not kept, and nothing is removed", len(pods)),
+		What: whatRestored, Follows: true,
+		Text: fmt.Sprintf("no answer since the start: its %d pods, "+
+			"and their claims, volumes and drivers, are the last known ones; "+
+			"secrets, configMaps and attachments are not stored, and nothing is removed", len(pods)),
 	})
 	return pods
 }
 
-// whatRemembered is what the problem is about that not all is of this day.
-const whatRemembered = "the API server"
+// whatRestored names the finding that the objects are the stored ones.
+const whatRestored = "the API server"
 
-// forgetUnneeded drops what no remembered pod needs, which a crash can leave.
+// forgetUnneeded drops the objects that no restored pod needs. A crash can leave some.
 func (p *Provider) forgetUnneeded() {
 	p.mu.Lock()
 	var forget []source.Key

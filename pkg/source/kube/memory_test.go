@@ -57,7 +57,7 @@ func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 		if w.synced || len(w.gone) > 0 {
 			t.Errorf("the source has spoken: %v, and %q are gone", w.synced, w.gone)
 		}
-		if p := fmt.Sprint(w.provider.Findings()); !strings.Contains(p, "its 2 pods, and their claims, volumes and drivers, are as they were known last") {
+		if p := fmt.Sprint(w.provider.Findings()); !strings.Contains(p, "its 2 pods, and their claims, volumes and drivers, are the last known ones") {
 			t.Errorf("problems: %s", p)
 		}
 		claim(w.server, "a")

@@ -15,9 +15,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// node returns the stream of this node's own object. When a volume comes to those
-// that it lists as attached, or leaves them, its attachment is read again; all are
-// after a list, before which it is not known what changed and changed back.
+// node returns the stream of this node's Node object. When a volume enters or leaves the Node's
+// list of attached volumes, its attachment is read again. After a list all attachments are, because
+// changes that were reverted since the last event are invisible.
 func (p *Provider) node() *stream {
 	var attached map[corev1.UniqueVolumeName]string
 	compare := func(n *corev1.Node, listed bool) {
@@ -27,13 +27,13 @@ func (p *Provider) node() *stream {
 				now[v.Name] = v.DevicePath
 			}
 		}
-		p.apply(labelled(p.config.NodeName, n))
+		p.apply(nodeUpdate(p.config.NodeName, n))
 		if p.config.OnNode != nil {
 			p.config.OnNode(n)
 		}
 		changed := p.attachments(attached, now)
 		if attached != nil && (listed || len(changed) > 0) {
-			p.again(func(k source.Key) bool { return k.Kind == resolve.KindVolumeAttachment && (listed || changed[k]) })
+			p.refetch(func(k source.Key) bool { return k.Kind == resolve.KindVolumeAttachment && (listed || changed[k]) })
 		}
 		attached = now
 	}
@@ -69,9 +69,9 @@ func (p *Provider) node() *stream {
 	}
 }
 
-// labelled tells the catalog of the node's labels, by which volumes are for it or not, and
-// of what pods may use of it.
-func labelled(name string, n *corev1.Node) source.Update {
+// nodeUpdate returns the update with the node's labels, which decide whether a volume is usable
+// here, and its allocatable resources.
+func nodeUpdate(name string, n *corev1.Node) source.Update {
 	if n == nil {
 		return source.Update{Delete: []source.Key{{Kind: resolve.KindNode, Name: name}}}
 	}
@@ -81,8 +81,7 @@ func labelled(name string, n *corev1.Node) source.Update {
 	}, Allocatable: n.Status.Allocatable}}}
 }
 
-// attachments returns those of the volumes that only one of the lists has, or that
-// the two have differently.
+// attachments returns the attachments of the CSI volumes that differ between the two lists.
 func (p *Provider) attachments(was, is map[corev1.UniqueVolumeName]string) map[source.Key]bool {
 	changed := map[source.Key]bool{}
 	note := func(a, b map[corev1.UniqueVolumeName]string) {

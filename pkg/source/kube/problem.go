@@ -6,26 +6,26 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
-// failed shows what reading the object failed of, nil for nothing.
+// failed reports the error of reading the object; nil clears it.
 func (p *Provider) failed(what string, err error, wait time.Duration) {
 	if err == nil {
 		p.problem(outage.Finding{What: what})
 		return
 	}
 	f := outage.Finding{What: what, Cause: outage.CauseOf(err), Reason: outage.Explain(err)}
-	f.Text = f.Reason + "; what was known of it is kept"
+	f.Text = f.Reason + "; its last known state stays in use"
 	f.Vital = what == p.whatPods() || what == p.whatNode()
 	if p.problem(f) {
 		p.logger.Warn("API server not read", "object", what, "err", err, "retry", wait.Round(time.Millisecond))
 	}
 }
 
-// whatPods and whatNode name what nothing new is learned without.
+// whatPods and whatNode name the reads without which nothing new is learned.
 func (p *Provider) whatPods() string { return "pods of node " + p.config.NodeName }
 func (p *Provider) whatNode() string { return "node " + p.config.NodeName }
 
-// problem shows a finding, or that there is none any more where its Text is "", and
-// reports whether that is new.
+// problem stores a finding, or removes it if its Text is "", and reports whether that changed
+// anything.
 func (p *Provider) problem(f outage.Finding) (changed bool) {
 	if !p.problems.Note(f, time.Now()) {
 		return false
@@ -40,8 +40,7 @@ func (p *Provider) problem(f outage.Finding) (changed bool) {
 // Findings lists what cannot be read, sorted.
 func (p *Provider) Findings() []outage.Finding { return p.problems.List() }
 
-// Changed returns a channel that is closed when Findings next change. Call it
-// before Findings.
+// Changed returns a channel that is closed when Findings next changes. Call it before Findings.
 func (p *Provider) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

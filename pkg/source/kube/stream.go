@@ -18,44 +18,42 @@ import (
 )
 
 const (
-	// watchTime is how long the server is asked to keep a watch, longer by up to
-	// as much again by chance. A watch that is still there watchGrace later is
-	// taken for dead: a connection can die without either side being told.
+	// watchTime is how long the server is asked to keep a watch; a random extension of up to the
+	// same length is added. A watch that outlives that by watchGrace is considered dead, because a
+	// connection can die without either side noticing.
 	watchTime  = 5 * time.Minute
 	watchGrace = 30 * time.Second
-	// steady is how long a watch has to last to count as one: one that ends
-	// earlier is a failure, so that a server that ends each at once is not asked
-	// without a pause.
+	// steady is how long a watch must last to count as working. An earlier end is a failure, so
+	// that a server that ends every watch at once is not asked without pauses.
 	steady = 5 * time.Second
 )
 
-// stream is a list and the watch that goes on from it, for ever.
+// stream lists objects and watches from there, forever.
 type stream struct {
 	list     listFunc
 	watch    watchFunc
 	selector string
 	logger   *slog.Logger
-	// replace is given a whole list; event one change after it, and says whether
-	// nothing more is to be watched.
+	// replace receives a complete list, and event each later change. event reports whether there is
+	// nothing more to watch.
 	replace func([]runtime.Object)
 	event   func(watch.EventType, runtime.Object) (done bool)
-	// complete says, after a list, whether nothing more is to be watched; nil is no.
+	// complete reports, after a list, whether there is nothing to watch; nil means no.
 	complete func() bool
-	// report hears why nothing is heard of the server, and for how long it is not
-	// asked; nil when it is heard of again. For errors that it says it has dealt
-	// with by ending ctx it does nothing else.
+	// report receives the error of a failed attempt and the pause before the next one, and nil when
+	// the server answers again. It may end ctx to stop the stream.
 	report func(err error, wait time.Duration)
 
 	backoff outage.Backoff
-	version string // of the last list or event; "" asks for a list
-	seen    string // as version, but it stays when that is forgotten
+	version string // of the last list or event; "" requests a list
+	seen    string // the last known version, which stays when version is cleared
 }
 
-// errStale is a watch on which nothing ended it in time.
-var errStale = fmt.Errorf("the watch did not end when it should have: its connection is taken for dead: %w",
+// errStale means that a watch outlived its limit.
+var errStale = fmt.Errorf("the watch outlived its limit, so its connection is considered dead: %w",
 	context.DeadlineExceeded)
 
-// run lists and watches until ctx ends or nothing more is to be watched.
+// run lists and watches until ctx ends or there is nothing more to watch.
 func (s *stream) run(ctx context.Context) {
 	for {
 		done, err := s.once(ctx)
@@ -76,7 +74,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until d has passed or ctx has ended.
+// sleep waits until d has passed or ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -88,11 +86,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// isGone reports whether the server no longer knows the version to go on from.
+// isGone reports whether the server no longer knows the version to continue from.
 func isGone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// once lists where that is needed, and watches until the watch ends. An end in
-// good order is no error.
+// once lists if necessary, and watches until the watch ends. A regular end is not an error.
 func (s *stream) once(ctx context.Context) (done bool, err error) {
 	relisted := s.version == ""
 	if relisted {
@@ -132,7 +129,7 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 	}
 	switch {
 	case isGone(err) && (!relisted || lasted >= steady):
-		s.version = "" // as after every outage: what it asks for is a list, not a pause
+		s.version = "" // normal after an outage, and cured by a list without a pause
 		return false, nil
 	case lasted < steady && !done && err == nil:
 		err = fmt.Errorf("watch: the API server ended it after %s", lasted.Round(time.Millisecond))
@@ -140,9 +137,9 @@ func (s *stream) once(ctx context.Context) (done bool, err error) {
 	return done, err
 }
 
-// relist gives replace what there is.
+// relist lists the objects and passes them to replace.
 func (s *stream) relist(ctx context.Context) error {
-	// No resource version: a consistent read, not what a cache has.
+	// No resource version: that requests a consistent read and not one from a cache.
 	list, err := s.list(ctx, metav1.ListOptions{FieldSelector: s.selector})
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
@@ -152,7 +149,7 @@ func (s *stream) relist(ctx context.Context) error {
 		return fmt.Errorf("list: %w", err)
 	}
 	if m.GetContinue() != "" {
-		return errors.New("list: the answer is a part of the list only, although no part was asked for")
+		return errors.New("list: the answer is incomplete, although the request set no limit")
 	}
 	if older(m.GetResourceVersion(), s.seen) {
 		return fmt.Errorf("list: %w", &outage.BehindError{Has: m.GetResourceVersion(), Seen: s.seen})
@@ -166,11 +163,11 @@ func (s *stream) relist(ctx context.Context) error {
 	return nil
 }
 
-// at takes note of the version that is known now.
+// at sets the last known version.
 func (s *stream) at(version string) { s.version, s.seen = version, version }
 
-// older reports whether version is before seen; "" is none. Versions
-// that are no numbers, which no API server of Kubernetes has, are taken to come in order.
+// older reports whether version is before seen; an empty seen is before every version. Versions
+// that are not numbers, which no Kubernetes API server has, are assumed to arrive in order.
 func older(version, seen string) bool {
 	if seen == "" {
 		return false
@@ -179,7 +176,7 @@ func older(version, seen string) bool {
 	return err == nil && order < 0
 }
 
-// follow takes events until the watch ends.
+// follow handles events until the watch ends.
 func (s *stream) follow(ctx context.Context, w watch.Interface) (done bool, err error) {
 	for {
 		select {

@@ -12,9 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// Token asks for a token of the pod's service account, bound to the pod, as
-// [token.Issuer] has it: the node authorizer allows it for pods of this node and
-// for audiences that the pod's volumes or their CSIDrivers name.
+// Token requests a token of the pod's service account, bound to the pod, as described at
+// [token.Issuer]. The node authorizer allows it for this node's pods, and for audiences that the
+// pod's volumes or their CSIDrivers name.
 func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, error) {
 	if err := r.Check(); err != nil {
 		return token.Token{}, err

@@ -11,11 +11,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
-// Transport is to be between the clients of a Provider and the network. It makes an
-// error of what client-go would deal with by itself, unknown to the caller and beyond
-// what its context says of a single answer: an answer that says "later", and a
-// connection that ends, are repeated ten times. Of a watch whose connection ends or
-// times out client-go makes one without events, and no error.
+// Transport wraps the transport of a Provider's clients. It returns as errors what client-go would
+// otherwise handle by itself, unnoticed by the caller and for longer than the context allows for
+// one answer: client-go repeats a request ten times if the answer says "later" or the connection
+// ends. If a watch's connection ends or times out, client-go returns a watch without events and no
+// error.
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -46,5 +46,5 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Body.Close())
 }
 
-// errEnded stands for errors that client-go knows by their values or their texts.
+// errEnded replaces errors that client-go recognizes by their values or texts.
 var errEnded = errors.New("the connection ended before the answer")

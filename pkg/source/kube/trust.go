@@ -13,16 +13,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// bundles returns the stream of all ClusterTrustBundles. They are few, and
-// everybody may read them; which of them a pod has is a matter of their labels,
-// so all are followed while a pod has any.
+// bundles returns the stream of all ClusterTrustBundles. They are few, and everyone may read them.
+// Labels decide which of them a pod gets, so all are followed while any pod uses one.
 func (f *follower) bundles() *stream {
 	k := f.p.kinds[f.key.Kind]
 	return &stream{
 		list: k.lister(""), watch: k.watcher(""), logger: f.p.logger,
 		report: func(err error, wait time.Duration) { f.failed(err, wait) },
 		replace: func(objects []runtime.Object) {
-			u := source.Update{Remote: source.Remote{Absent: []source.Key{f.key}}} // the list: that it is known
+			u := source.Update{Remote: source.Remote{Absent: []source.Key{f.key}}} // now the list is known
 			f.p.mu.Lock()
 			gone := maps.Clone(f.p.bundles)
 			f.p.mu.Unlock()
@@ -53,7 +52,7 @@ func bundleKey(b *certificatesv1.ClusterTrustBundle) source.Key {
 	return source.Key{Kind: resolve.KindTrustBundle, Name: b.Name}
 }
 
-// applyBundles tells the catalog, and notes what it was told of.
+// applyBundles delivers u and updates the set of delivered bundles.
 func (f *follower) applyBundles(u source.Update) {
 	f.p.mu.Lock()
 	if f.p.followers[f.key] == f {
@@ -70,7 +69,7 @@ func (f *follower) applyBundles(u source.Update) {
 	f.apply(u)
 }
 
-// forgetBundles returns what was told and is needed no more. It is called under p.mu.
+// forgetBundles clears the set of delivered bundles and returns it; the caller holds p.mu.
 func (p *Provider) forgetBundles() []source.Key {
 	keys := slices.Collect(maps.Keys(p.bundles))
 	clear(p.bundles)

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// verdict is whether this identity may watch claims, which is so for all of them or
-// for none. It is found out by the first that is followed, while the others wait:
-// hundreds of them would be refused at a start.
+// verdict is whether this identity may watch claims, which is the same for all claims. The first
+// follower of a claim finds out while the others wait; otherwise hundreds of requests would be
+// refused at a start.
 type verdict struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	known    bool
 	mayWatch bool
-	asking   chan struct{} // closed when the caller that asks has ended; nil while none does
+	asking   chan struct{} // closed when the caller that is finding out has ended; nil if there is none
 }
 
-// ask reports whether claims may be watched. Where that is not known, the caller is to
-// find out by watching, and to call done when it has or gives up.
+// ask reports whether claims may be watched. If that is unknown, the caller must find out by
+// watching, and call done when it knows or gives up.
 func (v *verdict) ask(ctx context.Context) (mayWatch bool, done func()) {
 	for {
 		v.mu.Lock()
@@ -29,7 +29,7 @@ func (v *verdict) ask(ctx context.Context) (mayWatch bool, done func()) {
 			asking = make(chan struct{})
 			v.asking = asking
 			v.mu.Unlock()
-			return true, func() { v.asked(asking) }
+			return true, func() { v.release(asking) }
 		}
 		v.mu.Unlock()
 		select {
@@ -40,8 +40,8 @@ func (v *verdict) ask(ctx context.Context) (mayWatch bool, done func()) {
 	}
 }
 
-// asked lets the next one ask, if it is that caller's turn still.
-func (v *verdict) asked(asking chan struct{}) {
+// release lets the next caller ask, unless another caller already does.
+func (v *verdict) release(asking chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.asking == asking {
@@ -50,8 +50,8 @@ func (v *verdict) asked(asking chan struct{}) {
 	}
 }
 
-// find notes what was found out, and reports whether that is new.
-func (v *verdict) find(mayWatch bool) bool {
+// set stores the verdict and reports whether it is new.
+func (v *verdict) set(mayWatch bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	isNew := !v.known || v.mayWatch != mayWatch
