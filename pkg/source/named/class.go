@@ -9,13 +9,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// fsTypeParameter is the parameter of a class that names its volumes' file system
-// (external-provisioner).
+// fsTypeParameter is the class parameter for the file system of its volumes (external-provisioner).
 const fsTypeParameter = "csi.storage.k8s.io/fstype"
 
-// ClassOf returns the class as it holds for a claim of this source: the claim's own reclaim
-// policy, file system and mount options stand in place of the class's. The class that is given
-// stays as it is. An error says that an annotation is not what this source writes.
+// ClassOf returns a copy of the class for a claim of this source. In it, the claim's own reclaim
+// policy, file system and mount options replace the class's. An error means that an annotation is
+// malformed.
 func ClassOf(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {
 	own := class.DeepCopy()
 	if policy, ok := claim.Annotations[ReclaimAnnotation]; ok {

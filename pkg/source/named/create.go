@@ -18,32 +18,31 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// Request asks for a volume.
+// Request describes a volume to create.
 type Request struct {
 	Name     string
 	FrontEnd string
-	// Options are the front end's, as its user wrote them.
+	// Options are the user's options, unparsed.
 	Options map[string]string
-	// Standing: the volume is mounted until it is removed, across boots.
+	// Standing means that the volume stays mounted until it is removed, across boots.
 	Standing bool
 }
 
-// Create makes a volume known, durably, and returns when its claim has its storage. What it
-// began goes on where ctx ends first, and a repetition waits for the same. A repetition with a
-// larger size lets the volume grow, and one without options asks for nothing else; other
-// options are an error that wraps ErrConflict. What is not as it must be is an error that
-// wraps ErrInvalid, and leaves nothing behind.
+// Create adds a volume durably and returns when its claim has its storage. If ctx ends first, the
+// work goes on, and a repeated Create waits for it. A repetition with a larger size expands the
+// volume, and one without options changes nothing. Other options are an error that wraps
+// ErrConflict. Invalid input is an error that wraps ErrInvalid, and Create leaves nothing behind.
 func (p *Provider) Create(ctx context.Context, req Request) error {
-	if err := p.known(ctx); err != nil {
+	if err := p.waitLoaded(ctx); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)
 	}
 	var v Volume
 	if r, err := p.find(ctx, req.Name); err == nil && len(req.Options) == 0 {
-		v = p.value(r)
-	} else if v, err = p.asked(req); err != nil {
+		v = p.volume(r)
+	} else if v, err = p.newVolume(req); err != nil {
 		return err
 	}
-	r, isNew, err := p.claimRow(v)
+	r, isNew, err := p.reserve(v)
 	if err != nil {
 		return err
 	}
@@ -61,8 +60,8 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 	return fmt.Errorf("create volume %s: %w", v.Name, err)
 }
 
-// asked returns the row that a request asks for, if the objects that are there let it be.
-func (p *Provider) asked(req Request) (Volume, error) {
+// newVolume returns the volume for a request after it has checked the options against the catalog.
+func (p *Provider) newVolume(req Request) (Volume, error) {
 	o, err := parse(req.Name, req.Options)
 	if err != nil {
 		return Volume{}, err
@@ -76,7 +75,7 @@ func (p *Provider) asked(req Request) (Volume, error) {
 	}
 	for _, obj := range append(v.claimObjects(), runtime.Object(v.pod())) {
 		for _, f := range resolve.Check(obj) {
-			return Volume{}, invalid("%s, of the claim or pod that it is to be", f)
+			return Volume{}, invalid("%s (of the claim or pod to create)", f)
 		}
 	}
 	claim := v.claimKey()
@@ -103,8 +102,8 @@ func (p *Provider) asked(req Request) (Volume, error) {
 	return v, nil
 }
 
-// claimRow returns the row of v's name, which isNew where it was not there.
-func (p *Provider) claimRow(v Volume) (r *row, isNew bool, err error) {
+// reserve returns the row for v, and adds it if there is none (isNew).
+func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	conflict := func(format string, args ...any) error {
@@ -118,19 +117,19 @@ func (p *Provider) claimRow(v Volume) (r *row, isNew bool, err error) {
 		case r.v.Removing:
 			return nil, false, conflict("it is being removed")
 		case v.Options.SizeBytes < r.v.Options.SizeBytes:
-			return nil, false, conflict("option size: it has %s already, and no volume gets smaller",
+			return nil, false, conflict("option size: the volume already has %s and cannot shrink",
 				resource.NewQuantity(r.v.Options.SizeBytes, resource.BinarySI))
-		case !reflect.DeepEqual(r.v.Options.sized(v.Options.SizeBytes), v.Options):
+		case !reflect.DeepEqual(r.v.Options.withSize(v.Options.SizeBytes), v.Options):
 			return nil, false, conflict("it exists already with other options: remove it first, or leave the options out")
 		}
 		return r, false, nil
 	}
 	for name, other := range p.rows {
 		if other.unreadable == "" && !v.Options.Existing && other.v.claimKey() == v.claimKey() {
-			return nil, false, conflict("its claim %s/%s is that of volume %s", v.Options.Namespace, v.Options.Claim, name)
+			return nil, false, conflict("its claim %s/%s already belongs to volume %s", v.Options.Namespace, v.Options.Claim, name)
 		}
 		if other.unreadable == "" && other.v.podKey() == v.podKey() {
-			return nil, false, conflict("its pod %s is that of volume %s", v.podKey().Name, name)
+			return nil, false, conflict("its pod %s already belongs to volume %s", v.podKey().Name, name)
 		}
 	}
 	r = newRow(v)
@@ -139,18 +138,19 @@ func (p *Provider) claimRow(v Volume) (r *row, isNew bool, err error) {
 	return r, true, nil
 }
 
-// begin makes a new row durable and tells the catalog of its claim. Where that fails the row
-// is gone again. For a row that was there it waits until its first Create has done so.
+// begin stores a new row durably and delivers its claim to the catalog; if that fails, it drops the
+// row. For an existing row it waits until the first Create has done so, and expands the volume if v
+// is larger.
 func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) error {
-	release, err := r.own(ctx)
+	release, err := r.lock(ctx)
 	if err == nil {
 		defer release()
 		if !isNew {
-			old := p.value(r)
-			if err := p.stillThere(r); err != nil || v.Options.SizeBytes == old.Options.SizeBytes {
+			old := p.volume(r)
+			if err := p.checkPresent(r); err != nil || v.Options.SizeBytes == old.Options.SizeBytes {
 				return err
 			}
-			old.Options = old.Options.sized(v.Options.SizeBytes)
+			old.Options = old.Options.withSize(v.Options.SizeBytes)
 			v = old
 		}
 		if err = p.write(ctx, r, v); err == nil {
@@ -163,8 +163,8 @@ func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) erro
 	return err
 }
 
-// stillThere fails where the row was given up or removed meanwhile.
-func (p *Provider) stillThere(r *row) error {
+// checkPresent returns an error if the row was dropped, or its removal began, in the meantime.
+func (p *Provider) checkPresent(r *row) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rows[r.v.Name] != r || r.v.Removing {
@@ -173,32 +173,33 @@ func (p *Provider) stillThere(r *row) error {
 	return nil
 }
 
-// undo removes a volume whose storage the driver refuses to make. A claim that has storage
-// keeps it, and so its row.
+// undo removes a volume whose storage the driver refused to create. A claim that has storage keeps
+// it, and so its row.
 func (p *Provider) undo(ctx context.Context, r *row) {
-	release, err := r.own(context.WithoutCancel(ctx))
+	release, err := r.lock(context.WithoutCancel(ctx))
 	if err != nil {
 		return
 	}
 	defer release()
-	v := p.value(r)
+	v := p.volume(r)
 	p.withdrawClaim(v)
 	if err := p.drop(ctx, v); err != nil {
-		p.c.Logger.Warn("row of a volume that was refused stays", "volume", v.Name, "err", err)
+		p.c.Logger.Warn("cannot delete the row of a refused volume", "volume", v.Name, "err", err)
 	}
 }
 
-// withdrawClaim takes back the volume's claim, and the PersistentVolume of a static one.
+// withdrawClaim deletes the volume's claim, and the PersistentVolume of a static volume, from the
+// catalog.
 func (p *Provider) withdrawClaim(v Volume) {
 	var u source.Update
 	for _, obj := range v.claimObjects() {
 		key, _ := resolve.KeyOf(obj) // they were checked
 		u.Delete = append(u.Delete, key)
 	}
-	_ = p.c.Catalog.Apply(Name, u) // without objects nothing could be refused
+	_ = p.c.Catalog.Apply(Name, u) // an update without objects cannot fail
 }
 
-// drop deletes the row, durably.
+// drop deletes the row durably.
 func (p *Provider) drop(ctx context.Context, v Volume) error {
 	err := p.c.KV.CommitBucket(context.WithoutCancel(ctx), bucket, map[string][]byte{v.Name: nil})
 	if err != nil {
@@ -230,7 +231,7 @@ func (p *Provider) classNames() []string {
 	return names
 }
 
-// maxListed bounds how many names an error lists.
+// maxListed limits the names that an error lists.
 const maxListed = 10
 
 func listed(names []string) string {
@@ -243,48 +244,48 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// View is a volume for people and front ends.
+// View describes a volume to people and front ends.
 type View struct {
 	Name       string    `json:"name"`
 	FrontEnd   string    `json:"frontEnd"`
 	Claim      string    `json:"claim"` // namespace/name
-	Pod        string    `json:"pod"`   // the pod that stands for its users, namespace/name
+	Pod        string    `json:"pod"`   // the pod that represents the volume's users, namespace/name
 	Created    time.Time `json:"created"`
 	Mountpoint string    `json:"mountpoint,omitempty"`
 	Options    Options   `json:"options,omitzero"`
-	// Uses are the counted uses, by the front end's id; Standing has none.
+	// Uses counts the uses by the front end's id. A standing volume has none.
 	Uses     map[string]int `json:"uses,omitempty"`
 	Standing bool           `json:"standing,omitempty"`
-	// Holders are who had it when the kernel was asked last, and why that is not known.
+	// Holders lists who held the volume when the kernel was last asked.
 	Holders   []Holder  `json:"holders,omitempty"`
 	HoldersAt time.Time `json:"holdersAt,omitzero"`
-	// Waits say what keeps it from being mounted.
+	// Waits says what keeps the volume from being mounted.
 	Waits    []string `json:"waits,omitempty"`
 	Removing bool     `json:"removing,omitempty"`
-	// Problem says what is wrong with its row.
+	// Problem is what is wrong with its row.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Get returns one volume. The error wraps ErrNotFound only where the rows are read.
+// Get returns one volume. The error wraps ErrNotFound only if the rows have been read.
 func (p *Provider) Get(ctx context.Context, name string) (View, error) {
 	r, err := p.find(ctx, name)
 	if err != nil && !errors.Is(err, ErrUnknown) {
 		return View{}, err
 	}
-	if err := p.known(ctx); err != nil {
+	if err := p.waitLoaded(ctx); err != nil {
 		return View{}, fmt.Errorf("volume %s: %w", name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r == nil {
-		r = p.rows[name] // one that is not readable
+		r = p.rows[name] // an unreadable one
 	}
 	return p.view(r), nil
 }
 
-// List returns every volume, by name.
+// List returns all volumes, sorted by name.
 func (p *Provider) List(ctx context.Context) ([]View, error) {
-	if err := p.known(ctx); err != nil {
+	if err := p.waitLoaded(ctx); err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
 	p.mu.Lock()
@@ -296,7 +297,7 @@ func (p *Provider) List(ctx context.Context) ([]View, error) {
 	return views, nil
 }
 
-// view is for a caller that has mu.
+// view converts a row; the caller holds mu.
 func (p *Provider) view(r *row) View {
 	if r.unreadable != "" {
 		return View{Name: r.v.Name, Problem: "its row in the journal is not readable: " + r.unreadable}
@@ -314,13 +315,13 @@ func (p *Provider) view(r *row) View {
 	return view
 }
 
-// Holders returns who has the volume beside csi-volmgr, as the kernel shows it now.
+// Holders returns who else holds the volume, as the kernel shows it now.
 func (p *Provider) Holders(ctx context.Context, name string) ([]Holder, error) {
 	r, err := p.find(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	v := p.value(r)
+	v := p.volume(r)
 	if !v.Listed {
 		return nil, nil
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// awaitRepetition is how long a volume stays wanted whose user gave up waiting for it: podman
-// does so after 5 seconds, Docker after 120, and what they ask for then is the same mount.
+// awaitRepetition is how long a volume stays wanted after its caller gave up: podman does so after
+// 5 seconds and Docker after 120, and both then ask for the same mount again.
 const awaitRepetition = 10 * time.Minute
 
-// startTime is how long after a mount was answered its container may still be about to
-// start, so that the kernel shows no holder: Docker's own limit of a request.
+// startTime is how long after a successful Mount its container may still be about to start, so that
+// the kernel shows no holder. It is Docker's own limit for a request.
 const startTime = 2 * time.Minute
 
-// Mount mounts the volume and returns where. The use is counted under id until Unmount, and
-// not at all where id is "": then it lasts while the kernel shows a holder. A caller that has
-// gone has no use: ctx is to end with it.
+// Mount mounts the volume and returns its path. The use is counted under id until Unmount. With id
+// "" it is not counted, and lasts while the kernel shows a holder. ctx must end when the caller
+// goes away, which then has no use.
 func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err error) {
 	r, err := p.find(ctx, name)
 	if err != nil {
@@ -42,7 +42,7 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 		p.mu.Unlock()
 		p.signal()
 	}()
-	v, err := p.list(ctx, r)
+	v, err := p.listPod(ctx, r)
 	if err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
@@ -52,20 +52,20 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 	if path, err = p.c.Mounts.Give(ctx, v.podKey(), podContainer, v.Options.Owner); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
-	if err := p.used(ctx, r, id, path); err != nil {
+	if err := p.recordUse(ctx, r, id, path); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
 	return path, nil
 }
 
-// list tells the catalog of the volume's pod, after it is durable that it is wanted.
-func (p *Provider) list(ctx context.Context, r *row) (Volume, error) {
-	release, err := r.own(ctx)
+// listPod stores that the volume is wanted, and then delivers its pod to the catalog.
+func (p *Provider) listPod(ctx context.Context, r *row) (Volume, error) {
+	release, err := r.lock(ctx)
 	if err != nil {
 		return Volume{}, err
 	}
 	defer release()
-	v := p.value(r)
+	v := p.volume(r)
 	switch {
 	case v.Removing:
 		return Volume{}, fmt.Errorf("%w: it is being removed", ErrConflict)
@@ -79,17 +79,17 @@ func (p *Provider) list(ctx context.Context, r *row) (Volume, error) {
 	return v, p.c.Catalog.Apply(Name, source.Update{Put: []runtime.Object{v.pod()}, Checked: true})
 }
 
-// used counts a use, durably, unless its caller has gone.
-func (p *Provider) used(ctx context.Context, r *row, id, path string) error {
-	release, err := r.own(ctx)
+// recordUse stores a use durably, unless its caller has gone away.
+func (p *Provider) recordUse(ctx context.Context, r *row, id, path string) error {
+	release, err := r.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	v := p.value(r)
+	v := p.volume(r)
 	next := v
 	if next.Path = path; id != "" {
-		next = next.used(id, 1)
+		next = next.withUse(id, 1)
 	} else if v.Path == path {
 		return nil
 	}
@@ -100,46 +100,46 @@ func (p *Provider) used(ctx context.Context, r *row, id, path string) error {
 		return nil
 	}
 	if id != "" {
-		err = p.write(ctx, r, next.used(id, -1))
+		err = p.write(ctx, r, next.withUse(id, -1))
 	}
-	return fmt.Errorf("%w; its caller has gone: %w", context.Cause(ctx), err)
+	return fmt.Errorf("%w; the caller has gone away: %w", context.Cause(ctx), err)
 }
 
-// Unmount ends one use by id. One that is not counted has ended: a mount that its caller gave
-// up is followed by this as well (moby#37834).
+// Unmount ends one use by id. It does nothing if no use is counted, because a front end also calls
+// it after a mount that it gave up (moby#37834).
 func (p *Provider) Unmount(ctx context.Context, name, id string) error {
 	r, err := p.find(ctx, name)
 	if err != nil {
 		return err
 	}
-	release, err := r.own(ctx)
+	release, err := r.lock(ctx)
 	if err != nil {
 		return fmt.Errorf("unmount volume %s: %w", name, err)
 	}
 	defer release()
-	v := p.value(r)
+	v := p.volume(r)
 	if v.Uses[id] == 0 {
 		return nil
 	}
-	p.touch(r) // first: Run must not judge the lower count by an older use
-	if err := p.write(ctx, r, v.used(id, -1)); err != nil {
+	p.touch(r) // before the write, because Run must not judge the lower count by an older use
+	if err := p.write(ctx, r, v.withUse(id, -1)); err != nil {
 		return fmt.Errorf("unmount volume %s: %w", name, err)
 	}
 	p.signal()
 	return nil
 }
 
-// touch begins the linger anew: what the kernel showed before is older than this.
+// touch restarts the linger and discards an older look at the kernel.
 func (p *Provider) touch(r *row) {
 	p.mu.Lock()
 	r.lastUse, r.look = time.Now(), look{}
 	p.mu.Unlock()
 }
 
-// Remove removes a volume, and its storage where its reclaim policy is Delete; note says where
-// storage is that stays. It is refused, with an error that wraps ErrConflict, while the kernel
-// shows a holder, a container may be about to start, or another pod uses the claim. A removal
-// that ctx cuts off goes on at its repetition, and at the next start.
+// Remove removes a volume, and also its storage if its reclaim policy is Delete; otherwise note
+// says where the storage is. Remove fails with an error that wraps ErrConflict while the kernel
+// shows a holder, a container may be about to start, or another pod uses the claim. If ctx ends,
+// the removal continues with the next Remove or the next start.
 func (p *Provider) Remove(ctx context.Context, name string) (note string, err error) {
 	r, err := p.find(ctx, name)
 	if err != nil {
@@ -149,14 +149,14 @@ func (p *Provider) Remove(ctx context.Context, name string) (note string, err er
 }
 
 func (p *Provider) remove(ctx context.Context, r *row) (note string, err error) {
-	release, err := r.own(ctx)
+	release, err := r.lock(ctx)
 	if err != nil {
 		return "", fmt.Errorf("remove volume %s: %w", r.v.Name, err)
 	}
 	defer release()
-	v := p.value(r)
+	v := p.volume(r)
 	if !v.Removing {
-		if err := p.unused(ctx, r, v); err != nil {
+		if err := p.checkUnused(ctx, r, v); err != nil {
 			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
 		}
 		v.Removing, v.Uses = true, nil
@@ -181,17 +181,17 @@ func (p *Provider) remove(ctx context.Context, r *row) (note string, err error) 
 	return note, p.drop(ctx, v)
 }
 
-// unused refuses the removal of a volume that may be in use.
-func (p *Provider) unused(ctx context.Context, r *row, v Volume) error {
+// checkUnused returns an error if the volume may be in use.
+func (p *Provider) checkUnused(ctx context.Context, r *row, v Volume) error {
 	p.mu.Lock()
 	pending, fresh := r.pending, time.Since(r.lastUse) < startTime
 	p.mu.Unlock()
 	if pending > 0 {
 		return fmt.Errorf("%w: it is being mounted", ErrConflict)
 	}
-	if v.count() > 0 && fresh {
+	if v.useCount() > 0 && fresh {
 		return fmt.Errorf("%w: %d uses are counted, and a container may be about to start: try again in %s", ErrConflict,
-			v.count(), startTime)
+			v.useCount(), startTime)
 	}
 	if pods := p.users(v); len(pods) > 0 && !v.Options.Existing {
 		return fmt.Errorf("%w: its claim is used by %s", ErrConflict, strings.Join(pods, ", "))
@@ -201,7 +201,7 @@ func (p *Provider) unused(ctx context.Context, r *row, v Volume) error {
 	}
 	found, err := p.c.Mounts.Holders(ctx, v.podUID())
 	if err != nil {
-		return fmt.Errorf("%w: it is not known who uses it: %w", ErrConflict, err)
+		return fmt.Errorf("%w: cannot determine who uses it: %w", ErrConflict, err)
 	}
 	if len(found) > 0 {
 		return fmt.Errorf("%w: it is in use by %s", ErrConflict, found[0])
@@ -209,7 +209,7 @@ func (p *Provider) unused(ctx context.Context, r *row, v Volume) error {
 	return nil
 }
 
-// users returns the other pods that name the volume's claim.
+// users returns the other pods that use the volume's claim.
 func (p *Provider) users(v Volume) []string {
 	var names []string
 	for _, pod := range p.c.Catalog.Pods() {
@@ -226,16 +226,16 @@ func (p *Provider) users(v Volume) []string {
 	return names
 }
 
-// Stale is a volume whose counted uses no holder proves.
+// Stale is a volume with counted uses but without a holder.
 type Stale struct {
 	Name string         `json:"name"`
 	Uses map[string]int `json:"uses"`
 }
 
-// Stale looks for volumes with a counted use that no holder proves, and whose last container
-// has had time to start: their front end lost the end of the use. Where end is set it ends them.
+// Stale returns the volumes that have counted uses but no holder, and whose last container has had
+// time to start: their front end lost the end of the use. If end is set, Stale ends those uses.
 func (p *Provider) Stale(ctx context.Context, end bool) ([]Stale, error) {
-	if err := p.known(ctx); err != nil {
+	if err := p.waitLoaded(ctx); err != nil {
 		return nil, err
 	}
 	views, err := p.List(ctx)
@@ -258,13 +258,13 @@ func (p *Provider) Stale(ctx context.Context, end bool) ([]Stale, error) {
 	return all, nil
 }
 
-// stale returns the uses of one volume that are stale, nil for none.
+// stale returns the stale uses of one volume, or nil, and ends them if end is set.
 func (p *Provider) stale(ctx context.Context, name string, end bool) (map[string]int, error) {
 	r, err := p.find(ctx, name)
 	if err != nil {
-		return nil, nil // it went meanwhile
+		return nil, nil // it was removed meanwhile
 	}
-	release, err := r.own(ctx)
+	release, err := r.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -272,12 +272,12 @@ func (p *Provider) stale(ctx context.Context, name string, end bool) (map[string
 	p.mu.Lock()
 	v, busy := r.v, r.pending > 0 || time.Since(r.lastUse) < startTime
 	p.mu.Unlock()
-	if v.count() == 0 || busy || !v.Listed {
+	if v.useCount() == 0 || busy || !v.Listed {
 		return nil, nil
 	}
 	found, err := p.c.Mounts.Holders(ctx, v.podUID())
 	if err != nil {
-		return nil, fmt.Errorf("find who has volume %s: %w", name, err)
+		return nil, fmt.Errorf("find the holders of volume %s: %w", name, err)
 	}
 	if len(found) > 0 {
 		return nil, nil

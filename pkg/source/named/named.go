@@ -18,83 +18,84 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Name is the catalog's name of this source.
+// Name is this source's name in the catalog.
 const Name = "named"
 
-// bucket of the journal has the rows.
+// bucket is the journal's bucket for the rows.
 const bucket = "named"
 
 var (
-	// ErrNotFound is wrapped where there is no volume of a name.
+	// ErrNotFound means that there is no volume of that name.
 	ErrNotFound = errors.New("no such volume")
-	// ErrUnknown is wrapped where the rows have not been read: nothing may be said of a name then.
-	ErrUnknown = errors.New("named volumes are not read yet")
-	// ErrConflict is wrapped where a volume is in use, or exists with other options.
+	// ErrUnknown means that the rows have not been read, so that no name can be answered for yet.
+	ErrUnknown = errors.New("named volumes have not been read yet")
+	// ErrConflict means that a volume is in use, or exists with other options.
 	ErrConflict = errors.New("conflict")
 )
 
-// KV keeps values durably; the journal does.
+// KV stores values durably; the journal implements it.
 type KV interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
-	// CommitBucket makes all changes durable, or none; a nil value deletes.
+	// CommitBucket makes all changes durable or none; a nil value deletes the key.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Mounts is what named volumes need of the manager and the kernel.
+// Mounts is what named volumes need from the manager and the kernel.
 type Mounts interface {
-	// Mounted waits until the pod's volumes are mounted as wanted, and ends early with the
-	// answer of a driver that forbids to go on.
+	// Mounted waits until the pod's volumes are mounted as wanted. It returns early with a driver's
+	// answer that makes waiting useless.
 	Mounted(ctx context.Context, uid types.UID) error
-	// Gone waits until nothing of the pod's volumes is mounted.
+	// Gone waits until none of the pod's volumes is mounted.
 	Gone(ctx context.Context, uid types.UID) error
-	// Give returns the path at which the container of the pod finds its only volume. The
-	// directory there is the owner's then.
+	// Give returns the path at which the pod's container finds its only volume, and gives the
+	// directory there to the owner.
 	Give(ctx context.Context, pod source.Key, container string, o state.Owner) (string, error)
-	// Holders returns who has the pod's volumes beside csi-volmgr.
+	// Holders returns who else holds the pod's volumes.
 	Holders(ctx context.Context, uid types.UID) ([]Holder, error)
-	// Waits says in a sentence each what the pod's volumes wait for; none where they are mounted.
+	// Waits returns a sentence for each thing that the pod's volumes wait for; none if they are
+	// mounted.
 	Waits(uid types.UID) []string
 }
 
-// Claims is what named volumes need of the controller.
+// Claims is what named volumes need from the controller.
 type Claims interface {
-	// Bound waits until the claim has a volume, and ends early where only a change of the
-	// claim, its class or its driver helps.
+	// Bound waits until the claim has a volume. It returns early if only a change of the claim, its
+	// class or its driver can help.
 	Bound(ctx context.Context, claim source.Key) error
-	// DeleteNamed calls withdraw, then deletes the claim, with its volume where the reclaim policy says
-	// so, and returns when that is gone. note says where a volume is that stays.
+	// DeleteNamed calls withdraw and then deletes the claim, and its volume if the reclaim policy
+	// says so. It returns when that is done. note says where a retained volume is.
 	DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (note string, err error)
 }
 
-// Config is what a Provider needs; every field is required.
+// Config configures a Provider; every field is required.
 type Config struct {
 	KV      KV
 	Catalog *source.Catalog
 	Mounts  Mounts
 	Claims  Claims
-	// BootID names this boot of the node.
+	// BootID identifies this boot of the node.
 	BootID string
 	Logger *slog.Logger
 }
 
-// Provider holds the named volumes. Any goroutine may call its methods, Run once.
+// Provider holds the named volumes. Its methods are safe for concurrent use. Call Run once.
 type Provider struct {
 	c      Config
 	loaded chan struct{} // closed when the rows are read
-	wake   chan struct{} // capacity 1: a signal that Run decides anew
+	wake   chan struct{} // capacity 1: Run must decide again
 
-	mu   sync.Mutex      // guards what follows, and the rows but for their turns
+	mu   sync.Mutex      // guards rows and their fields, except for turn
 	rows map[string]*row // by name
 }
 
-// row is one named volume as it stands.
+// row is the state of one named volume.
 type row struct {
-	turn chan struct{} // has a token while no durable change of the row is under way
+	turn chan struct{} // contains a token while no durable change of the row is in progress
 
 	v Volume
 	facts
 	looking bool
-	// unreadable says why the journal's value of it could not be read; v has its name alone.
+	// unreadable is why the journal's value could not be read. v then has only a name.
 	unreadable string
 }
 
@@ -109,8 +110,8 @@ func New(c Config) *Provider {
 	return &Provider{c: c, loaded: make(chan struct{}), wake: make(chan struct{}, 1), rows: map[string]*row{}}
 }
 
-// Load reads the rows, and tells the catalog of their claims and pods. A row that cannot be
-// read may want a pod, so the source has not spoken then.
+// Load reads the rows and delivers their claims and pods to the catalog. An unreadable row may want
+// a pod, so it keeps the source from being declared synced.
 func (p *Provider) Load(ctx context.Context) error {
 	values, err := p.c.KV.LoadBucket(ctx, bucket)
 	if err != nil {
@@ -127,16 +128,16 @@ func (p *Provider) Load(ctx context.Context) error {
 			p.rows[name] = unreadable(name, err.Error())
 			continue
 		}
-		r := newRow(v.booted(p.c.BootID))
+		r := newRow(v.atBoot(p.c.BootID))
 		r.lastUse = time.Now()
 		p.rows[name] = r
-		u.Put = append(u.Put, wishes(r.v)...)
+		u.Put = append(u.Put, wantedObjects(r.v)...)
 	}
 	all := true
 	for _, r := range p.rows {
 		if r.unreadable != "" {
 			all = false
-			p.c.Logger.Error("named volume not readable", "volume", r.v.Name, "err", r.unreadable)
+			p.c.Logger.Error("named volume is unreadable", "volume", r.v.Name, "err", r.unreadable)
 		}
 	}
 	p.mu.Unlock()
@@ -154,8 +155,9 @@ func unreadable(name, why string) *row {
 	return r
 }
 
-// wishes returns the objects of a volume. One that goes has none: its claim is withdrawn.
-func wishes(v Volume) []runtime.Object {
+// wantedObjects returns the catalog objects of a volume. A volume that is being removed has none,
+// because its claim is withdrawn.
+func wantedObjects(v Volume) []runtime.Object {
 	if v.Removing {
 		return nil
 	}
@@ -166,9 +168,9 @@ func wishes(v Volume) []runtime.Object {
 	return objects
 }
 
-// find waits until the rows are read, and returns the volume's.
+// find waits until the rows have been read and returns the volume's.
 func (p *Provider) find(ctx context.Context, name string) (*row, error) {
-	if err := p.known(ctx); err != nil {
+	if err := p.waitLoaded(ctx); err != nil {
 		return nil, fmt.Errorf("volume %s: %w", name, err)
 	}
 	p.mu.Lock()
@@ -183,7 +185,7 @@ func (p *Provider) find(ctx context.Context, name string) (*row, error) {
 	return r, nil
 }
 
-func (p *Provider) known(ctx context.Context) error {
+func (p *Provider) waitLoaded(ctx context.Context) error {
 	select {
 	case <-p.loaded:
 		return nil
@@ -192,15 +194,15 @@ func (p *Provider) known(ctx context.Context) error {
 	}
 }
 
-// value returns the row's volume as it is now.
-func (p *Provider) value(r *row) Volume {
+// volume returns the row's current volume.
+func (p *Provider) volume(r *row) Volume {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return r.v
 }
 
-// own takes the row's turn; what it returns gives the turn back.
-func (r *row) own(ctx context.Context) (release func(), err error) {
+// lock takes the row's turn; release returns it.
+func (r *row) lock(ctx context.Context) (release func(), err error) {
 	select {
 	case <-r.turn:
 		return func() { r.turn <- struct{}{} }, nil
@@ -209,8 +211,8 @@ func (r *row) own(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// write makes v durable as the row's volume. The caller has the row's turn. It does not end
-// with ctx: a change that is half written is none that a caller could act on.
+// write makes v the row's volume, durably. The caller has the row's turn. write ignores the end of
+// ctx, since the caller could not know whether an interrupted write took effect.
 func (p *Provider) write(ctx context.Context, r *row, v Volume) error {
 	value, err := json.Marshal(v)
 	if err != nil {
@@ -225,7 +227,7 @@ func (p *Provider) write(ctx context.Context, r *row, v Volume) error {
 	return nil
 }
 
-// signal has Run decide anew.
+// signal makes Run decide again.
 func (p *Provider) signal() {
 	select {
 	case p.wake <- struct{}{}:
@@ -233,8 +235,8 @@ func (p *Provider) signal() {
 	}
 }
 
-// Run reads the rows, goes on with removals that a restart cut off, and takes back the pods of
-// volumes without a use, until ctx ends.
+// Run loads the rows, resumes removals that a restart interrupted, and withdraws the pods of unused
+// volumes, until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
 	if err := p.Load(ctx); err != nil {
 		return err
@@ -245,8 +247,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	rows := slices.Collect(maps.Values(p.rows))
 	p.mu.Unlock()
 	for _, r := range rows {
-		if v := p.value(r); v.Removing {
-			work.Go(func() { p.goOnRemoving(ctx, r) })
+		if v := p.volume(r); v.Removing {
+			work.Go(func() { p.resumeRemoval(ctx, r) })
 		}
 	}
 	timer := time.NewTimer(0)
@@ -266,15 +268,16 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 }
 
-// goOnRemoving ends a removal that a restart cut off. Where that fails, the volume stays
-// until its user asks again.
-func (p *Provider) goOnRemoving(ctx context.Context, r *row) {
+// resumeRemoval completes a removal that a restart interrupted. If that fails, the volume stays
+// until its user tries again.
+func (p *Provider) resumeRemoval(ctx context.Context, r *row) {
 	if _, err := p.remove(ctx, r); err != nil && ctx.Err() == nil {
-		p.c.Logger.Warn("removal of a named volume goes no further", "volume", r.v.Name, "err", err)
+		p.c.Logger.Warn("cannot complete the removal of a named volume", "volume", r.v.Name, "err", err)
 	}
 }
 
-// decide starts what is due of every row, and returns when the next is; zero for at an event.
+// decide starts what is due for each row. It returns the time of the next decision, which is zero
+// if only an event can change anything.
 func (p *Provider) decide(now time.Time, start func(func()), ctx context.Context) (until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -298,7 +301,7 @@ func (p *Provider) decide(now time.Time, start func(func()), ctx context.Context
 	return until
 }
 
-// lookTime bounds one look at all processes of the node.
+// lookTime limits one look at all processes of the node.
 const lookTime = 30 * time.Second
 
 // look asks the kernel who holds the volume.
@@ -306,21 +309,21 @@ func (p *Provider) look(ctx context.Context, r *row) {
 	begun := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	found, err := p.c.Mounts.Holders(bounded, p.value(r).podUID())
+	found, err := p.c.Mounts.Holders(bounded, p.volume(r).podUID())
 	if ctx.Err() != nil {
 		return
 	}
 	p.mu.Lock()
 	again := r.look.again + 1
 	if r.lastUse.After(begun) {
-		again = 0 // what was seen is older than a use
+		again = 0 // a use began or ended after the look began
 	}
 	r.look, r.looking = look{at: begun, found: found, err: err, again: again}, false
 	p.mu.Unlock()
 	p.signal()
 }
 
-// leave takes the volume's pod back, if the volume is still without a use.
+// leave withdraws the volume's pod if the volume is still unused.
 func (p *Provider) leave(ctx context.Context, r *row) {
 	defer p.signal()
 	defer func() {
@@ -328,7 +331,7 @@ func (p *Provider) leave(ctx context.Context, r *row) {
 		r.looking = false
 		p.mu.Unlock()
 	}()
-	release, err := r.own(ctx)
+	release, err := r.lock(ctx)
 	if err != nil {
 		return
 	}
@@ -343,8 +346,8 @@ func (p *Provider) leave(ctx context.Context, r *row) {
 	p.withdrawPod(v)
 	v.Listed, v.Path = false, ""
 	if err := p.write(ctx, r, v); err != nil {
-		// The next start lists the pod again, looks, and takes it back.
-		p.c.Logger.Warn("end of a named volume's use is not stored", "volume", v.Name, "err", err)
+		// The next start lists the pod again, looks, and withdraws it.
+		p.c.Logger.Warn("cannot store the end of a named volume's use", "volume", v.Name, "err", err)
 		p.mu.Lock()
 		r.v = v
 		p.mu.Unlock()
@@ -352,8 +355,8 @@ func (p *Provider) leave(ctx context.Context, r *row) {
 	p.c.Logger.Info("named volume has no use left", "volume", v.Name)
 }
 
-// withdrawPod takes the volume's pod back: the word that its users have ended.
+// withdrawPod deletes the volume's pod from the catalog, which states that its users have ended.
 func (p *Provider) withdrawPod(v Volume) {
-	// An update without objects has nothing that could be refused.
+	// An update without objects cannot fail.
 	_ = p.c.Catalog.Apply(Name, source.Update{Delete: []source.Key{v.podKey()}})
 }

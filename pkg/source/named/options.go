@@ -16,72 +16,71 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrInvalid is wrapped where a name or an option is not as it must be.
+// ErrInvalid means that a name or an option is invalid.
 var ErrInvalid = errors.New("invalid")
 
-// The front ends.
+// Names of the front ends.
 const (
 	Docker = "docker" // the volume plugin, for Docker and podman
 	Mount  = "mount"  // mount -t csi
 	Nomad  = "nomad"  // Nomad's dynamic host volumes
 )
 
-// defaultSubdir is the directory of a made volume that users are given: a new ext4 has
-// lost+found beside it, and images want an empty directory. Docker's local driver calls its
-// directory the same.
+// defaultSubdir is the directory of a provisioned volume that users get. A new ext4 contains
+// lost+found, and images want an empty directory. Docker's local driver uses the same name.
 const defaultSubdir = "_data"
 
-// defaultSize is the size in bytes of a made volume whose user asked for none.
+// defaultSize is the size in bytes of a provisioned volume if the user gave none.
 const defaultSize = 1 << 30
 
-// Options say what a named volume is, and how its users are given it.
+// Options define a named volume and how its users get it.
 type Options struct {
-	// Namespace is that of the claim; never "".
+	// Namespace is the claim's namespace; never "".
 	Namespace string `json:"namespace"`
 	// Claim is the claim's name; never "".
 	Claim string `json:"claim"`
-	// Existing: the claim is another source's, and stays when the volume is removed.
+	// Existing means that the claim belongs to another source and stays when the volume is removed.
 	Existing bool `json:"existing,omitempty"`
-	// Class is the StorageClass; "" for the default one.
+	// Class is the StorageClass; "" means the default class.
 	Class string `json:"class,omitempty"`
-	// SizeBytes is what the claim asks for.
+	// SizeBytes is the size that the claim requests.
 	SizeBytes  int64                             `json:"sizeBytes,omitempty"`
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
-	// FSType and MountOptions take the place of the class's where they are set.
+	// FSType and MountOptions override the class's if they are set.
 	FSType       string   `json:"fsType,omitempty"`
 	MountOptions []string `json:"mountOptions,omitempty"`
-	// Delete: the volume's data goes when the volume is removed.
+	// Delete means that removing the volume deletes its data.
 	Delete bool `json:"delete,omitempty"`
-	// Driver, Handle and Attributes name a volume that exists in a driver.
+	// Driver, Handle and Attributes identify a volume that already exists in a driver.
 	Driver     string            `json:"driver,omitempty"`
 	Handle     string            `json:"handle,omitempty"`
 	Attributes map[string]string `json:"attributes,omitempty"`
-	// Subdir is the directory of the volume that users are given; "" is its root.
+	// Subdir is the directory of the volume that users get; "" is its root.
 	Subdir string `json:"subdir,omitempty"`
-	// Owner is who owns that directory, and its mode.
+	// Owner is the owner and mode of that directory.
 	Owner state.Owner `json:"owner,omitzero"`
 }
 
-// sized returns the options with another size.
-func (o Options) sized(bytes int64) Options {
+// withSize returns the options with another size.
+func (o Options) withSize(bytes int64) Options {
 	o.SizeBytes = bytes
 	return o
 }
 
-// attribute begins the options that are attributes of a static volume.
+// attribute is the prefix of options that are attributes of a static volume.
 const attribute = "attribute."
 
-// known are the options of Create but for attributes.
-var known = [...]string{
+// knownOptions are the options of Create, except for attributes.
+var knownOptions = [...]string{
 	"accessMode", "claim", "class", "driver", "fsType", "gid", "handle", "mode", "mountOptions", "namespace", "reclaim",
 	"size", "subdir", "uid",
 }
 
-// parse reads what a front end gives with a name. Its errors wrap ErrInvalid and name the
-// option, what was found, and what would be right.
+// parse parses the options that a front end passes with a name. Its errors wrap ErrInvalid and name
+// the option, the value, and what would be right.
 func parse(name string, given map[string]string) (Options, error) {
 	p := parser{given: given}
-	namespace, claim := place(name)
+	namespace, claim := claimOf(name)
 	o := Options{
 		Namespace: p.word("namespace", namespace), Claim: p.word("claim", ""), Class: p.word("class", ""),
 		FSType: p.word("fsType", ""), MountOptions: p.list("mountOptions"), Driver: p.word("driver", ""),
@@ -110,10 +109,9 @@ func parse(name string, given map[string]string) (Options, error) {
 	return o, nil
 }
 
-// place returns the claim that a volume's name stands for: mount -t csi names it as
-// NAMESPACE/CLAIM. Compose joins its project and the volume by an underscore, which a claim's
-// name may not have.
-func place(volume string) (namespace, claim string) {
+// claimOf returns the claim for a volume's name. mount -t csi uses NAMESPACE/CLAIM. Compose joins
+// its project and the volume with an underscore, which a claim's name must not contain.
+func claimOf(volume string) (namespace, claim string) {
 	namespace, claim, ok := strings.Cut(volume, "/")
 	if !ok {
 		namespace, claim = corev1.NamespaceDefault, volume
@@ -121,7 +119,7 @@ func place(volume string) (namespace, claim string) {
 	return namespace, strings.ReplaceAll(claim, "_", "-")
 }
 
-// parser reads options and collects what is wrong with them.
+// parser parses options and collects errors.
 type parser struct {
 	given map[string]string
 	wrong []string
@@ -213,7 +211,7 @@ func (p *parser) mode() *fs.FileMode {
 	return new(fs.FileMode(n))
 }
 
-// subdir returns the directory that users are given; made volumes have one of their own.
+// subdir returns the directory that users get; a provisioned volume has one by default.
 func (p *parser) subdir(isMade bool) string {
 	v, ok := p.given["subdir"]
 	switch clean := path.Clean(v); {
@@ -247,14 +245,14 @@ func (p *parser) attributes() map[string]string {
 
 func (p *parser) unknown() {
 	for _, k := range slices.Sorted(maps.Keys(p.given)) {
-		if !slices.Contains(known[:], k) && !strings.HasPrefix(k, attribute) {
+		if !slices.Contains(knownOptions[:], k) && !strings.HasPrefix(k, attribute) {
 			p.wrong = append(p.wrong, fmt.Sprintf("option %s is not known; there are: %s, %sKEY", k,
-				strings.Join(known[:], ", "), attribute))
+				strings.Join(knownOptions[:], ", "), attribute))
 		}
 	}
 }
 
-// contradictions names options that cannot go together.
+// contradictions reports options that exclude each other.
 func (p *parser) contradictions(o Options, static bool) {
 	refuse := func(with string, options ...string) {
 		for _, k := range options {
@@ -278,6 +276,6 @@ func (p *parser) contradictions(o Options, static bool) {
 		}
 	}
 	if len(o.Attributes) > 0 && !static {
-		p.wrong = append(p.wrong, "options attribute.KEY want driver and handle with them")
+		p.wrong = append(p.wrong, "options attribute.KEY need options driver and handle")
 	}
 }

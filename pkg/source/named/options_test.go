@@ -33,7 +33,7 @@ func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 		"handle without driver":  {map[string]string{"handle": "h"}, []string{"option driver is missing"}},
 		"driver and class":       {map[string]string{"driver": "d", "handle": "h", "class": "c"}, []string{"driver and class contradict"}},
 		"driver and Delete":      {map[string]string{"driver": "d", "handle": "h", "reclaim": "Delete"}, []string{"reclaim=Delete"}},
-		"attributes alone":       {map[string]string{"attribute.x": "y"}, []string{"want driver and handle"}},
+		"attributes alone":       {map[string]string{"attribute.x": "y"}, []string{"need options driver and handle"}},
 		"attribute without name": {map[string]string{"attribute.": "y", "driver": "d", "handle": "h"}, []string{"attribute.KEY"}},
 		"two at once":            {map[string]string{"uid": "x", "size": "y"}, []string{"option uid", "option size"}},
 	} {

@@ -6,23 +6,23 @@ import (
 )
 
 const (
-	// Linger is how long a volume stays wanted after its last use: podman mounts, unmounts and
-	// mounts again at one container's start (podman#16339).
+	// Linger is how long a volume stays wanted after its last use, because podman mounts, unmounts
+	// and mounts again while it starts one container (podman#16339).
 	Linger = 5 * time.Second
-	// firstPause and lastPause bound how long after a look that found a holder the next one is:
-	// the kernel does not say when a mount goes in another mount namespace.
+	// firstPause and lastPause limit the pause after a look that found a holder. The kernel does
+	// not announce an unmount in another mount namespace.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
 )
 
-// Holder is who has a volume mounted, or a file of it open, beside csi-volmgr.
+// Holder is a process, container or mount outside csi-volmgr that holds a volume.
 type Holder struct {
-	// PID and Program are one process of it; 0 and "" for a mount in the host's namespace.
+	// PID and Program identify one of its processes; 0 and "" for a mount in the host's namespace.
 	PID     int    `json:"pid,omitempty"`
 	Program string `json:"program,omitempty"`
-	// Container is the id of the container that the process is in; "" for none.
+	// Container is the id of the process's container, or "".
 	Container string `json:"container,omitempty"`
-	// Path is where the holder has it, as it sees it.
+	// Path is where the volume is mounted, as the holder sees it.
 	Path string `json:"path"`
 }
 
@@ -36,37 +36,37 @@ func (h Holder) String() string {
 	return "the mount at " + h.Path
 }
 
-// look is what the kernel showed of a volume's holders.
+// look is what the kernel showed about a volume's holders.
 type look struct {
-	at    time.Time // when the look began; zero: there was none since the last use
+	at    time.Time // when the look began; zero if there was none since the last use
 	found []Holder
-	err   error // why it is not known
-	again int   // how many looks in a row found a holder, or failed
+	err   error // why the holders are unknown
+	again int   // how many looks in a row found a holder or failed
 }
 
-// facts are what is known of a volume beside its row.
+// facts is what is known about a volume besides its row.
 type facts struct {
-	// pending are the mounts that are asked for and not answered yet.
+	// pending counts the mounts in progress.
 	pending int
-	// lastUse is when a use began or ended last, or this run did.
+	// lastUse is when a use last began or ended, or when this run began.
 	lastUse time.Time
-	// awaited is until when a mount that its caller gave up may be asked for again.
+	// awaited is until when a mount that its caller gave up may be requested again.
 	awaited time.Time
 	look    look
 }
 
-// move is what is to be done about a volume's pod.
+// move is what to do about a volume's pod.
 type move int
 
 const (
-	stay  move = iota // nothing until an event, or until the time that goes with it
+	stay  move = iota // nothing, until an event or the returned time
 	ask               // look who holds the volume
-	leave             // no use is left: the pod is taken back
+	leave             // withdraw the pod, because no use is left
 )
 
-// next decides when a volume that is listed is no longer wanted: when no use is counted or
-// pending, the linger is over, and a look that began after it has found no holder. until is
-// when to decide anew; zero is at the next event.
+// next decides whether a listed volume is still wanted. It is not if no use is counted or pending,
+// the linger is over, and a look that began after that found no holder. until is when to decide
+// again; zero means at the next event.
 func next(v Volume, f facts, now time.Time) (m move, until time.Time) {
 	end := f.lastUse.Add(Linger)
 	if f.awaited.After(end) {
@@ -74,8 +74,8 @@ func next(v Volume, f facts, now time.Time) (m move, until time.Time) {
 	}
 	switch {
 	case v.Removing:
-		return stay, time.Time{} // what removes it looks for itself
-	case !v.Listed || v.Standing || f.pending > 0 || v.count() > 0:
+		return stay, time.Time{} // remove looks for holders itself
+	case !v.Listed || v.Standing || f.pending > 0 || v.useCount() > 0:
 		return stay, time.Time{}
 	case now.Before(end):
 		return stay, end
@@ -91,7 +91,7 @@ func next(v Volume, f facts, now time.Time) (m move, until time.Time) {
 	}
 }
 
-// pause is how long after the n-th look in a row that found a holder the next one is.
+// pause returns the pause after the n-th look in a row that found a holder.
 func pause(n int) time.Duration {
 	return min(firstPause<<min(max(n-1, 0), 5), lastPause)
 }

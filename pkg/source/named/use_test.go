@@ -38,7 +38,7 @@ func TestWhenAVolumeIsNoLongerWanted(t *testing.T) {
 							m, until := next(v, f, now)
 							states++
 							seen[m]++
-							idle := v.Listed && !v.Standing && !v.Removing && v.count() == 0 && pending == 0
+							idle := v.Listed && !v.Standing && !v.Removing && v.useCount() == 0 && pending == 0
 							end := t0.Add(max(Linger, awaited))
 							fresh := name != "none" && !f.look.at.Before(end)
 							switch {
@@ -77,24 +77,24 @@ func TestLooksAtAHolderGetRarer(t *testing.T) {
 }
 
 func TestUsesAreCountedAnIDEach(t *testing.T) {
-	v := Volume{}.used("a", 1).used("a", 1).used("b", 1)
+	v := Volume{}.withUse("a", 1).withUse("a", 1).withUse("b", 1)
 	was := v
-	v = v.used("b", -1).used("b", -1).used("c", -1)
-	if v.count() != 2 || v.Uses["a"] != 2 || was.count() != 3 {
+	v = v.withUse("b", -1).withUse("b", -1).withUse("c", -1)
+	if v.useCount() != 2 || v.Uses["a"] != 2 || was.useCount() != 3 {
 		t.Errorf("got %v, before %v", v.Uses, was.Uses)
 	}
 }
 
 func TestARebootEndsUsesAndNoStandingWish(t *testing.T) {
 	v := Volume{Boot: "1", Listed: true, Uses: map[string]int{"a": 1}, Path: "/p"}
-	if got := v.booted("1"); got.count() != 1 || !got.Listed {
+	if got := v.atBoot("1"); got.useCount() != 1 || !got.Listed {
 		t.Errorf("the same boot: %+v", got)
 	}
-	if got := v.booted("2"); got.count() != 0 || got.Listed || got.Path != "" || got.Boot != "2" {
+	if got := v.atBoot("2"); got.useCount() != 0 || got.Listed || got.Path != "" || got.Boot != "2" {
 		t.Errorf("another boot: %+v", got)
 	}
 	v.Standing = true
-	if got := v.booted("2"); got.count() != 0 || !got.Listed {
+	if got := v.atBoot("2"); got.useCount() != 0 || !got.Listed {
 		t.Errorf("another boot, standing: %+v", got)
 	}
 }

@@ -18,48 +18,48 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
-// Annotations of a claim that a front end made. pkg/source/made reads them in place of what
-// the claim's class says.
+// Annotations of a claim that a front end created. pkg/source/made applies them instead of the
+// claim's class.
 const (
 	ReclaimAnnotation      = "csi-volmgr.dev/reclaim-policy"
 	FSTypeAnnotation       = "csi-volmgr.dev/fs-type"
 	MountOptionsAnnotation = "csi-volmgr.dev/mount-options"
 )
 
-// FrontEndLabel is, on a pod of this source, the front end that the volume's users go through.
+// FrontEndLabel is a label of this source's pods. Its value is the front end of the volume.
 const FrontEndLabel = "csi-volmgr.dev/front-end"
 
-// Names of the parts of the pod that uses a named volume.
+// Names in the pod that uses a named volume.
 const (
 	podVolume    = "data"
 	podContainer = "users"
 )
 
-// Volume is the row of one named volume. Its value in the journal is its JSON.
+// Volume is the row of one named volume. The journal contains it as JSON.
 type Volume struct {
-	// Name is what the front ends call it.
+	// Name is the volume's name in the front ends.
 	Name string `json:"name"`
-	// FrontEnd is the one that created it.
+	// FrontEnd is the front end that created the volume.
 	FrontEnd string    `json:"frontEnd"`
 	Options  Options   `json:"options"`
 	Created  time.Time `json:"created"`
 
-	// Boot is the boot in which Listed and Uses hold.
+	// Boot is the boot for which Listed and Uses are valid.
 	Boot string `json:"boot,omitempty"`
-	// Listed: the volume's pod is told to the manager.
+	// Listed means that the volume's pod is in the catalog.
 	Listed bool `json:"listed,omitempty"`
-	// Uses count the mounts that a front end was given and has not ended, by its id of each.
+	// Uses counts, by the front end's id, the mounts that it received and has not ended.
 	Uses map[string]int `json:"uses,omitempty"`
-	// Standing: it is mounted until it is removed, across boots.
+	// Standing means that the volume stays mounted until it is removed, across boots.
 	Standing bool `json:"standing,omitempty"`
-	// Path is where users were last told to find it.
+	// Path is the last path that users received.
 	Path string `json:"path,omitempty"`
-	// Removing: it goes, and gets no new use.
+	// Removing means that the volume is being removed and accepts no new use.
 	Removing bool `json:"removing,omitempty"`
 }
 
-// count returns the number of uses that are counted.
-func (v Volume) count() int {
+// useCount returns the number of counted uses.
+func (v Volume) useCount() int {
 	n := 0
 	for _, c := range v.Uses {
 		n += c
@@ -67,8 +67,9 @@ func (v Volume) count() int {
 	return n
 }
 
-// used returns v with one more use by id, or one less; one that is not counted is not ended.
-func (v Volume) used(id string, by int) Volume {
+// withUse returns v with one more use by id (by is 1) or one less (-1). A count does not go below
+// zero.
+func (v Volume) withUse(id string, by int) Volume {
 	uses := map[string]int{}
 	for k, n := range v.Uses {
 		uses[k] = n
@@ -81,8 +82,8 @@ func (v Volume) used(id string, by int) Volume {
 	return v
 }
 
-// booted returns v as it stands in a boot: a reboot ends every mount, and with it every count.
-func (v Volume) booted(boot string) Volume {
+// atBoot returns v as of the given boot. A reboot ends every mount and so every use.
+func (v Volume) atBoot(boot string) Volume {
 	if v.Boot != boot {
 		v.Boot, v.Uses, v.Listed, v.Path = boot, nil, v.Standing, ""
 	}
@@ -109,8 +110,8 @@ func (v Volume) podKey() source.Key {
 	return source.Key{Kind: resolve.KindPod, Namespace: v.Options.Namespace, Name: name}
 }
 
-// claimObjects returns the claim, and the PersistentVolume of a static one; none where the
-// claim is another source's.
+// claimObjects returns the claim, and the PersistentVolume of a static volume. It returns nothing
+// if the claim belongs to another source.
 func (v Volume) claimObjects() []runtime.Object {
 	o := v.Options
 	if o.Existing {
@@ -152,7 +153,7 @@ func (v Volume) claimObjects() []runtime.Object {
 	}}
 }
 
-// volumeName is the name of a static volume's PersistentVolume.
+// volumeName returns the name of a static volume's PersistentVolume.
 func (v Volume) volumeName() string { return v.Options.Namespace + "." + v.Options.Claim }
 
 func (v Volume) annotations() map[string]string {
@@ -164,13 +165,13 @@ func (v Volume) annotations() map[string]string {
 		a[FSTypeAnnotation] = v.Options.FSType
 	}
 	if len(v.Options.MountOptions) > 0 {
-		list, _ := json.Marshal(v.Options.MountOptions) // strings always have JSON
+		list, _ := json.Marshal(v.Options.MountOptions) // strings can always be encoded
 		a[MountOptionsAnnotation] = string(list)
 	}
 	return a
 }
 
-// pod returns the pod whose only container stands for all users of the volume.
+// pod returns the pod whose only container represents all users of the volume.
 func (v Volume) pod() *corev1.Pod {
 	key := v.podKey()
 	return &corev1.Pod{
