@@ -235,9 +235,6 @@ type Stale struct {
 // Stale returns the volumes that have counted uses but no holder, and whose last container has had
 // time to start: their front end lost the end of the use. If end is set, Stale ends those uses.
 func (p *Provider) Stale(ctx context.Context, end bool) ([]Stale, error) {
-	if err := p.waitLoaded(ctx); err != nil {
-		return nil, err
-	}
 	views, err := p.List(ctx)
 	if err != nil {
 		return nil, err

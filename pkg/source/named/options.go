@@ -257,7 +257,7 @@ func (p *parser) contradictions(o Options, static bool) {
 	refuse := func(with string, options ...string) {
 		for _, k := range options {
 			if _, ok := p.given[k]; ok {
-				p.wrong = append(p.wrong, fmt.Sprintf("options %s and %s contradict: %s", with, k, "leave one out"))
+				p.wrong = append(p.wrong, fmt.Sprintf("options %s and %s contradict: leave one out", with, k))
 			}
 		}
 	}

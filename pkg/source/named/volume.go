@@ -3,6 +3,7 @@ package named
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -71,9 +72,7 @@ func (v Volume) useCount() int {
 // zero.
 func (v Volume) withUse(id string, by int) Volume {
 	uses := map[string]int{}
-	for k, n := range v.Uses {
-		uses[k] = n
-	}
+	maps.Copy(uses, v.Uses)
 	uses[id] = max(uses[id]+by, 0)
 	if uses[id] == 0 {
 		delete(uses, id)
