@@ -8,18 +8,18 @@ import (
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 )
 
-// Limits on what one input may cost, which are checked before anything is
-// expanded. The budget of the decoder is checked while it decodes.
+// Limits on the cost of one input, checked before any alias is expanded. The decoder checks its own
+// budget while it decodes.
 const (
-	// maxExpanded bounds an input with aliases: the bytes that it has once each
-	// alias (*name) is replaced by what it stands for.
+	// maxExpanded limits the size in bytes of an input with each alias (*name) replaced by its
+	// anchor's value.
 	maxExpanded = MaxBytes
-	// maxMarks bounds the marks that separate values in YAML. The parser makes a
-	// node of some 250 bytes for each value, and nothing can count them earlier. A
-	// ConfigMap of 1 MiB, the most that Kubernetes keeps, has fewer marks.
+	// maxMarks limits the marks that separate values in YAML. The parser creates a node of some 250
+	// bytes for each value, and the values cannot be counted before. A ConfigMap of 1 MiB, the most
+	// that Kubernetes stores, has fewer marks.
 	maxMarks = 1 << 19
-	// maxNested bounds how deep values are in one another, through aliases too: the
-	// decoder calls itself once a level.
+	// maxNested limits the nesting of values, including through aliases, because the decoder
+	// recurses once per level.
 	maxNested = 1000
 )
 
@@ -39,23 +39,23 @@ func marks(data []byte) int {
 	return n
 }
 
-// weight is what a value with an anchor is with its aliases expanded: bytes, and
-// levels of objects and lists.
+// weight is the cost of an anchored value with its aliases expanded: its bytes, and its levels of
+// objects and lists.
 type weight struct {
 	bytes, depth int
 }
 
-// affordable weighs one document, which counts together with those before it, and
-// reports what is too much.
+// affordable weighs one document, adding to the documents before it, and reports whether it is
+// within the limits. If not, it adds an error.
 func (d *decoder) affordable(n *yaml.Node) bool {
 	d.object, d.anchors = "", map[*yaml.Node]weight{}
 	_, ok := d.weigh(n)
 	return ok
 }
 
-// weigh adds what n has with its aliases expanded to d.expanded, without expanding
-// them, and returns how deep it is. It visits each node of the input once: an
-// alias comes after the end of what it stands for.
+// weigh adds the expanded size of n to d.expanded, without expanding aliases, and returns the depth
+// of n. It visits each node of the input once, since an alias comes after the end of its anchor's
+// value.
 func (d *decoder) weigh(n *yaml.Node) (depth int, ok bool) {
 	if n.Kind == yaml.AliasNode {
 		w, known := d.anchors[n.Alias]
@@ -85,12 +85,10 @@ func (d *decoder) weigh(n *yaml.Node) (depth int, ok bool) {
 	return depth, true
 }
 
-// untilEvery is how many bytes are read, and how many values decoded, between two
-// looks at whether the caller has gone.
+// untilEvery is how many bytes are read, or values decoded, between two calls of gone.
 const untilEvery = 4 << 10
 
-// until returns a reader of data that fails once gone says why, which ends the
-// parser that reads it.
+// until returns a reader of data that fails once gone returns an error, which ends the parser.
 func until(gone func() error, data []byte) io.Reader {
 	return &untilReader{gone: gone, rest: bytes.NewReader(data)}
 }

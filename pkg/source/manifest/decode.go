@@ -17,24 +17,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// maxWork bounds what one input may cost, in values and in units of 64 bytes of
-// what they are decoded into: an alias may stand for a large part of the input
-// many times over, and two bytes of it for a struct of a kilobyte. The types of
-// the objects bound the depth.
+// maxWork limits the cost of one input, in values plus units of 64 bytes of the types that they are
+// decoded into. An alias may repeat a large part of the input many times, and two bytes of input
+// may become a struct of a kilobyte. The types of the objects limit the depth.
 const maxWork = 2 << 20
 
 // decoder decodes one input.
 type decoder struct {
 	file     string
 	document int
-	// object is the one being decoded, for messages.
+	// object names the object being decoded, for messages.
 	object string
 	budget int
-	// gone says why the caller waits no more; it is asked now and then.
+	// gone returns an error when the caller no longer waits; it is called now and then.
 	gone   func() error
 	values int
-	// expanded counts the bytes of the documents so far with their aliases expanded,
-	// anchors holds the weights of the anchors in the document being decoded.
+	// expanded is the size in bytes of the documents so far with their aliases expanded; anchors
+	// holds the weights of the anchors in the current document.
 	expanded int
 	anchors  map[*yaml.Node]weight
 
@@ -51,12 +50,12 @@ func (d *decoder) add(line int, field, problem string) {
 	})
 }
 
-// mismatch reports that n is not what the field wants.
+// mismatch reports that n is not what the field needs.
 func (d *decoder) mismatch(n *yaml.Node, field, want string) {
-	d.add(n.Line, field, "found "+described(n)+", want "+want)
+	d.add(n.Line, field, "found "+describe(n)+", want "+want)
 }
 
-// value decodes n into v, which is settable.
+// value decodes n into v, which must be settable.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
 	if d.ended() {
 		return
@@ -74,7 +73,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
 		return
 	}
 	if _, ok := v.Addr().Interface().(json.Unmarshaler); ok {
-		d.own(n, v, field)
+		d.viaJSON(n, v, field)
 		return
 	}
 	switch v.Kind() {
@@ -108,7 +107,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
 	}
 }
 
-// ended reports whether nothing more is to be decoded.
+// ended reports whether decoding must stop.
 func (d *decoder) ended() bool { return d.budget < 0 || len(d.errs) >= maxErrors }
 
 func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string) {
@@ -126,7 +125,7 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, field string) {
 				names = append(names, name)
 			}
 			slices.Sort(names)
-			d.add(key.Line, join(field, cut(key.Value)), "unknown field"+near(key.Value, names))
+			d.add(key.Line, join(field, cut(key.Value)), "unknown field"+suggest(key.Value, names))
 			return
 		}
 		d.value(value, v.FieldByIndex(index), at)
@@ -146,13 +145,13 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, field string) {
 	})
 }
 
-// eachEntry calls f for the entries of a mapping whose keys are plain and come once.
+// eachEntry calls f for each entry of a mapping. It reports keys that are not plain or that repeat.
 func (d *decoder) eachEntry(n *yaml.Node, field string, f func(key, value *yaml.Node)) {
 	seen := make(map[string]int, len(n.Content)/2)
 	for i := 0; i+1 < len(n.Content) && !d.ended(); i += 2 {
 		key := deref(n.Content[i])
 		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-			d.add(key.Line, field, "found "+described(key)+" as the name of a field, want a plain name")
+			d.add(key.Line, field, "found "+describe(key)+" as the name of a field, want a plain name")
 			continue
 		}
 		if first, again := seen[key.Value]; again {
@@ -164,8 +163,8 @@ func (d *decoder) eachEntry(n *yaml.Node, field string, f func(key, value *yaml.
 	}
 }
 
-// own decodes into a type that reads JSON itself, such as a quantity.
-func (d *decoder) own(n *yaml.Node, v reflect.Value, field string) {
+// viaJSON decodes into a type that implements json.Unmarshaler, such as a quantity.
+func (d *decoder) viaJSON(n *yaml.Node, v reflect.Value, field string) {
 	var generic any
 	if n.Kind == yaml.ScalarNode && n.Tag != "!!int" && n.Tag != "!!float" && n.Tag != "!!bool" {
 		generic = n.Value
@@ -180,18 +179,20 @@ func (d *decoder) own(n *yaml.Node, v reflect.Value, field string) {
 	}
 	if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(b); err != nil {
 		if v.Type() == reflect.TypeFor[resource.Quantity]() && size.MatchString(n.Value) {
-			d.add(n.Line, field, "found "+strconv.Quote(n.Value)+", want "+likeSize(n.Value))
+			d.add(n.Line, field, "found "+strconv.Quote(n.Value)+", want "+suggestSize(n.Value))
 			return
 		}
-		d.mismatch(n, field, wanted(v.Type()))
+		d.mismatch(n, field, wantFor(v.Type()))
 	}
 }
 
-// size is a number with a unit of letters: it is shown, since it is no secret's value.
+// size matches a number with a unit of letters. Messages show it, since it cannot be a secret's
+// value.
 var size = regexp.MustCompile(`^[0-9]{1,12}(\.[0-9]{1,6})? ?[A-Za-z]{1,5}$`)
 
-// likeSize says what a size with an unknown unit is likely to mean, or how sizes are written.
-func likeSize(s string) string {
+// suggestSize returns the likely meaning of a size with an unknown unit, or else how sizes are
+// written.
+func suggestSize(s string) string {
 	number := strings.TrimRight(s, " ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 	unit := strings.ToUpper(strings.TrimSpace(s[len(number):]))
 	power := strings.IndexByte("KMGTPE", unit[0])
@@ -203,8 +204,8 @@ func likeSize(s string) string {
 	return fmt.Sprintf("%s%si (powers of 1024) or %s%s (of 1000)", number, unit[:1], number, decimal)
 }
 
-// wanted says how a type that reads JSON itself is written.
-func wanted(t reflect.Type) string {
+// wantFor describes the text form of a type that implements json.Unmarshaler.
+func wantFor(t reflect.Type) string {
 	switch t.Name() {
 	case "Quantity":
 		return "a quantity such as 256Mi"
@@ -229,7 +230,7 @@ func (d *decoder) bytes(n *yaml.Node, v reflect.Value, field string) {
 	v.SetBytes(b)
 }
 
-// unbroken drops the line breaks that long base64 is folded with.
+// unbroken drops the line breaks of folded base64.
 func unbroken(r rune) rune {
 	if r == '\n' || r == '\r' {
 		return -1
@@ -268,7 +269,7 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, field string) {
 	}
 }
 
-// fieldsOf returns the index of each field of a struct by its name in JSON.
+// fieldsOf maps the JSON names of a struct's fields to their indexes.
 func (d *decoder) fieldsOf(t reflect.Type) map[string][]int {
 	if f, ok := d.fields[t]; ok {
 		return f

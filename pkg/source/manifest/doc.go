@@ -1,19 +1,16 @@
-// Package manifest decodes the objects that csi-volmgr reads from YAML or JSON,
-// strictly.
+// Package manifest strictly decodes the objects that csi-volmgr reads from YAML or JSON.
 //
-// Owns: which kinds there are and how they are written, the limits on a file,
-// the defaults that an API server would have filled in (namespace, a pod's and
-// a claim's uid, a secret's stringData), and errors that say file, line,
-// document, object, field, and what would be right.
+// Owns: the supported kinds and their form, the limits on a file, the defaults that an API server
+// would fill in (namespace, a pod's and a claim's uid, a secret's stringData), and errors that
+// contain the file, line, document, object, field, and what would be right.
 //
-// Does not: read files, or know which objects there already are.
+// Does not: read files, or know which objects already exist.
 //
-// The decoder is this package's own, over YAML nodes, because an error has to
-// name the line and must not show the values of a secret; the usual way, YAML
-// to JSON to struct, loses the first and does the second.
+// The package has its own decoder over YAML nodes, because an error must contain the line and must
+// not contain a secret's value. The usual way, YAML to JSON to struct, loses the line and shows
+// values.
 //
-// Invariants: either all objects of the input are returned or none is. A message
-// shows of what was found the kind, the names and the fields that have rules of
-// their own, and of everything else only what sort of value it is: so never a
-// secret's value.
+// Invariants: Decode returns all objects of the input or none. A message quotes the kind, names and
+// fields that have rules of their own. For everything else it contains only the type of the value,
+// and so never a secret's value.
 package manifest

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// maxErrors is how many errors of one input are reported.
+// maxErrors limits the reported errors of one input.
 const maxErrors = 20
 
-// Error is one thing that is wrong in a file.
+// Error is one error in a file.
 type Error struct {
 	File string
-	// Line is 1 for the file's first line, 0 where it is not known.
+	// Line counts from 1; 0 means unknown.
 	Line int
-	// Document counts the documents of the file from 1; 0 where it is not known.
+	// Document counts the file's documents from 1; 0 means unknown.
 	Document int
-	// Object is the object for people ("pod default/web"); "" where it is not known.
+	// Object names the object for people ("pod default/web"); "" means unknown.
 	Object string
-	// Field is the path of the field ("spec.volumes[0].name"); "" for the object itself.
+	// Field is the path of the field ("spec.volumes[0].name"); "" means the object itself.
 	Field   string
 	Problem string
 }
@@ -39,7 +39,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Errors is all that is wrong in a file, in its order, at least one.
+// Errors lists the errors in a file in order; it has at least one.
 type Errors []*Error
 
 func (e Errors) Error() string {
@@ -50,7 +50,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap lets errors.AsType find each.
+// Unwrap lets errors.AsType find each error.
 func (e Errors) Unwrap() []error {
 	errs := make([]error, len(e))
 	for i, one := range e {

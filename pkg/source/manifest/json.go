@@ -10,16 +10,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// maxFast bounds what decodeJSON may make of one input: that many objects and
-// nulls, and each may stand for some kilobytes.
+// maxFast limits the objects and nulls in an input to decodeJSON, each of which may need some
+// kilobytes.
 const maxFast = 1 << 15
 
-// decodeJSON decodes JSON documents, as programs apply them, at a tenth of what
-// the reader of YAML costs. It is false, and nothing is decoded, for anything
-// that is not plain JSON or in which anything is wrong: that reader knows the
-// line, and the words for it. Nothing may be read otherwise than there, nor be read
-// that is refused there but for where its line breaks are: JSON may have them
-// before a colon, and YAML not.
+// decodeJSON decodes JSON documents, as programs send them, at a tenth of the cost of the YAML
+// decoder. It returns false for anything that is not plain JSON or has any error; the YAML decoder
+// then finds the line and the message. Both must return the same objects, and decodeJSON must not
+// accept what the YAML decoder rejects. The only exception is line breaks before a colon, which
+// JSON allows and YAML does not.
 func decodeJSON(data []byte) ([]runtime.Object, bool) {
 	if !plain(data) || bytes.Count(data, []byte{'{'})+bytes.Count(data, []byte("null")) > maxFast {
 		return nil, false
@@ -32,7 +31,7 @@ func decodeJSON(data []byte) ([]runtime.Object, bool) {
 			return nil, false
 		}
 		data = rest
-		obj, key, ok := strict(document)
+		obj, key, ok := decodeDocument(document)
 		if !ok || seen[key] || len(objects) == MaxObjects {
 			return nil, false
 		}
@@ -42,8 +41,8 @@ func decodeJSON(data []byte) ([]runtime.Object, bool) {
 	return objects, true
 }
 
-// plain reports whether JSON of these bytes means the same in YAML: printable
-// ASCII, without the escapes that YAML has not.
+// plain reports whether JSON in data has the same meaning in YAML: it is printable ASCII without
+// the escapes that YAML does not have.
 func plain(data []byte) bool {
 	for i, c := range data {
 		switch {
@@ -58,8 +57,8 @@ func plain(data []byte) bool {
 	return true
 }
 
-// cutDocument returns the JSON document that data begins with, after "---" where
-// it is not the first, and what follows it.
+// cutDocument returns the JSON document at the start of data and what follows it. Before any
+// document but the first there must be "---".
 func cutDocument(data []byte) (document scanned, rest []byte, ok bool) {
 	data = bytes.TrimLeft(data, "\n")
 	data, _ = bytes.CutPrefix(data, []byte("---\n"))
@@ -77,15 +76,15 @@ func cutDocument(data []byte) (document scanned, rest []byte, ok bool) {
 	return document, rest, true
 }
 
-// strict decodes one document, if there is nothing to be said about it. That no
-// field is there twice has been seen, for less than the decoder takes to see it.
-func strict(document scanned) (object, resolve.Key, bool) {
+// decodeDocument decodes one document; it returns false if there is anything to report. The scanner
+// has already found duplicate fields, which it does faster than the decoder.
+func decodeDocument(document scanned) (object, resolve.Key, bool) {
 	k, ok := kindNamed(document.kind)
 	if !ok || document.apiVersion != k.apiVersion {
 		return nil, resolve.Key{}, false
 	}
 	obj := k.make()
-	if !known(document.text, obj) {
+	if !unmarshal(document.text, obj) {
 		return nil, resolve.Key{}, false
 	}
 	key := resolve.Key{Kind: k.name, Name: obj.GetName()}
@@ -102,9 +101,8 @@ func strict(document scanned) (object, resolve.Key, bool) {
 	return obj, key, len(resolve.Check(obj)) == 0
 }
 
-// known decodes JSON into obj. It is false for what is not JSON, and where a field
-// is not one of the object's.
-func known(text []byte, obj object) bool {
+// unmarshal decodes JSON into obj. It returns false for invalid JSON and unknown fields.
+func unmarshal(text []byte, obj object) bool {
 	wrong, err := strictjson.UnmarshalStrict(text, obj, strictjson.DisallowUnknownFields)
 	return err == nil && len(wrong) == 0
 }

@@ -11,14 +11,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// keptMark begins what Keep writes, which no JSON begins with; the kind follows, a
-// zero byte, and the object as Kubernetes' API has it in protobuf.
+// keptMark is the start of Keep's output, which no JSON starts with. The kind, a zero byte, and the
+// object in the protobuf form of Kubernetes' API follow.
 const keptMark = "\x00pb1"
 
-// Keep returns the object as it is to be kept for [Reload], in protobuf where its kind has
-// that: in less than half of the bytes of JSON, and read in a fourth of the time, for which a
-// node that starts waits: with JSON a restart with 1,000 pods takes 15 % longer
-// (docs/performance.md).
+// Keep encodes the object for [Reload], in protobuf if its kind has that. It needs less than half
+// of the bytes of JSON and is read in a fourth of the time. A starting node waits for that: with
+// JSON a restart with 1,000 pods takes 15 % longer (docs/performance.md).
 func Keep(obj runtime.Object) ([]byte, error) {
 	key, err := resolve.KeyOf(obj)
 	if err != nil {
@@ -37,8 +36,8 @@ func Keep(obj runtime.Object) ([]byte, error) {
 	return b, nil
 }
 
-// kept reads what follows keptMark.
-func kept(data []byte) (object, error) {
+// decodeKept decodes what follows keptMark.
+func decodeKept(data []byte) (object, error) {
 	name, data, _ := bytes.Cut(data, []byte{0})
 	k, ok := kindNamed(string(name))
 	if !ok {
@@ -49,11 +48,11 @@ func kept(data []byte) (object, error) {
 		return nil, fmt.Errorf("found a %s in protobuf, which there is none of", k.name)
 	}
 	if err := obj.Unmarshal(data); err != nil {
-		return nil, errors.New("not a " + k.name) // the error may show a value
+		return nil, errors.New("not a " + k.name) // the cause could contain a value
 	}
-	if obj.Size() != len(data) { // a field that is not known was dropped without a word
+	if obj.Size() != len(data) { // an unknown field was silently dropped
 		again := make([]byte, obj.Size())
-		if _, err := obj.MarshalTo(again); err != nil || saysMore(data, again) {
+		if _, err := obj.MarshalTo(again); err != nil || hasMore(data, again) {
 			return nil, fmt.Errorf("found what this version does not know of a %s", k.name)
 		}
 	}
@@ -71,10 +70,10 @@ func kept(data []byte) (object, error) {
 	return obj, nil
 }
 
-// saysMore reports whether a message says what another does not, which is what was
-// read from it written anew: in the same order, but with the fields of this version.
-// An empty field says nothing; those that are no pointers are written all the same.
-func saysMore(data, again []byte) bool {
+// hasMore reports whether data contains information that again lacks. again is the re-encoding of
+// what was read from data: the fields have the same order, but only those that this version knows.
+// An empty field is no information; protobuf writes one for a struct that is not a pointer.
+func hasMore(data, again []byte) bool {
 	for len(data) > 0 {
 		number, kind, value, rest, ok := field(data)
 		if !ok {
@@ -95,7 +94,7 @@ func saysMore(data, again []byte) bool {
 			if !same {
 				known = nil
 			}
-			if saysMore(value, known) {
+			if hasMore(value, known) {
 				return true
 			}
 		case same || len(bytes.Trim(value, "\x00")) > 0:
@@ -105,8 +104,8 @@ func saysMore(data, again []byte) bool {
 	return false
 }
 
-// field cuts the first field off a message; the value of one that has a length is
-// without it.
+// field cuts the first field off a message. The value of a length-delimited field does not include
+// the length.
 func field(data []byte) (number protowire.Number, kind protowire.Type, value, rest []byte, ok bool) {
 	number, kind, n := protowire.ConsumeTag(data)
 	if n < 0 {

@@ -15,14 +15,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// object is what every object here is.
+// object is implemented by all objects here.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// message is an object that Kubernetes' API has in protobuf too; those that are defined
-// elsewhere are in JSON only.
+// message is implemented by objects with a protobuf form in Kubernetes' API. Objects defined
+// elsewhere have only JSON.
 type message interface {
 	object
 	Size() int
@@ -30,7 +30,7 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-// kind is one kind of object and how it is written.
+// kind is a kind of object and its form.
 type kind struct {
 	name       string
 	apiVersion string
@@ -38,12 +38,12 @@ type kind struct {
 }
 
 const (
-	coreV1    = "v1"
-	storageV1 = "storage.k8s.io/v1"
-	certsV1   = "certificates.k8s.io/v1"
-	cutsV1    = resolve.SnapshotGroup + "/v1"
-	groupsV1  = resolve.GroupSnapshotGroup + "/v1"
-	listKind  = "List"
+	coreV1      = "v1"
+	storageV1   = "storage.k8s.io/v1"
+	certsV1     = "certificates.k8s.io/v1"
+	snapshotsV1 = resolve.SnapshotGroup + "/v1"
+	groupsV1    = resolve.GroupSnapshotGroup + "/v1"
+	listKind    = "List"
 )
 
 var kinds = []kind{
@@ -58,9 +58,9 @@ var kinds = []kind{
 	{resolve.KindVolumeAttachment, storageV1, func() object { return new(storagev1.VolumeAttachment) }},
 	{resolve.KindEndpoints, coreV1, func() object { return new(resolve.Endpoints) }},
 	{resolve.KindTrustBundle, certsV1, func() object { return new(certificatesv1.ClusterTrustBundle) }},
-	{resolve.KindSnapshot, cutsV1, func() object { return new(snapshotv1.VolumeSnapshot) }},
-	{resolve.KindSnapshotClass, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotClass) }},
-	{resolve.KindSnapshotContent, cutsV1, func() object { return new(snapshotv1.VolumeSnapshotContent) }},
+	{resolve.KindSnapshot, snapshotsV1, func() object { return new(snapshotv1.VolumeSnapshot) }},
+	{resolve.KindSnapshotClass, snapshotsV1, func() object { return new(snapshotv1.VolumeSnapshotClass) }},
+	{resolve.KindSnapshotContent, snapshotsV1, func() object { return new(snapshotv1.VolumeSnapshotContent) }},
 	{resolve.KindGroupSnapshot, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshot) }},
 	{resolve.KindGroupSnapshotClass, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshotClass) }},
 	{resolve.KindGroupSnapshotContent, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshotContent) }},
@@ -74,8 +74,8 @@ func kindNamed(name string) (kind, bool) {
 	return kinds[i], true
 }
 
-// itemsOf returns the kind of the items of a list kind; "" where each item says
-// its own. false where name is no list.
+// itemsOf returns the item kind of a list kind, "" if each item has its own kind. isList is false
+// if name is not a list kind.
 func itemsOf(name string) (item string, isList bool) {
 	if name == listKind {
 		return "", true
@@ -87,8 +87,7 @@ func itemsOf(name string) (item string, isList bool) {
 	return item, true
 }
 
-// KindNames returns the kinds of objects that a manifest may hold, sorted, and last the
-// list of objects of any of them.
+// KindNames returns the sorted kinds that a manifest may contain, and then the generic list kind.
 func KindNames() []string {
 	var names []string
 	for _, k := range kinds {

@@ -28,20 +28,21 @@ import (
 
 // Limits on one input.
 const (
-	// MaxBytes is the greatest size of a file in bytes.
+	// MaxBytes is the maximum size of a file in bytes.
 	MaxBytes = 4 << 20
-	// MaxObjects is how many objects a file may have, and how many documents.
+	// MaxObjects is the maximum number of objects in a file, and also of documents.
 	MaxObjects = 4096
 )
 
-// Decode returns the objects in data, which is any number of YAML or JSON
-// documents, checked by [resolve.Check] and with defaults filled in. file is
-// for messages. The error is of type [Errors]; no object is returned with it.
+// Decode returns the objects in data, which may be several YAML or JSON documents. It fills in
+// defaults and checks the objects with [resolve.Check]. file is for messages. If there is an error,
+// it is of type [Errors], and Decode returns no objects.
 func Decode(file string, data []byte) ([]runtime.Object, error) {
 	return decodeUntil(never, file, data)
 }
 
-// DecodeContext is Decode until ctx ends. Its error wraps ctx's cause then.
+// DecodeContext is like Decode, but stops when ctx ends and then returns an error that wraps ctx's
+// cause.
 func DecodeContext(ctx context.Context, file string, data []byte) ([]runtime.Object, error) {
 	return decodeUntil(func() error {
 		if ctx.Err() == nil {
@@ -51,7 +52,7 @@ func DecodeContext(ctx context.Context, file string, data []byte) ([]runtime.Obj
 	}, file, data)
 }
 
-// never is for a caller that waits however long it takes.
+// never is a gone function for callers that wait indefinitely.
 func never() error { return nil }
 
 func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object, error) {
@@ -68,11 +69,11 @@ func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object,
 	return decode(gone, file, data, maxWork)
 }
 
-// Reload is Decode for what Keep or Encode wrote, which may be larger than what it
-// was made from and is not limited.
+// Reload decodes the output of Keep or Encode. It has no size limit, since the output may be larger
+// than its original.
 func Reload(name string, data []byte) ([]runtime.Object, error) {
 	if data, ok := bytes.CutPrefix(data, []byte(keptMark)); ok {
-		obj, err := kept(data)
+		obj, err := decodeKept(data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -84,16 +85,16 @@ func Reload(name string, data []byte) ([]runtime.Object, error) {
 	return decode(never, name, data, math.MaxInt)
 }
 
-// reload decodes one object as it was encoded, some ten times as fast as decode,
-// which is for what people write: a node that restarts reads all it was told. It
-// is false for whatever is in some way not as Encode writes it.
+// reload decodes one object as Encode writes it, some ten times as fast as decode, which is for
+// manifests written by people. A restarting node reads all its objects this way. It returns false
+// for anything that Encode would not write.
 func reload(data []byte) (runtime.Object, bool) {
 	k, ok := kindEncoded(data)
 	if !ok {
 		return nil, false
 	}
 	obj := k.make()
-	if !known(data, obj) {
+	if !unmarshal(data, obj) {
 		return nil, false
 	}
 	key, err := resolve.KeyOf(obj)
@@ -107,7 +108,7 @@ func reload(data []byte) (runtime.Object, bool) {
 	return obj, true
 }
 
-// kindEncoded returns the kind with which an object begins as Encode writes it.
+// kindEncoded returns the kind of an object encoded by Encode, from its first bytes.
 func kindEncoded(data []byte) (kind, bool) {
 	i := slices.IndexFunc(kinds, func(k kind) bool {
 		rest, ok := bytes.CutPrefix(data, []byte(`{"kind":"`+k.name+`","apiVersion":"`+k.apiVersion+`"`))
@@ -119,7 +120,7 @@ func kindEncoded(data []byte) (kind, bool) {
 	return kinds[i], true
 }
 
-// decode decodes until gone says why the caller waits no more.
+// decode decodes YAML documents until gone returns an error.
 func decode(gone func() error, file string, data []byte, budget int) ([]runtime.Object, error) {
 	d := decoder{
 		file: file, budget: budget, gone: gone,
@@ -156,10 +157,10 @@ func decode(gone func() error, file string, data []byte, budget int) ([]runtime.
 	return d.objects, nil
 }
 
-// syntaxLine is how the YAML parser begins its messages.
+// syntaxLine matches the start of the YAML parser's messages.
 var syntaxLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// fromZero begins the messages for which the YAML parser counts lines from 0.
+// fromZero matches the messages in which the YAML parser counts lines from 0.
 var fromZero = regexp.MustCompile(`^did not find expected (node content|key|<|'-' indicator|',' or)`)
 
 func (d *decoder) syntax(err error) {
@@ -172,10 +173,10 @@ func (d *decoder) syntax(err error) {
 	line, err := strconv.Atoi(m[1])
 	switch {
 	case strings.HasPrefix(text, "unknown anchor"):
-		// The message shows the name, which is a secret's value without its quotes.
+		// The parser's message contains the name, which may be a secret's value without its quotes.
 		text = "an alias (*name) without an anchor (&name); a text that begins with * needs quotes"
 	case err != nil && d.document == 1:
-		line = 1 // the parser leaves the first line out
+		line = 1 // the parser omits the first line
 	case fromZero.MatchString(text):
 		line++
 	}
@@ -188,7 +189,7 @@ func (d *decoder) top(n *yaml.Node, in string) {
 	d.object = ""
 	n = deref(n)
 	if n.Kind != yaml.MappingNode {
-		d.add(n.Line, "", "found "+described(n)+", want an object with apiVersion and kind")
+		d.add(n.Line, "", "found "+describe(n)+", want an object with apiVersion and kind")
 		return
 	}
 	apiVersion, name := text(n, "apiVersion"), text(n, "kind")
@@ -206,16 +207,16 @@ func (d *decoder) top(n *yaml.Node, in string) {
 		d.add(n.Line, "kind", "missing; want one of "+strings.Join(KindNames(), ", "))
 	case !ok:
 		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(KindNames(),
-			", ")+near(name, KindNames()))
+			", ")+suggest(name, KindNames()))
 	case apiVersion != k.apiVersion && (apiVersion != "" || item == ""):
 		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+
 			" for a "+k.name)
 	default:
-		d.one(n, k)
+		d.typed(n, k)
 	}
 }
 
-// list decodes the items of a list of that kind. A list in a list is refused.
+// list decodes the items of a list kind. Nested lists are rejected.
 func (d *decoder) list(n *yaml.Node, in string) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i].Value, deref(n.Content[i+1])
@@ -223,7 +224,7 @@ func (d *decoder) list(n *yaml.Node, in string) {
 		case "apiVersion", "kind", "metadata":
 		case "items":
 			if value.Kind != yaml.SequenceNode && !null(value) {
-				d.add(value.Line, "items", "found "+described(value)+", want a list")
+				d.add(value.Line, "items", "found "+describe(value)+", want a list")
 				continue
 			}
 			for _, one := range value.Content {
@@ -241,8 +242,8 @@ func (d *decoder) list(n *yaml.Node, in string) {
 	}
 }
 
-// one decodes an object of the kind.
-func (d *decoder) one(n *yaml.Node, k kind) {
+// typed decodes an object of the kind.
+func (d *decoder) typed(n *yaml.Node, k kind) {
 	meta := child(n, "metadata")
 	namespace := text(meta, "namespace")
 	key := resolve.Key{Kind: k.name, Name: text(meta, "name")}
@@ -279,7 +280,7 @@ func (d *decoder) one(n *yaml.Node, k kind) {
 	d.objects = append(d.objects, obj)
 }
 
-// fill sets what an API server would have.
+// fill sets the defaults that an API server would set.
 func fill(obj object, k kind, key resolve.Key) {
 	obj.SetNamespace(key.Namespace)
 	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
@@ -304,17 +305,17 @@ func fill(obj object, k kind, key resolve.Key) {
 	}
 }
 
-// UID is the uid of an object that was given none: of the shape of a UUID, and
-// the same whenever an object of that kind, namespace and name is read.
+// UID returns the uid for an object without one. It has the form of a UUID, and depends only on
+// kind, namespace and name.
 func UID(key resolve.Key) types.UID {
 	sum := sha256.Sum256([]byte(key.Kind + "/" + key.Namespace + "/" + key.Name))
 	b := sum[:16]
-	b[6] = b[6]&0x0f | 0x80 // version 8: made by a rule of one's own (RFC 9562)
+	b[6] = b[6]&0x0f | 0x80 // version 8: custom (RFC 9562)
 	b[8] = b[8]&0x3f | 0x80
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
 }
 
-// Encode returns the object as JSON that Decode reads.
+// Encode returns the object as JSON that Decode can read.
 func Encode(obj runtime.Object) ([]byte, error) {
 	key, err := resolve.KeyOf(obj)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 )
 
-// deref follows aliases. A document with an alias inside of what it stands for
-// was refused before (weigh).
+// deref follows aliases. weigh has already rejected aliases within their own anchor's value.
 func deref(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -26,8 +25,8 @@ func deref(n *yaml.Node) *yaml.Node {
 
 func null(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// described says what n is, without its value.
-func described(n *yaml.Node) string {
+// describe returns the type of n without its value.
+func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "an object with fields"
@@ -51,7 +50,7 @@ func described(n *yaml.Node) string {
 	return "something else"
 }
 
-// child returns the value of a mapping's field, nil where there is none.
+// child returns the value of a mapping's field, or nil.
 func child(n *yaml.Node, name string) *yaml.Node {
 	if n == nil {
 		return nil
@@ -65,7 +64,7 @@ func child(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// text returns the text of a mapping's field, "" where it has none.
+// text returns the text of a mapping's field, or "".
 func text(n *yaml.Node, name string) string {
 	if c := child(n, name); c != nil && c.Kind == yaml.ScalarNode && !null(c) {
 		return c.Value
@@ -73,8 +72,8 @@ func text(n *yaml.Node, name string) string {
 	return ""
 }
 
-// lineOf returns the line of the field with that path, or of the nearest that
-// holds it. Fields whose names have a dot in them are not found.
+// lineOf returns the line of the field with that path, or of its nearest existing parent. It does
+// not find fields with a dot in their names.
 func lineOf(n *yaml.Node, field string) int {
 	line := n.Line
 	for part := range strings.SplitSeq(field, ".") {
@@ -105,18 +104,18 @@ func join(field, name string) string {
 	return field + "." + name
 }
 
-// cut keeps a name from the input from filling a message.
+// cut shortens a name from the input for a message.
 func cut(s string) string {
 	return clip.Text(s, 64, fmt.Sprintf("... (%d bytes)", len(s)))
 }
 
-// near is the end of a message about an unknown name: the known one that was
-// likely meant, or nothing.
-func near(name string, known []string) string {
+// suggest returns the end of a message about an unknown name: the known name that was probably
+// meant, or "".
+func suggest(name string, known []string) string {
 	best, distance := "", 1+min(2, len(name)/3)
 	for _, k := range known {
 		if k == name {
-			return "" // it is known, but not wanted there
+			return "" // a known name, but in the wrong place
 		}
 		if strings.EqualFold(k, name) {
 			return "; did you mean " + k + "?"
@@ -133,7 +132,7 @@ func near(name string, known []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// edits is the Levenshtein distance.
+// edits returns the Levenshtein distance.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -156,14 +155,14 @@ func edits(a, b string) int {
 
 func gvk(k kind) schema.GroupVersionKind { return schema.FromAPIVersionAndKind(k.apiVersion, k.name) }
 
-// plainJSON returns data as it is, unless it is one JSON document: then what
-// JSON has and YAML has not is rewritten, without moving a line. That is tabs
-// between tokens, and characters escaped as two UTF-16 halves.
+// plainJSON rewrites what JSON allows and YAML does not, if data is one JSON document, and
+// otherwise returns data unchanged. That is tabs between tokens, and characters escaped as two
+// UTF-16 halves. Lines do not move.
 func plainJSON(data []byte) []byte {
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' || !json.Valid(data) {
 		return data
 	}
-	// In valid JSON no tab is inside of a string.
+	// Strings in valid JSON do not contain tabs.
 	data = bytes.ReplaceAll(data, []byte{'\t'}, []byte{' '})
 	var out []byte
 	for i := 0; i < len(data); i++ {
@@ -190,7 +189,7 @@ func plainJSON(data []byte) []byte {
 	return slices.Clip(out)
 }
 
-// unicodeEscape reads \uXXXX at the beginning of b.
+// unicodeEscape decodes \uXXXX at the beginning of b.
 func unicodeEscape(b []byte) (rune, bool) {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return 0, false

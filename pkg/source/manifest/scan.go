@@ -2,36 +2,36 @@ package manifest
 
 import "bytes"
 
-// maxKeys is how many fields an object of the quick way may have: each is compared
-// with those before it.
+// maxKeys limits the fields of an object for the fast decoder, because each is compared with those
+// before it.
 const maxKeys = 64
 
-// scanned is one JSON document, as far as one look at each byte tells.
+// scanned is one JSON document, as far as the scanner understands it.
 type scanned struct {
 	text             []byte
 	apiVersion, kind string
 }
 
-// scanner finds the end of a JSON document, its kind, and fields that are there
-// twice. It knows strings, brackets and commas alone: what it takes for a document
-// has to be checked by the decoder, and is then what it takes it for.
+// scanner finds the end of a JSON document, its kind, and duplicate fields in one pass. It only
+// knows strings, brackets and commas, so the decoder must still validate the document; the
+// scanner's results hold if that succeeds.
 type scanner struct {
 	data []byte
 	at   int
-	// open has for each bracket that is open where its keys begin in keys, or
-	// inList for one that has none.
+	// open holds, for each open brace, the index in keys of its first key, and inList for each open
+	// square bracket.
 	open []int
 	keys [][]byte
-	// key is whether the next string is a field's name.
+	// key means that the next string is a field's name.
 	key   bool
 	found scanned
 }
 
-// inList stands for a bracket of a list.
+// inList marks a square bracket in open.
 const inList = -1
 
-// scan reads the document with which data, which is plain and has a bracket first,
-// begins. It is false where a field is there twice, or the document has no end.
+// scan reads the document at the start of data, which is plain and starts with a bracket. It
+// returns false if a field repeats or the document has no end.
 func scan(data []byte) (scanned, bool) {
 	s := scanner{data: data}
 	for ; s.at < len(data); s.at++ {
@@ -63,7 +63,7 @@ func scan(data []byte) (scanned, bool) {
 	return scanned{}, false
 }
 
-// text reads the string that begins at s.at, to its last quote.
+// text reads the string that starts at s.at, up to its last quote.
 func (s *scanner) text() bool {
 	end := s.at + 1
 	for end < len(s.data) && s.data[end] != '"' {
@@ -81,7 +81,7 @@ func (s *scanner) text() bool {
 		s.key = false
 		return s.newKey(value)
 	}
-	if len(s.open) == 1 && len(s.keys) > 0 { // it is the value of the last key
+	if len(s.open) == 1 && len(s.keys) > 0 { // the value of the last key
 		switch string(s.keys[len(s.keys)-1]) {
 		case "apiVersion":
 			s.found.apiVersion = string(value)
@@ -92,7 +92,8 @@ func (s *scanner) text() bool {
 	return true
 }
 
-// newKey notes the name of a field. Plain JSON has one way to write each name.
+// newKey notes a field's name and returns false if it repeats. In plain JSON a name has only one
+// spelling.
 func (s *scanner) newKey(name []byte) bool {
 	if len(s.open) == 0 {
 		return false
