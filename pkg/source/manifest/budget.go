@@ -60,9 +60,9 @@ func (d *decoder) weigh(n *yaml.Node) (depth int, ok bool) {
 	if n.Kind == yaml.AliasNode {
 		w, known := d.anchors[n.Alias]
 		if d.expanded += w.bytes; !known {
-			d.add(n.Line, "", "an alias (*name) inside of what it stands for")
+			d.add(n.Line, "", "an alias (*name) inside the value that it refers to")
 		} else if d.expanded > maxExpanded {
-			d.add(n.Line, "", fmt.Sprintf("the aliases (*name) stand for more than %d bytes; "+
+			d.add(n.Line, "", fmt.Sprintf("the aliases (*name) expand to more than %d bytes; "+
 				"want at most that many in a file with its aliases written out", maxExpanded))
 		}
 		return w.depth, known && d.expanded <= maxExpanded
@@ -75,7 +75,7 @@ func (d *decoder) weigh(n *yaml.Node) (depth int, ok bool) {
 			return 0, false
 		}
 		if depth = max(depth, below+1); depth > maxNested {
-			d.add(part.Line, "", fmt.Sprintf("more than %d levels of objects and lists in one another", maxNested))
+			d.add(part.Line, "", fmt.Sprintf("more than %d nested levels of objects and lists", maxNested))
 			return 0, false
 		}
 	}

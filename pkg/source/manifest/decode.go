@@ -65,7 +65,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, field string) {
 		return
 	}
 	if d.budget -= 1 + int(v.Type().Size()/64); d.budget < 0 {
-		d.add(n.Line, field, "too much; want less in one file")
+		d.add(n.Line, field, "too many values; split the file")
 		return
 	}
 	n = deref(n)

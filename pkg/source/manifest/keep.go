@@ -45,7 +45,7 @@ func decodeKept(data []byte) (object, error) {
 	}
 	obj, ok := k.make().(message)
 	if !ok {
-		return nil, fmt.Errorf("found a %s in protobuf, which there is none of", k.name)
+		return nil, fmt.Errorf("found a %s in protobuf, want JSON", k.name)
 	}
 	if err := obj.Unmarshal(data); err != nil {
 		return nil, errors.New("not a " + k.name) // the cause could contain a value
@@ -53,7 +53,7 @@ func decodeKept(data []byte) (object, error) {
 	if obj.Size() != len(data) { // an unknown field was silently dropped
 		again := make([]byte, obj.Size())
 		if _, err := obj.MarshalTo(again); err != nil || hasMore(data, again) {
-			return nil, fmt.Errorf("found what this version does not know of a %s", k.name)
+			return nil, fmt.Errorf("found fields of a %s that this version does not know", k.name)
 		}
 	}
 	key, err := resolve.KeyOf(obj)

@@ -110,7 +110,7 @@ func TestWhatIsKeptByAnotherVersion(t *testing.T) {
 		}
 	}
 	for text, words := range map[string]string{
-		good + "\xfa\x7f\x01x":              "does not know of a Pod",
+		good + "\xfa\x7f\x01x":              "found fields of a Pod that this version does not know",
 		good[:len(good)-1]:                  "not a Pod",
 		keptMark + "Gadget\x00":             `kind "Gadget"`,
 		keptMark + "VolumeSnapshot\x00\x0a": "VolumeSnapshot in protobuf",

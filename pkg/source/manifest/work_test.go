@@ -21,7 +21,7 @@ func TestWorkIsBounded(t *testing.T) {
 		"nothing": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + strings.Repeat("~,", 5000) + "]}\n",
 	} {
 		_, err := decode(never, "x.yaml", []byte(text), 20000)
-		if err == nil || !strings.Contains(err.Error(), "too much; want less in one file") || strings.Count(err.Error(), "\n") > 0 {
+		if err == nil || !strings.Contains(err.Error(), "too many values; split the file") || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -42,26 +42,26 @@ func TestAttackAliasesThatStandForMuch(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"managed fields": {
 			head + "  annotations: {a: &v " + large + "}\n  managedFields: [{fieldsV1: {a: [" + strings.Repeat("*v,", 300) + "]}}]\n",
-			"x.yaml:6: document 1: the aliases (*name) stand for more than 4194304 bytes",
+			"x.yaml:6: document 1: the aliases (*name) expand to more than 4194304 bytes",
 		},
 		"managed fields of many documents": {
 			strings.Repeat(head+"  annotations: {a: &v "+large[:1<<14]+"}\n  managedFields: [{fieldsV1: {a: ["+strings.Repeat("*v,", 60)+"]}}]\n---\n", 5),
-			"document 5: the aliases (*name) stand for more than",
+			"document 5: the aliases (*name) expand to more than",
 		},
 		"data": {
 			head + "data:\n  a: &v " + large + "\n" + entriesOf(9, "*v"),
-			"the aliases (*name) stand for more than",
+			"the aliases (*name) expand to more than",
 		},
 		"aliases of aliases, each small": {
 			head + "  managedFields:\n  - fieldsV1:\n      a: &a [" + strings.Repeat("x,", 1000) + "]\n      b: &b [" + strings.Repeat("*a,", 1000) +
 				"]\n      c: [[*b], [*b], [*b], [*b]]\n",
-			"the aliases (*name) stand for more than",
+			"the aliases (*name) expand to more than",
 		},
 		"levels": {
 			head + "  managedFields:\n  - fieldsV1:\n      a:\n      - &n0 [x]\n" + levels.String(),
-			"more than 1000 levels of objects and lists",
+			"more than 1000 nested levels of objects and lists",
 		},
-		"itself":         {head + "  managedFields: [{fieldsV1: &a {f: *a}}]\n", "x.yaml:5: document 1: an alias (*name) inside of what it stands for"},
+		"itself":         {head + "  managedFields: [{fieldsV1: &a {f: *a}}]\n", "x.yaml:5: document 1: an alias (*name) inside the value that it refers to"},
 		"values":         {head + "data: {a: [" + strings.Repeat("~,", 1<<19) + "]}\n", "want at most 524288 in a file"},
 		"errors by rows": {head + "data:\n" + strings.Repeat("  a: b\n", 100_000), "data.a: already in line 6"},
 	} {

@@ -126,7 +126,8 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 	}
 	for name, other := range p.rows {
 		if other.unreadable == "" && !v.Options.Existing && other.v.claimKey() == v.claimKey() {
-			return nil, false, conflict("its claim %s/%s already belongs to volume %s", v.Options.Namespace, v.Options.Claim, name)
+			return nil, false, conflict("its claim %s/%s already belongs to volume %s", v.Options.Namespace, v.Options.Claim,
+				name)
 		}
 		if other.unreadable == "" && other.v.podKey() == v.podKey() {
 			return nil, false, conflict("its pod %s already belongs to volume %s", v.podKey().Name, name)
