@@ -13,39 +13,39 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Abilities is what a driver that answers can do.
+// Abilities is what a driver that answered can do.
 type Abilities struct {
-	// Stage is STAGE_UNSTAGE_VOLUME, MountGroup is VOLUME_MOUNT_GROUP.
+	// Stage is STAGE_UNSTAGE_VOLUME, and MountGroup is VOLUME_MOUNT_GROUP.
 	Stage, MountGroup bool
 }
 
-// Input is what is known when a node's volumes are to be taken over.
+// Input is what is known about a node before its volumes are taken over.
 type Input struct {
 	Layout state.Layout
 	Disk   Disk
-	// Pods are all that the sources list.
+	// Pods contains all pods that the sources list.
 	Pods map[state.PodUID]state.PodWant
-	// Journal are the records that there are already.
+	// Journal contains the existing records.
 	Journal map[state.VolumeID]state.Volume
-	// Drivers are those that answered.
+	// Drivers contains the drivers that answered.
 	Drivers map[state.DriverName]Abilities
 }
 
-// Takeover is what taking over would do, and what stands against it.
+// Takeover is the result of Adopt: what to do, and what prevents it.
 type Takeover struct {
-	// Records are to be committed at once, all or none.
+	// Records must be committed atomically.
 	Records map[state.VolumeID]state.Volume `json:"-"`
-	// Items say what becomes of each thing, by path.
+	// Items describes the outcome for each path.
 	Items []Item `json:"items,omitempty"`
-	// Refusals say what stands against it; with any that no reason overrules
-	// nothing is taken over.
+	// Refusals lists the obstacles. Nothing is taken over while there is one that no reason
+	// overrules.
 	Refusals []Refusal `json:"refusals,omitempty"`
-	// Empty are directories that stand for nothing once the records are there: a
-	// kubelet makes one for each volume, also of drivers that stage none.
+	// Empty lists directories that are useless once the records are committed. A kubelet creates
+	// one for each volume, even if the driver does not stage.
 	Empty []string `json:"-"`
 }
 
-// Item is one thing on the disk.
+// Item is the outcome for one path on the disk.
 type Item struct {
 	Path   string         `json:"path"`
 	Volume state.VolumeID `json:"volume,omitempty"`
@@ -53,16 +53,17 @@ type Item struct {
 	What   string         `json:"what"`
 }
 
-// Refusal is a reason not to take over.
+// Refusal is an obstacle to a takeover.
 type Refusal struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
-	// Overruled by a person's reason: what is lost is a pod's, and not known here
-	// to be wanted.
+	// Overrulable means that a person may overrule the refusal with a reason. What is lost then
+	// belongs to a pod that no source wants.
 	Overrulable bool `json:"overrulable,omitempty"`
 }
 
-// Against joins the refusals that a reason, or none, does not overrule; "" for none.
+// Against joins the refusals that the reason does not overrule. reason may be ""; the result is ""
+// if there is none.
 func Against(refusals []Refusal, reason string) string {
 	var all []string
 	for _, r := range refusals {
@@ -73,20 +74,19 @@ func Against(refusals []Refusal, reason string) string {
 	return strings.Join(all, "; ")
 }
 
-// What is said about what is taken over.
+// Texts for the items of a takeover.
 const (
 	takenMounted = "taken over as it is mounted"
 	takenDir     = "taken over as it is"
-	takenUnsure  = "taken over as begun and not known to be done: the daemon repeats the call if the volume is wanted, " +
-		"and undoes it if not"
-	leftNothing = "left: nothing is mounted there, and nothing says what it was for"
-	leftNoStage = "removed if it is empty: the driver stages nothing"
+	takenUnsure  = "taken over as possibly incomplete: the daemon repeats the call if the volume is wanted, " +
+		"and undoes it otherwise"
+	leftNothing = "left in place: nothing is mounted there, and nothing says which volume it belonged to"
+	leftNoStage = "removed if empty: the driver does not stage"
 )
 
-// Adopt returns the records of what a kubelet left on the node. Present is what
-// the kernel shows; what a kubelet began and the kernel does not show becomes
-// entering. What the journal has already is left alone, so a second time nothing
-// is to be done.
+// Adopt returns records for the volumes that a kubelet left on the node. A call whose effect the
+// kernel shows becomes present, and one whose effect it does not show becomes entering. Adopt skips
+// everything that the journal already contains, so it may be repeated.
 func Adopt(in Input) Takeover {
 	a := &adoption{
 		Input: in, out: Takeover{Records: map[state.VolumeID]state.Volume{}},
@@ -100,7 +100,7 @@ func Adopt(in Input) Takeover {
 			}
 		}
 	}
-	a.known()
+	a.claimKnown()
 	for _, v := range in.Disk.Volumes {
 		a.volume(v)
 	}
@@ -120,17 +120,17 @@ func Adopt(in Input) Takeover {
 	return a.out
 }
 
-// adoption is one Adopt.
+// adoption is the state of one call of Adopt.
 type adoption struct {
 	Input
 	out Takeover
-	// at are the wishes by target, by those by volume.
+	// at maps targets, and by volume ids, to the pods' wants.
 	at map[string]state.VolumeWant
 	by map[state.VolumeID]state.VolumeWant
-	// claimed are the paths that a record answers for.
+	// claimed holds the paths that a record explains.
 	claimed map[string]bool
-	// fresh are the pods with a volume that is taken over now, and those of their
-	// emptyDirs that hold something.
+	// fresh maps each pod with a newly adopted volume to the names of its emptyDirs that contain
+	// files.
 	fresh map[state.PodUID][]string
 }
 
@@ -140,8 +140,8 @@ func (a *adoption) refuse(path, format string, args ...any) {
 
 func (a *adoption) addItem(i Item) { a.out.Items = append(a.out.Items, i) }
 
-// known claims what the journal's records answer for.
-func (a *adoption) known() {
+// claimKnown claims the paths that the journal's records explain.
+func (a *adoption) claimKnown() {
 	for _, v := range a.Journal {
 		if v.Stage.Phase != state.Absent {
 			a.claimed[v.Spec.StagePath] = true
@@ -154,7 +154,7 @@ func (a *adoption) known() {
 	}
 }
 
-// record returns the record as it is now; fresh where there was none.
+// record returns the volume's current record; fresh means that there was none.
 func (a *adoption) record(id state.VolumeID) (v state.Volume, fresh bool) {
 	if v, ok := a.out.Records[id]; ok {
 		return v, false
@@ -165,22 +165,22 @@ func (a *adoption) record(id state.VolumeID) (v state.Volume, fresh bool) {
 	return state.Volume{ID: id}, true
 }
 
-// found is a pod's volume, with all that a record needs.
+// found is a pod's volume with everything that a record needs.
 type found struct {
 	id    state.VolumeID
 	spec  state.Spec
 	mount state.Mount
-	want  state.VolumeWant // zero where no pod wants it
+	want  state.VolumeWant // zero if no pod wants it
 	path  string           // for people
 }
 
-// add takes a pod's volume into its record. stage says how it is staged; it is
-// asked only where the record is new.
+// add adds a pod's volume to its record. It calls stage only for a new record, to set how the
+// volume is staged.
 func (a *adoption) add(f found, stage func(*state.Volume) bool) {
 	pod := f.mount.Pod.UID
 	v, fresh := a.record(f.id)
 	if _, twice := v.Mounts[pod]; twice {
-		a.refuse(f.path, "the pod has the volume a second time, at %s: end the pod under the kubelet first",
+		a.refuse(f.path, "the pod also has the volume at %s: end the pod under the kubelet first",
 			v.Mounts[pod].Target)
 		return
 	}
@@ -197,8 +197,8 @@ func (a *adoption) add(f found, stage func(*state.Volume) bool) {
 	}
 	v.Mounts[pod] = f.mount
 	if v.Spec.Mode == state.Block && f.mount.Phase == state.Present && v.Stage.Phase == state.Entering {
-		// It is published, so it was staged. Of a file system that is not enough: with
-		// its mount gone a second pod would be given a directory of the node's own disk.
+		// A published device was also staged. For a file system that is not enough: if its mount were
+		// gone, a second pod would get a directory of the node's own disk.
 		v.Stage = state.Fact{Phase: state.Present}
 	}
 	v.For = slices.Sorted(maps.Keys(v.Mounts))
@@ -221,7 +221,7 @@ func taken(m state.Mount) string {
 	}
 }
 
-// mountOf is the mount as the pod wants it, or as little as is known of it.
+// mountOf returns the mount as the pod wants it, or what little is known if no listed pod does.
 func (a *adoption) mountOf(pod state.PodUID, name, target string, want state.VolumeWant) state.Mount {
 	m := state.Mount{MountSpec: state.MountSpec{
 		Pod: state.Pod{UID: pod, Name: string(pod)}, Names: []string{name}, Target: target,
@@ -236,16 +236,16 @@ func (a *adoption) mountOf(pod state.PodUID, name, target string, want state.Vol
 	return m
 }
 
-// phase is what a kubelet's call came to, by whether its effect is seen.
-func phase(there bool, m *state.Mount, seen state.Seen) {
+// setPhase sets the phase of a kubelet's call, which is present if its effect is there.
+func setPhase(there bool, m *state.Mount, seen state.Seen) {
 	m.Phase = state.Entering
 	if there {
 		m.Phase, m.Seen = state.Present, seen
 	}
 }
 
-// unlisted refuses pods that no source lists here: their volumes would go as soon as
-// the daemon has heard every source.
+// unlisted refuses pods that no source lists, because the daemon would unmount their volumes once
+// all sources have spoken.
 func (a *adoption) unlisted() {
 	for _, pod := range slices.Sorted(maps.Keys(a.fresh)) {
 		if _, listed := a.Pods[pod]; listed {
@@ -258,13 +258,13 @@ func (a *adoption) unlisted() {
 		a.out.Refusals = append(a.out.Refusals, Refusal{
 			Path: path.Join(a.Layout.Pods(), string(pod)), Overrulable: true,
 			Why: fmt.Sprintf("no source lists a pod with the uid %s, so its volumes would be unmounted when the daemon "+
-				"starts%s: list it, with this metadata.uid, or say with a reason that it has ended", pod, lost),
+				"starts%s: list it with this metadata.uid, or give a reason if it has ended", pod, lost),
 		})
 	}
 }
 
-// refuseStrays refuses mounts that no record answers for: they would stay for ever, or
-// be mounted over.
+// refuseStrays refuses mounts that no record explains: they would stay forever, or be hidden by
+// another mount.
 func (a *adoption) refuseStrays() {
 	dirs := []string{a.Layout.Pods(), path.Join(a.Layout.Plugins(), "kubernetes.io")}
 	for _, at := range a.Disk.Mounts {
@@ -273,11 +273,11 @@ func (a *adoption) refuseStrays() {
 		if !ofVolumes || a.answered(at) || slices.ContainsFunc(a.out.Refusals, refused) {
 			continue
 		}
-		a.refuse(at, "something is mounted there that is no part of a volume that is known: unmount it first")
+		a.refuse(at, "the mount belongs to no known volume: unmount it first")
 	}
 }
 
-// answered reports whether a mount is a record's, or below one.
+// answered reports whether a mount belongs to a record or is below one that does.
 func (a *adoption) answered(at string) bool {
 	for dir := at; dir != "/" && dir != "."; dir = path.Dir(dir) {
 		if a.claimed[dir] {
@@ -294,8 +294,8 @@ func (a *adoption) answered(at string) bool {
 	return false
 }
 
-// belongs reports whether a mount is one that a kubelet makes beside a volume's
-// own: of a part of it for a container, or of a device that it keeps open.
+// belongs reports whether a kubelet made this mount in addition to the volume's own: for a
+// container's subPath, or for a device that it keeps open.
 func belongs(l state.Layout, v state.Volume, at string) bool {
 	for uid, m := range v.Mounts {
 		for _, name := range append([]string{v.Spec.Name}, m.Names...) {
@@ -310,8 +310,8 @@ func belongs(l state.Layout, v state.Volume, at string) bool {
 	return false
 }
 
-// MapPath is where a kubelet mounts a pod's block device once more, to keep it
-// open by a loop device meanwhile.
+// MapPath is where a kubelet mounts a pod's block device a second time, to keep it open through a
+// loop device.
 func MapPath(l state.Layout, name string, pod state.PodUID) string {
 	return path.Join(blockDir(l), name, "dev", string(pod))
 }
@@ -320,8 +320,8 @@ func blockDir(l state.Layout) string {
 	return path.Join(l.Plugins(), "kubernetes.io/csi/volumeDevices")
 }
 
-// groupOf is the group that the driver itself gave the volume's files, which is
-// that of the first pod.
+// groupOf returns the group that the driver itself gave to the volume's files, which is the first
+// pod's.
 func groupOf(m state.Mount, can Abilities) string {
 	if !can.MountGroup || m.FSGroup == nil {
 		return ""

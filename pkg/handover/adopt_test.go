@@ -355,16 +355,16 @@ func TestRefusals(t *testing.T) {
 		{"a device of no volume", "nothing below", false, func(in *Input) {
 			in.Disk.Devices = []Device{{Pod: uid, Plugin: "kubernetes.io~csi", Name: "x", Path: "/x"}}
 		}},
-		{"a mount of no known volume", "no part of a volume that is known", false, func(in *Input) {
+		{"a mount of no known volume", "belongs to no known volume", false, func(in *Input) {
 			in.Disk.Mounts = append(in.Disk.Mounts, root+"/pods/"+string(uid)+"/volume-subpaths/other/main/0")
 		}},
-		{"another volume under the name", "the pod that is listed wants vol-2", false, func(in *Input) {
+		{"another volume under the name", "the listed pod wants vol-2", false, func(in *Input) {
 			w := wantVolume()
 			w.Spec.Handle = "vol-2"
 			in.Pods[uid] = state.PodWant{Volumes: []state.VolumeWant{w}}
 		}},
 		{"notes without a handle", "want both", false, func(in *Input) { in.Disk.Volumes[0].Notes = notes(`{"driverName":"d"}`) }},
-		{"notes of another volume", `want "pv-1" as the directory is called`, false, func(in *Input) {
+		{"notes of another volume", `want "pv-1", the name of the directory`, false, func(in *Input) {
 			in.Disk.Volumes[0].Notes = notes(strings.Replace(podNotes, "pv-1", "pv-9", 1))
 		}},
 		{"a mode that is to come", "want Persistent or Ephemeral", false, func(in *Input) {
@@ -373,23 +373,23 @@ func TestRefusals(t *testing.T) {
 		{"a handle that is too long", "want at most 1024", false, func(in *Input) {
 			in.Disk.Volumes[0].Notes = notes(strings.Replace(podNotes, "vol-1", strings.Repeat("x", 1025), 1))
 		}},
-		{"a stage of another volume", "its path that it is vol-1", false, func(in *Input) {
+		{"a stage of another volume", "its path says vol-1", false, func(in *Input) {
 			in.Disk.Staged[0].Notes = notes(`{"driverName":"csi.example.com","volumeHandle":"vol-9"}`)
 		}},
 		{"a driver that does not answer", "start the driver first", false, func(in *Input) {
 			in.Disk.Staged[0].Seen, in.Drivers = state.Seen{Exists: true}, nil
 		}},
 		{"a stage that is gone", "there is no staging directory", false, func(in *Input) { in.Disk.Staged = nil }},
-		{"the volume twice in a pod", "a second time", false, func(in *Input) {
+		{"the volume twice in a pod", "the pod also has the volume at", false, func(in *Input) {
 			in.Disk.Volumes = append(in.Disk.Volumes, csiVolume("pv-2", strings.Replace(podNotes, "pv-1", "pv-2", 1), mounted(5)))
 		}},
-		{"staged where its path does not say so", "not staged there by its path", false, func(in *Input) {
+		{"staged where its path does not say so", "whose staging path is another", false, func(in *Input) {
 			in.Disk.Staged = append(in.Disk.Staged, Staged{Path: staged, Notes: notes(`{"driverName":"csi.example.com","volumeHandle":"vol-7"}`), Seen: mounted(3)})
 		}},
-		{"staged a second time", "not staged there by its path", false, func(in *Input) {
+		{"staged a second time", "whose staging path is another", false, func(in *Input) {
 			in.Disk.Staged = append(in.Disk.Staged, Staged{Path: root + "/plugins/kubernetes.io/csi/pv/pv-1/globalmount", Notes: notes(globalNotes), Seen: mounted(3)})
 		}},
-		{"staged otherwise than the record says", "by which it is not staged there", false, func(in *Input) {
+		{"staged otherwise than the record says", "says that it is not staged there", false, func(in *Input) {
 			id := state.SharedID(driver, "vol-1")
 			in.Disk.Volumes = nil
 			in.Journal = map[state.VolumeID]state.Volume{id: {ID: id, Spec: &state.Spec{}, Mounts: map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Present}}}}}

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// block takes over a raw block volume: of each pod that it was published to, and
-// where none has it, what is staged.
+// block takes over a raw block volume for each pod that it was published to, or, if there is none,
+// what is staged.
 func (a *adoption) block(b Block) {
 	where := path.Join(blockDir(a.Layout), b.Name)
 	staging := a.Layout.StagePath(state.Block, "", "", b.Name)
@@ -35,7 +35,7 @@ func (a *adoption) block(b Block) {
 	spec = a.wanted(id, spec)
 	v, fresh := a.record(id)
 	if !fresh {
-		a.refuse(staging, "the volume has a record, by which it is not staged there: unmount it first")
+		a.refuse(staging, "the volume's record says that it is not staged there: unmount it first")
 		return
 	}
 	spec.Mode, spec.StagePath = state.Block, staging
@@ -44,7 +44,7 @@ func (a *adoption) block(b Block) {
 	a.out.Records[id] = v
 }
 
-// podsOf are the pods that have the volume, or may.
+// podsOf returns the pods that have the volume or may have it.
 func (a *adoption) podsOf(b Block) []state.PodUID {
 	pods := slices.Collect(maps.Keys(b.Published))
 	for _, d := range a.Disk.Devices {
@@ -56,7 +56,7 @@ func (a *adoption) podsOf(b Block) []state.PodUID {
 	return slices.Compact(pods)
 }
 
-// published takes over what one pod has of it.
+// published takes over one pod's use of the volume.
 func (a *adoption) published(b Block, pod state.PodUID, where string) {
 	target := a.Layout.Target(state.Block, pod, b.Name)
 	if a.claimed[target] {
@@ -73,12 +73,12 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 	spec.Mode = state.Block
 	m := a.mountOf(pod, b.Name, target, want)
 	m.DevicePath = a.Layout.DevicePath(pod, b.Name)
-	phase(b.Published[pod].BlockDevice, &m, b.Published[pod])
+	setPhase(b.Published[pod].BlockDevice, &m, b.Published[pod])
 	f := found{id: id, spec: spec, mount: m, want: want, path: target}
 	a.add(f, func(v *state.Volume) bool {
 		v.Spec.StagePath = a.Layout.StagePath(state.Block, spec.Driver, spec.Handle, b.Name)
-		// A kubelet makes the directory where the driver stages, and asks for it to
-		// be unstaged where the directory is.
+		// A kubelet creates the directory if the driver stages, and unstages if the directory
+		// exists.
 		if b.Stage.Exists {
 			a.setStage(v, Staged{Path: v.Spec.StagePath, Seen: b.Stage})
 		}
@@ -86,17 +86,17 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 	})
 }
 
-// device refuses links to devices that nothing else tells of.
+// device refuses links to devices that nothing else describes.
 func (a *adoption) device(d Device) {
 	if kindOf(d.Plugin) != csiKind {
-		a.refuse(d.Path, "raw block volumes of kind %s are kept otherwise here: end the pod under the kubelet first",
+		a.refuse(d.Path, "csi-volmgr keeps raw block volumes of kind %s in another form: end the pod under the kubelet first",
 			kindOf(d.Plugin))
 		return
 	}
 	if !slices.ContainsFunc(a.Disk.Blocks, func(b Block) bool {
 		return b.Name == d.Name
 	}) && !a.claimed[a.Layout.Target(state.Block, d.Pod, d.Name)] {
-		a.refuse(d.Path, "nothing below %s says of which volume the device is: end the pod under the kubelet first",
+		a.refuse(d.Path, "nothing below %s says which volume the device belongs to: end the pod under the kubelet first",
 			path.Join(blockDir(a.Layout), d.Name))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// builtin takes over a volume of a kind that is served in this process.
+// builtin takes over a volume of a built-in kind.
 func (a *adoption) builtin(name state.DriverName, v Volume) {
 	k, _ := kind.Of(name)
 	target := a.Layout.BuiltinTarget(name, v.Pod, v.Name)
@@ -17,7 +17,7 @@ func (a *adoption) builtin(name state.DriverName, v Volume) {
 	case a.claimed[target]:
 		return
 	case !k.Kept:
-		a.refuse(v.Path, "a volume of kind %s, which is kept otherwise here or not known: "+
+		a.refuse(v.Path, "csi-volmgr does not know kind %s, or keeps its volumes in another form: "+
 			"end the pod under the kubelet first", name)
 		return
 	case name == kind.Local && slices.Contains(a.Disk.Mounts, localDevice(a.Layout, v.Name)):
@@ -36,7 +36,7 @@ func (a *adoption) builtin(name state.DriverName, v Volume) {
 		f.spec = a.wanted(f.id, f.spec)
 	}
 	mounts := k.Mounts || name == kind.EmptyDir && inMemory(f.spec)
-	phase(v.Seen.Exists && (v.Seen.Mounted || !mounts), &f.mount, v.Seen)
+	setPhase(v.Seen.Exists && (v.Seen.Mounted || !mounts), &f.mount, v.Seen)
 	a.add(f, func(*state.Volume) bool { return true })
 	if name == kind.EmptyDir && v.Files {
 		a.fresh[v.Pod] = append(a.fresh[v.Pod], v.Name)
@@ -48,8 +48,7 @@ func localDevice(l state.Layout, name string) string {
 	return path.Join(l.Plugins(), string(kind.Local), "mounts", name)
 }
 
-// inMemory reports whether an emptyDir is to be mounted: those in memory or huge
-// pages are.
+// inMemory reports whether an emptyDir needs a mount because it is in memory or huge pages.
 func inMemory(s state.Spec) bool {
 	var source struct {
 		Medium string `json:"medium"`

@@ -37,7 +37,7 @@ func (a *adoption) volume(v Volume) {
 	spec = a.wanted(id, spec)
 	spec.Mode = state.Filesystem
 	m := a.mountOf(v.Pod, v.Name, target, want)
-	phase(v.Seen.Mounted, &m, v.Seen)
+	setPhase(v.Seen.Mounted, &m, v.Seen)
 	spec.MountGroup = groupOf(m, a.Drivers[spec.Driver])
 	spec.SELinuxLabel = v.Notes.Values[keyLabel]
 	a.add(found{id: id, spec: spec, mount: m, want: want, path: v.Path}, func(r *state.Volume) bool {
@@ -45,8 +45,8 @@ func (a *adoption) volume(v Volume) {
 	})
 }
 
-// wanted returns what a pod that is listed says of a volume, which is more than
-// notes do; spec where none does.
+// wanted returns the spec from a listed pod, which contains more than the notes, or spec if no
+// listed pod wants the volume.
 func (a *adoption) wanted(id state.VolumeID, spec state.Spec) state.Spec {
 	if want, ok := a.by[id]; ok {
 		return want.Spec
@@ -54,10 +54,9 @@ func (a *adoption) wanted(id state.VolumeID, spec state.Spec) state.Spec {
 	return spec
 }
 
-// identify returns what calls say of a volume: what the pod wants of it, where
-// the kubelet's notes agree, and what these say where no pod wants it. Notes that
-// cannot be read, as after a crash of a kubelet that was writing them, are made
-// up for by the wish, which names the same PersistentVolume.
+// identify returns the spec of a volume: the pod's if the kubelet's notes agree with it, and the
+// notes' if no pod wants the volume. If the notes are unreadable, as after a kubelet that crashed
+// while writing them, the pod's spec replaces them, because it names the same PersistentVolume.
 func identify(name string, n Notes, want state.Spec) (s state.Spec, problem string) {
 	wanted := want.Driver != ""
 	if n.Values == nil {
@@ -65,10 +64,10 @@ func identify(name string, n Notes, want state.Spec) (s state.Spec, problem stri
 		case wanted:
 			return want, ""
 		case n.Found:
-			return s, fmt.Sprintf("%s cannot be read (%s), and no pod that is listed wants the volume: unmount it under the "+
+			return s, fmt.Sprintf("%s cannot be read (%s), and no listed pod wants the volume: unmount it under the "+
 				"kubelet, or list the pod", NotesName, n.Problem)
 		default:
-			return s, NotesName + " is missing, and no pod that is listed wants the volume: unmount it under the kubelet, or " +
+			return s, NotesName + " is missing, and no listed pod wants the volume: unmount it under the kubelet, or " +
 				"list the pod"
 		}
 	}
@@ -83,21 +82,21 @@ func identify(name string, n Notes, want state.Spec) (s state.Spec, problem stri
 	case len(s.Handle) > state.MaxHandle:
 		return s, fmt.Sprintf("%s: %s: has %d bytes, want at most %d", NotesName, keyHandle, len(s.Handle), state.MaxHandle)
 	case n.Values[keyName] != "" && n.Values[keyName] != name:
-		return s, fmt.Sprintf("%s: %s: found %q, want %q as the directory is called", NotesName, keyName, n.Values[keyName],
+		return s, fmt.Sprintf("%s: %s: found %q, want %q, the name of the directory", NotesName, keyName, n.Values[keyName],
 			name)
 	case mode != "" && mode != persistent && mode != ephemeral:
 		return s, fmt.Sprintf("%s: %s: found %q, want %s or %s", NotesName, keyLifecycle, mode, persistent, ephemeral)
 	case !wanted:
 		return s, ""
 	case want.Driver != s.Driver || want.Handle != s.Handle || want.Ephemeral != s.Ephemeral:
-		return s, fmt.Sprintf("volume %s of driver %s is there, and the pod that is listed wants %s of %s under this name: "+
+		return s, fmt.Sprintf("found volume %s of driver %s, but the listed pod wants %s of %s under this name: "+
 			"end the pod under the kubelet first", s.Handle, s.Driver, want.Handle, want.Driver)
 	}
 	return want, ""
 }
 
-// stage finds where a CSI volume with a file system is staged, and completes its
-// record by it; false where that was refused. where is for people.
+// stage finds where a CSI volume with a file system is staged and completes its record. It returns
+// false after a refusal. where is for people.
 func (a *adoption) stage(v *state.Volume, where string) bool {
 	if v.Spec.Ephemeral {
 		v.Spec.StagePath = ""
@@ -111,13 +110,13 @@ func (a *adoption) stage(v *state.Volume, where string) bool {
 	switch {
 	case ok && s.Notes.Values != nil && (s.Notes.Values[keyDriver] != string(v.Spec.Driver) ||
 		s.Notes.Values[keyHandle] != v.Spec.Handle):
-		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, and its path that it is %s", NotesName,
+		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, but its path says %s", NotesName,
 			s.Notes.Values[keyHandle], s.Notes.Values[keyDriver], v.Spec.Handle)
 	case s.Seen.Mounted:
 		a.setStage(v, s)
 		return true
 	case !answers:
-		a.refuse(where, "driver %s does not answer, so it is not known whether it has staged the volume, of which nothing "+
+		a.refuse(where, "driver %s does not answer, so it is unknown whether the volume is staged, though nothing "+
 			"is mounted at %s: start the driver first", v.Spec.Driver, v.Spec.StagePath)
 	case !can.Stage:
 		if ok {
@@ -148,7 +147,7 @@ func takenStage(s state.Seen) string {
 	if s.Mounted {
 		return takenMounted
 	}
-	return takenDir + ": nothing is mounted there, which drivers may do; the daemon stages it once more if it is wanted"
+	return takenDir + ": drivers may stage without a mount; the daemon stages it again if it is wanted"
 }
 
 func (a *adoption) empty(s Staged) {
@@ -157,9 +156,8 @@ func (a *adoption) empty(s Staged) {
 	a.addItem(Item{Path: s.Path, What: leftNoStage})
 }
 
-// staged finds the staging directory of a volume: where kubelets have it since
-// 1.24, by the hash of its handle, or where they had it before, by the name of
-// its PersistentVolume. Of two, the one that is mounted.
+// staged finds the staging directory of a volume: kubelets since 1.24 name it by the hash of the
+// handle, and older ones by the PersistentVolume. If there are both, it returns the mounted one.
 func (a *adoption) staged(s state.Spec) (found Staged, ok bool) {
 	now := a.Layout.StagePath(state.Filesystem, s.Driver, s.Handle, s.Name)
 	before := path.Join(a.Layout.Plugins(), "kubernetes.io/csi/pv", s.Name, "globalmount")
@@ -173,7 +171,7 @@ func (a *adoption) staged(s state.Spec) (found Staged, ok bool) {
 	return found, ok
 }
 
-// stageAlone takes over what is staged and what no pod has.
+// stageAlone takes over a staged volume that no pod has.
 func (a *adoption) stageAlone(s Staged) {
 	if a.claimed[s.Path] {
 		return
@@ -192,22 +190,22 @@ func (a *adoption) stageAlone(s Staged) {
 	want := a.by[id]
 	spec = a.wanted(id, spec)
 	if at, ok := a.staged(spec); !ok || at.Path != s.Path {
-		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, which is not staged there by its path", NotesName,
+		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, whose staging path is another", NotesName,
 			spec.Handle, spec.Driver)
 		return
 	}
 	v, fresh := a.record(id)
 	can, answers := a.Drivers[spec.Driver]
 	switch {
-	// perhaps an earlier run died before it was removed
+	// an earlier run may have died before removing it
 	case !s.Seen.Mounted && (answers && !can.Stage || !fresh && !v.Needs.Stage):
 		a.empty(s)
 		return
 	case !fresh:
-		a.refuse(s.Path, "the volume has a record, by which it is not staged there: unmount it first")
+		a.refuse(s.Path, "the volume's record says that it is not staged there: unmount it first")
 		return
 	case !s.Seen.Mounted && !answers && want.ID != "":
-		a.refuse(s.Path, "driver %s does not answer, so it is not known whether it has staged the volume: start the driver "+
+		a.refuse(s.Path, "driver %s does not answer, so it is unknown whether it has staged the volume: start the driver "+
 			"first", spec.Driver)
 		return
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// NotesName is the file in which a kubelet keeps what it knows of a CSI volume.
+// NotesName is the file in which a kubelet describes a CSI volume.
 const NotesName = "vol_data.json"
 
-// The keys of that file.
+// The keys in that file.
 const (
 	keyName       = "specVolID"
 	keyHandle     = "volumeHandle"
@@ -20,43 +20,43 @@ const (
 	keyLabel      = "seLinuxMountContext"
 )
 
-// The values of volumeLifecycleMode; a kubelet before 1.16 wrote none.
+// Values of volumeLifecycleMode. A kubelet before 1.16 wrote none.
 const (
 	persistent = "Persistent"
 	ephemeral  = "Ephemeral"
 )
 
-// Notes is a vol_data.json as it was found.
+// Notes is the content of a vol_data.json.
 type Notes struct {
-	// Found: there is such a file.
+	// Found means that the file exists.
 	Found bool
-	// Values are what it holds; nil where Problem says why it cannot be read.
+	// Values is the content; nil if it cannot be read, for the reason in Problem.
 	Values  map[string]string
 	Problem string
 }
 
-// Disk is what lies below a node's root directory, in the kubelet's layout.
-// Each list is sorted by path.
+// Disk is what is below a node's root directory, in the kubelet's layout. Each list is sorted by
+// path.
 type Disk struct {
 	Volumes []Volume
 	Devices []Device
 	Staged  []Staged
 	Blocks  []Block
-	// Mounts are all mounts below the root directory, by path.
+	// Mounts lists the paths of all mounts below the root directory.
 	Mounts []string
 }
 
 // Volume is a directory pods/UID/volumes/PLUGIN/NAME.
 type Volume struct {
 	Pod state.PodUID
-	// Plugin and Name are as the directories are called ("kubernetes.io~csi").
+	// Plugin and Name are the names of the directories ("kubernetes.io~csi").
 	Plugin, Name string
 	Path         string
-	// Notes is read for CSI volumes alone.
+	// Notes is only read for CSI volumes.
 	Notes Notes
-	// Seen is the volume itself: for CSI the directory "mount" in it.
+	// Seen is the state of the volume itself; for CSI, of the directory "mount" in it.
 	Seen state.Seen
-	// Files: something is in it. It is told of an emptyDir alone.
+	// Files means that the volume contains something. It is only set for emptyDirs.
 	Files bool
 }
 
@@ -67,27 +67,27 @@ type Device struct {
 	Path         string
 }
 
-// Staged is a directory globalmount, below plugins/kubernetes.io/csi, in which a
-// CSI volume is staged or may be.
+// Staged is a directory globalmount below plugins/kubernetes.io/csi in which a CSI volume is or may
+// be staged.
 type Staged struct {
-	// Path is that of globalmount; Notes lies beside it.
+	// Path is the path of globalmount; the notes are beside it.
 	Path  string
 	Notes Notes
 	Seen  state.Seen
 }
 
-// Block is what there is of a raw block volume below
-// plugins/kubernetes.io/csi/volumeDevices, by the name of its PersistentVolume.
+// Block is what exists of a raw block volume below plugins/kubernetes.io/csi/volumeDevices, under
+// the name of its PersistentVolume.
 type Block struct {
 	Name  string
 	Notes Notes
-	// Stage is its staging directory.
+	// Stage is the state of its staging directory.
 	Stage state.Seen
-	// Published is what is at the target of each pod.
+	// Published is the state of each pod's target.
 	Published map[state.PodUID]state.Seen
 }
 
-// kindOf is the plugin's name ("kubernetes.io/csi") of a directory's.
+// kindOf converts the name of a plugin's directory to the plugin's name ("kubernetes.io/csi").
 func kindOf(dir string) state.DriverName {
 	return state.DriverName(strings.ReplaceAll(dir, "~", "/"))
 }

@@ -15,44 +15,44 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Managed is what is known when a node's volumes are to be handed back.
+// Managed is what is known about a node before its volumes are handed back.
 type Managed struct {
 	Layout state.Layout
-	// NodeName is that of the node, which a kubelet's notes have.
+	// NodeName is the node's name, which a kubelet's notes contain.
 	NodeName string
 	Journal  map[state.VolumeID]state.Volume
-	// Mounts are all mounts below the root directory.
+	// Mounts lists all mounts below the root directory.
 	Mounts []string
-	// Devices are the paths of local volumes that are block devices.
+	// Devices holds the paths of local volumes that are block devices.
 	Devices map[string]bool
 }
 
-// Handback is what handing back would do, and what stands against it.
+// Handback is the result of Release: what to do, and what prevents it.
 type Handback struct {
-	// Files are to be there before the records are deleted.
+	// Files must exist before the records are deleted.
 	Files []File `json:"-"`
-	// Records are to be deleted at once, all or none.
+	// Records must be deleted atomically.
 	Records []state.VolumeID `json:"-"`
-	// Empty are directories that a kubelet has none of, to be removed after.
+	// Empty lists directories that a kubelet does not use, to be removed afterwards.
 	Empty []string `json:"-"`
-	// Items say what becomes of each volume, and Refusals what stands against it.
+	// Items describes the outcome for each volume, and Refusals lists the obstacles.
 	Items    []Item    `json:"items,omitempty"`
 	Refusals []Refusal `json:"refusals,omitempty"`
 }
 
-// File is one that a kubelet looks for.
+// File is a file that a kubelet looks for.
 type File struct {
 	Path string
-	// Values are what it holds, as a JSON object; nil for an empty file.
+	// Values is the content, as a JSON object; nil means an empty file.
 	Values map[string]string
-	// Dir is a directory that is to be beside it; "" for none.
+	// Dir is a directory that must exist as well; "" means none.
 	Dir string
 }
 
-// Release returns the files by which a kubelet finds what there is of each
-// record: its notes of CSI volumes, and the marks of directories that it wraps
-// files in. What was begun and is not known to be done is handed back as well:
-// of all that it finds a kubelet assumes no more.
+// Release returns the files by which a kubelet finds the volume of each record: its notes about CSI
+// volumes, and the marker files of directories that it wraps files in. It also hands back calls
+// that began and may not have completed, because a kubelet assumes that of everything that it
+// finds.
 func Release(in Managed) Handback {
 	r := &release{Managed: in}
 	for _, id := range slices.Sorted(maps.Keys(in.Journal)) {
@@ -69,13 +69,13 @@ func Release(in Managed) Handback {
 	return r.out
 }
 
-// release is one Release.
+// release is the state of one call of Release.
 type release struct {
 	Managed
 	out Handback
 }
 
-// obstacle says why a kubelet could not go on with the volume; "" if it can.
+// obstacle returns why a kubelet could not continue with the volume, or "".
 func (r *release) obstacle(v state.Volume) string {
 	if v.Attach.Phase != state.Absent {
 		return "csi-volmgr attached it, and a kubelet would not detach it: start the daemon and end its pods"
@@ -94,13 +94,13 @@ func (r *release) obstacle(v state.Volume) string {
 	}
 	for uid, m := range v.Mounts {
 		if v.Spec.Mode == state.Block && m.Phase == state.Entering {
-			return fmt.Sprintf("its device may be published to pod %s already, and a kubelet would not know: start the daemon "+
-				"and wait until it is", uid)
+			return fmt.Sprintf("its device may already be published to pod %s, which a kubelet would not notice: start the "+
+				"daemon and wait until it is", uid)
 		}
 		for _, name := range m.Names {
 			dir := path.Join(r.Layout.Pods(), string(uid), "volume-subpaths", name)
 			if name != v.Spec.Name && slices.ContainsFunc(r.Mounts, func(at string) bool { return pathname.Within(at, dir) }) {
-				return fmt.Sprintf("parts of it are mounted below %s for containers, and a kubelet looks for them by the name "+
+				return fmt.Sprintf("subPaths of it are mounted below %s, but a kubelet looks for them under the name "+
 					"%s: end the pod first", dir, v.Spec.Name)
 			}
 		}
@@ -108,11 +108,11 @@ func (r *release) obstacle(v state.Volume) string {
 	return ""
 }
 
-// obstacleOfKind is obstacle for a kind that is served in this process.
+// obstacleOfKind is obstacle for a built-in kind.
 func (r *release) obstacleOfKind(s state.Spec) string {
 	const end = ": start the daemon and end its pods"
 	if k, _ := kind.Of(s.Driver); !k.Kept || s.StagePath != "" {
-		return fmt.Sprintf("kind %s is kept otherwise by a kubelet", s.Driver) + end
+		return fmt.Sprintf("a kubelet keeps kind %s in another form", s.Driver) + end
 	}
 	if s.Driver != kind.Local {
 		return ""
@@ -121,10 +121,10 @@ func (r *release) obstacleOfKind(s state.Spec) string {
 		Path string `json:"path"`
 	}
 	if err := json.Unmarshal(s.Config, &source); err != nil {
-		return "it is not known what it is of: " + err.Error() + end
+		return "its source cannot be read: " + err.Error() + end
 	}
 	if s.Mode == state.Block {
-		return "raw block volumes of the kind are kept otherwise by a kubelet" + end
+		return "a kubelet keeps raw block volumes of this kind in another form" + end
 	}
 	if r.Devices[source.Path] {
 		return fmt.Sprintf("it is of the device %s, which a kubelet mounts a second time at %s and csi-volmgr does not",
@@ -135,7 +135,7 @@ func (r *release) obstacleOfKind(s state.Spec) string {
 
 const givenBack = "handed back as it is"
 
-// volume hands back what there is of one volume.
+// volume hands back one volume.
 func (r *release) volume(v state.Volume) {
 	if !v.Spec.Builtin && !v.Spec.Ephemeral && v.Spec.StagePath != "" {
 		r.shared(v)
@@ -163,7 +163,7 @@ func (r *release) volume(v state.Volume) {
 	}
 }
 
-// shared hands back what a volume has for all pods.
+// shared hands back what all pods of a volume share.
 func (r *release) shared(v state.Volume) {
 	if v.Stage.Phase != state.Absent {
 		r.out.Items = append(r.out.Items, Item{Path: v.Spec.StagePath, Volume: v.ID, What: givenBack})
@@ -173,7 +173,7 @@ func (r *release) shared(v state.Volume) {
 		notes[keyName] = v.Spec.Name
 		f := File{Path: path.Join(blockDir(r.Layout), v.Spec.Name, "data", NotesName), Values: notes}
 		if v.Stage.Phase != state.Absent {
-			f.Dir = v.Spec.StagePath // by which alone a kubelet and adopt know that a driver may have staged a device
+			f.Dir = v.Spec.StagePath // only this tells a kubelet and adopt that a driver may have staged a device
 		}
 		r.file(f)
 		return
@@ -182,14 +182,14 @@ func (r *release) shared(v state.Volume) {
 	if v.Spec.SELinuxLabel != "" {
 		notes[keyLabel] = v.Spec.SELinuxLabel
 	}
-	// A kubelet has the directory also of volumes that are not staged.
+	// A kubelet has the directory for volumes that are not staged, too.
 	r.file(File{Path: path.Join(path.Dir(v.Spec.StagePath), NotesName), Values: notes, Dir: v.Spec.StagePath})
 }
 
 func (r *release) file(f File) { r.out.Files = append(r.out.Files, f) }
 
-// notes are those that every use of a volume has. The attachment is named even
-// where there is none.
+// notes returns the notes that every use of a volume has. They name an attachment even if there is
+// none.
 func (r *release) notes(s state.Spec) map[string]string {
 	sum := sha256.Sum256([]byte(s.Handle + string(s.Driver) + r.NodeName))
 	n := map[string]string{

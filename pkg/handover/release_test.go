@@ -156,24 +156,24 @@ func TestReleaseRefuses(t *testing.T) {
 		{"a mount that is being removed", "being removed", func(_ *Managed, v *state.Volume) {
 			v.Mounts = map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Leaving}}}
 		}},
-		{"a device that may be published", "may be published to pod", func(_ *Managed, v *state.Volume) {
+		{"a device that may be published", "may already be published to pod", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: driver, Mode: state.Block, StagePath: "/x"}
 			v.Mounts = map[state.PodUID]state.Mount{uid: {Fact: state.Fact{Phase: state.Entering}}}
 		}},
-		{"a kind that is kept otherwise", "kept otherwise", func(_ *Managed, v *state.Volume) {
+		{"a kind that is kept otherwise", "in another form", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: "kubernetes.io/iscsi", Builtin: true, StagePath: "/x"}
 		}},
 		{"a local volume on a device", "of the device /dev/sdx", func(m *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true, Name: "pv", Mode: state.Filesystem, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 			m.Devices = map[string]bool{"/dev/sdx": true}
 		}},
-		{"a raw local volume", "raw block volumes of the kind", func(_ *Managed, v *state.Volume) {
+		{"a raw local volume", "raw block volumes of this kind", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true, Mode: state.Block, Config: json.RawMessage(`{"path":"/dev/sdx"}`)}
 		}},
-		{"a local volume of an unknown source", "not known what it is of", func(_ *Managed, v *state.Volume) {
+		{"a local volume of an unknown source", "its source cannot be read", func(_ *Managed, v *state.Volume) {
 			v.Spec = &state.Spec{Driver: kind.Local, Builtin: true}
 		}},
-		{"parts under another name", "a kubelet looks for them by the name pv-1", func(m *Managed, _ *state.Volume) {
+		{"parts under another name", "a kubelet looks for them under the name pv-1", func(m *Managed, _ *state.Volume) {
 			m.Mounts = []string{root + "/pods/" + string(uid) + "/volume-subpaths/data/main/0"}
 		}},
 	} {

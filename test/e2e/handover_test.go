@@ -314,7 +314,7 @@ func TestHandingOverIsRefused(t *testing.T) {
 	must(t, os.Rename(a.Path("aside.yaml"), a.file))
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
 	a.start()
-	a.want(a.verb("release", "--yes"), 1, "another csi-volmgr has it")
+	a.want(a.verb("release", "--yes"), 1, "another csi-volmgr uses it")
 	a.nothingLeftAtAll()
 }
 

@@ -321,7 +321,7 @@ func TestAKubeletThatRunsIsSeen(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	none.Healthz = l.Addr().String()
-	if got, _ := none.Kubelet(defaultRoot); !strings.Contains(got, "for their health") {
+	if got, _ := none.Kubelet(defaultRoot); !strings.Contains(got, "a kubelet's health address") {
 		t.Errorf("healthz: got %q", got)
 	}
 	if got, _ := none.Kubelet(root); got != "" {

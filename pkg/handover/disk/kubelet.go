@@ -11,27 +11,26 @@ import (
 	"strings"
 )
 
-// defaultRoot and defaultHealthz are a kubelet's own, where it is told no others
-// (--root-dir, healthzPort).
+// The defaults of a kubelet's --root-dir and healthzPort.
 const (
 	defaultRoot    = "/var/lib/kubelet"
 	defaultHealthz = "127.0.0.1:10248"
 )
 
-// Host is where a kubelet is looked for; the zero value is this machine.
+// Host is where to look for a kubelet; the zero value is this machine.
 type Host struct {
-	// Proc is where proc(5) is; "" means /proc.
+	// Proc is the mount point of proc(5); "" means /proc.
 	Proc string
-	// Healthz is where a kubelet with the default root directory answers for its
-	// health; "" means 127.0.0.1:10248.
+	// Healthz is where a kubelet with the default root directory serves its health; "" means
+	// 127.0.0.1:10248.
 	Healthz string
 }
 
 // ErrKubelet means that a kubelet runs on the root directory.
 var ErrKubelet = errors.New("a kubelet runs on this root directory")
 
-// Serving returns the socket below the root directory at which a kubelet answers, which
-// every kubelet serves while it runs; "" for none.
+// Serving returns the socket below the root directory at which a kubelet answers, or "". Every
+// running kubelet serves one.
 func Serving(root string) string {
 	for _, s := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
 		if path := filepath.Join(root, s); answers("unix", path) {
@@ -41,10 +40,9 @@ func Serving(root string) string {
 	return ""
 }
 
-// Kubelet says what shows that a kubelet runs on the root directory, "" for
-// nothing: it answers at a socket below it, which kubelets serve while they run;
-// a process of the name has it as its root directory; or, for the default
-// root directory, a process answers where kubelets do for their health.
+// Kubelet returns evidence that a kubelet runs on the root directory, or "": it answers at a socket
+// below it; a process named kubelet has it as its root directory; or, for the default root
+// directory, something answers at the kubelet's health address.
 func (h Host) Kubelet(root string) (string, error) {
 	if path := Serving(root); path != "" {
 		return "it answers at " + path, nil
@@ -63,11 +61,11 @@ func (h Host) Kubelet(root string) (string, error) {
 		}
 		comm, err := os.ReadFile(filepath.Join(proc, e.Name(), "comm"))
 		if err != nil || strings.TrimSpace(string(comm)) != "kubelet" {
-			continue // gone, or another
+			continue // exited, or another program
 		}
 		line, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
 		if err == nil && same(rootOf(line), root) {
-			return "process " + e.Name() + " is one", nil
+			return "process " + e.Name() + " is a kubelet", nil
 		}
 	}
 	address := h.Healthz
@@ -75,7 +73,7 @@ func (h Host) Kubelet(root string) (string, error) {
 		address = defaultHealthz
 	}
 	if same(root, defaultRoot) && answers("tcp", address) {
-		return "something answers at " + address + ", where kubelets do for their health", nil
+		return "something answers at " + address + ", a kubelet's health address", nil
 	}
 	return "", nil
 }
@@ -85,11 +83,11 @@ func answers(network, address string) bool {
 	if err != nil {
 		return false
 	}
-	_ = c.Close() // nothing was said
+	_ = c.Close() // nothing was sent
 	return true
 }
 
-// rootOf is the root directory that a kubelet's command line names.
+// rootOf returns the root directory from a kubelet's command line.
 func rootOf(cmdline []byte) string {
 	args := bytes.Split(cmdline, []byte{0})
 	for i, a := range args {
@@ -105,7 +103,7 @@ func rootOf(cmdline []byte) string {
 	return defaultRoot
 }
 
-// same reports whether two paths are of one directory.
+// same reports whether two paths are the same directory.
 func same(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true

@@ -1,14 +1,13 @@
-// Package disk is the host's side of package handover: it reads what a kubelet
-// left below a node's root directory, writes what one looks for, and tells
-// whether one runs.
+// Package disk is the host side of package handover: it reads what a kubelet left below a node's
+// root directory, writes what a kubelet looks for, and detects a running kubelet.
 //
-// Owns: the way there, on descriptors and following no link (rule 8), and the
-// form of the files.
+// Owns: access to these files through descriptors and without following links (rule 8), and their
+// format.
 //
-// Does not: decide what any of it means, mount, unmount, or open anything that
-// storage is behind: of a volume only its place is looked at.
+// Does not: decide what any of it means, mount, unmount, or open anything that is backed by
+// storage: it only looks at a volume's path.
 //
-// Concurrency: functions; any goroutine.
+// Concurrency: any goroutine may call the functions.
 package disk
 
 import (
@@ -31,9 +30,9 @@ import (
 )
 
 const (
-	// maxNotes bounds a file of a kubelet's notes, in bytes; one has some hundred.
+	// maxNotes limits the size in bytes of a kubelet's notes, which have some hundred.
 	maxNotes = 64 << 10
-	// lookTime is how long the kernel may take to tell what is at a path.
+	// lookTime is how long the kernel may take to look at a path.
 	lookTime = 10 * time.Second
 )
 
@@ -42,8 +41,8 @@ const (
 	deviceDir = csiDir + "/volumeDevices"
 )
 
-// Read returns what is below the root directory. What cannot be read or looked
-// at is an error: nothing is taken over that is not known whole.
+// Read returns what is below the root directory. It fails if anything cannot be read, because
+// nothing may be taken over that is only partly known.
 func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, error) {
 	r, err := open(ctx, root, k)
 	if err != nil {
@@ -61,11 +60,11 @@ func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, err
 	return r.disk, nil
 }
 
-// reader is one Read.
+// reader is the state of one call of Read, and gives Keeper access to the root.
 type reader struct {
 	ctx    context.Context
 	root   string
-	top    int // root, open; an os.File costs a system call more, and a finalizer
+	top    int // an O_PATH descriptor of root; an os.File costs another system call and a finalizer
 	kernel *mount.Kernel
 	disk   handover.Disk
 }
@@ -143,8 +142,8 @@ func (r *reader) volume(uid, plugin, name, rel string) (err error) {
 	return err
 }
 
-// staged reads plugins/kubernetes.io/csi/DRIVER/HASH, and csi/pv/NAME, where
-// kubelets had it before 1.24.
+// staged reads plugins/kubernetes.io/csi/DRIVER/HASH, and csi/pv/NAME, which kubelets used before
+// 1.24.
 func (r *reader) staged() error {
 	return r.each(csiDir, func(driver string) error {
 		if driver == "volumeDevices" {
@@ -217,8 +216,7 @@ func (r *reader) look(rel string) (state.Seen, error) {
 	return state.Seen(i), err
 }
 
-// notes reads the kubelet's file in a directory. That it cannot be understood is
-// no error, nor that there is none.
+// notes reads the kubelet's file in a directory. A missing or unintelligible file is not an error.
 func (r *reader) notes(dir string) (handover.Notes, error) {
 	f, err := r.openAt(dir+"/"+handover.NotesName, unix.O_RDONLY|unix.O_NONBLOCK)
 	if missing(err) {
@@ -249,7 +247,7 @@ func (r *reader) notes(dir string) (handover.Notes, error) {
 	return n, nil
 }
 
-// each calls do for the directories in a directory, which need not exist.
+// each calls do for each subdirectory of a directory, which need not exist.
 func (r *reader) each(rel string, do func(name string) error) error {
 	return r.names(rel, func(e os.DirEntry) error {
 		if !e.IsDir() {
@@ -259,8 +257,8 @@ func (r *reader) each(rel string, do func(name string) error) error {
 	})
 }
 
-// names calls do for all that is in a directory, by name, asking nothing of any
-// of it: one may be a mount whose storage hangs.
+// names calls do for each entry of a directory, sorted by name. It does not stat the entries,
+// because one may be a mount whose storage hangs.
 func (r *reader) names(rel string, do func(os.DirEntry) error) error {
 	dir, err := r.openAt(rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if missing(err) {
@@ -287,7 +285,7 @@ func missing(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }
 
-// openAt opens what is below the root; no element of rel may be a link or a mount.
+// openAt opens a path below the root; no element of rel may be a link or a mount.
 func (r *reader) openAt(rel string, flags int) (*os.File, error) {
 	fd, err := r.openFD(rel, flags)
 	if err != nil {

@@ -18,16 +18,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Keeper writes and removes what a kubelet keeps of a volume besides the volume itself.
+// Keeper writes and removes the files that a kubelet keeps in addition to a volume.
 type Keeper struct {
 	Layout state.Layout
 	Kernel *mount.Kernel
 }
 
-// BeforeUnpublish removes what there is of one pod's use of a volume: the notes,
-// the mark of the directory that a kubelet wraps files in, and for a raw block
-// volume the loop device that keeps it open, with the mount that this is of.
-// That there is none is no error.
+// BeforeUnpublish removes what a kubelet kept for one pod's use of a volume: the notes, the marker
+// of a wrapped directory, and for a raw block volume the loop device that keeps it open and the
+// mount behind that. It is not an error if there is nothing.
 func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	notesAlone := !v.Spec.Builtin && v.Spec.Mode != state.Block
 	if notesAlone && r.noNotes(filepath.Dir(v.Mounts[pod].Target)) {
@@ -47,7 +46,7 @@ func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.P
 		if err != nil {
 			return err
 		}
-		return below.remove(path.Join(dir, handover.NotesName), dir) // the directory is the volume's, and goes with it
+		return below.remove(path.Join(dir, handover.NotesName), dir) // the directory is removed with the volume
 	}
 	if err := r.unmap(ctx, handover.MapPath(r.Layout, v.Spec.Name, pod)); err != nil {
 		return err
@@ -59,7 +58,7 @@ func (r Keeper) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.P
 	return below.remove(path.Join(kept, "data", handover.NotesName), deviceDir)
 }
 
-// BeforeUnstage removes the notes of what is staged.
+// BeforeUnstage removes the notes about a staged volume.
 func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
 	if v.Spec.Mode != state.Block && r.noNotes(filepath.Dir(v.Spec.StagePath)) {
 		return nil
@@ -79,9 +78,10 @@ func (r Keeper) BeforeUnstage(ctx context.Context, v state.Volume) error {
 	return below.remove(path.Join(dir, handover.NotesName), dir)
 }
 
-// noNotes reports whether a directory below the root is known to have no notes, as nearly all that
-// no kubelet had: by one look along its whole path, without what removing takes. A
-// link in the path, that of the root too, leaves it to those who know the root.
+// noNotes reports whether a directory below the root certainly has no notes, which is the usual
+// case for volumes that no kubelet had. It takes one system call for the whole path, which is
+// cheaper than a removal. It returns false if the path, including the root's, contains a link; the
+// removal resolves the root.
 func (r Keeper) noNotes(dir string) bool {
 	if _, err := pathname.Below(dir, r.Layout.Root); err != nil {
 		return false
@@ -96,7 +96,7 @@ func (r Keeper) noNotes(dir string) bool {
 	return err == unix.ENOENT
 }
 
-// Empty removes a staging directory in which nothing is, and the notes beside it.
+// Empty removes an empty staging directory and the notes beside it.
 func (r Keeper) Empty(ctx context.Context, stage string) error {
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
@@ -113,13 +113,13 @@ func (r Keeper) Empty(ctx context.Context, stage string) error {
 	return below.remove(path.Join(path.Dir(rel), handover.NotesName), csiDir)
 }
 
-// unmap ends what keeps a device open at a path, and the mount there.
+// unmap detaches the loop device that keeps a device open, and unmounts its path.
 func (r Keeper) unmap(ctx context.Context, at string) error {
 	seen, err := r.Kernel.Look(ctx, at)
 	if err != nil || !seen.Mounted {
 		return err
 	}
-	real, err := filepath.EvalSymlinks(filepath.Dir(at)) // as the kernel has it
+	real, err := filepath.EvalSymlinks(filepath.Dir(at)) // the path as the kernel has it
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (r Keeper) unmap(ctx context.Context, at string) error {
 	for _, file := range backing {
 		text, err := os.ReadFile(file)
 		if err != nil || strings.TrimSpace(string(text)) != filepath.Join(real, filepath.Base(at)) {
-			continue // detached meanwhile, or another's
+			continue // detached meanwhile, or of another file
 		}
 		if err := detach("/dev/" + filepath.Base(filepath.Dir(filepath.Dir(file)))); err != nil {
 			return err
@@ -139,8 +139,8 @@ func (r Keeper) unmap(ctx context.Context, at string) error {
 	return r.Kernel.Unmount(ctx, at)
 }
 
-// detach takes from a loop device its file; where a process has it open,
-// with the last of them.
+// detach detaches a loop device from its file. If a process has the device open, that takes effect
+// when the last one closes it.
 func detach(device string) error {
 	f, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -153,12 +153,11 @@ func detach(device string) error {
 	return nil
 }
 
-// rel is a path relative to the root, which it must be below.
+// rel converts a path below the root to a relative one.
 func (r *reader) rel(at string) (string, error) { return pathname.Below(at, r.root) }
 
-// remove removes a file of the kubelet's, and the directories above it that are
-// empty then, up to but not including top. A directory of that name, or a mount,
-// is none of the kubelet's, and an error.
+// remove removes a file, and then each empty directory above it, up to but not including top. A
+// directory or mount in place of the file is not the kubelet's, and is an error.
 func (r *reader) remove(rel, top string) error {
 	err := r.unlink(rel, 0)
 	if err != nil && !missing(err) {
@@ -166,7 +165,7 @@ func (r *reader) remove(rel, top string) error {
 	}
 	for dir := path.Dir(rel); pathname.Within(dir, top) && dir != top; dir = path.Dir(dir) {
 		if errors.Is(err, errNoDir) {
-			err = nil // dir is what is not there
+			err = nil // dir is the missing directory
 			continue
 		}
 		if err = r.unlink(dir, unix.AT_REMOVEDIR); err != nil && !missing(err) {
@@ -179,7 +178,7 @@ func (r *reader) remove(rel, top string) error {
 	return nil
 }
 
-// errNoDir is wrapped by the failure to remove what is in a directory that is missing.
+// errNoDir is wrapped by the error for removing something from a missing directory.
 var errNoDir = errors.New("no such directory")
 
 func (r *reader) unlink(rel string, flags int) error {

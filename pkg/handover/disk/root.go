@@ -10,9 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Claim makes the node's directories and takes the root directory for this process
-// alone, for as long as the file is open: two managers on one root would take each
-// other's mounts away.
+// Claim creates the node's directories and locks the root directory for this process until the file
+// is closed. Two managers on one root would unmount each other's volumes.
 func Claim(layout state.Layout, registration string) (*os.File, error) {
 	if path := Serving(layout.Root); path != "" {
 		return nil, fmt.Errorf("use root directory %s: %w (it answers at %s): choose one of csi-volmgr's own, for example "+
@@ -28,8 +27,8 @@ func Claim(layout state.Layout, registration string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the root directory: %w", err)
 	}
-	if err = filelock.Take(root); errors.Is(err, filelock.ErrHeld) { // which closes the file where it fails
-		err = errors.New("another csi-volmgr has it")
+	if err = filelock.Take(root); errors.Is(err, filelock.ErrHeld) { // Take closes the file if it fails
+		err = errors.New("another csi-volmgr uses it; stop it or give another --root-dir")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("use root directory %s: %w", layout.Root, err)

@@ -16,18 +16,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
 )
 
-// scratchName is where a file is written before it is moved into its place. It
-// is in the root directory, where it keeps no volume's directory from going.
+// scratchName is the temporary name of a file that is being written. It is in the root directory,
+// where it prevents the removal of no volume's directory.
 const scratchName = ".vol_data.json.new"
 
-// Modes as a kubelet's.
+// Modes, as a kubelet sets them.
 const (
 	fileMode = 0o644
 	dirMode  = 0o750
 )
 
-// Write has the files on the disk, durably, before it returns; one that is there
-// and says the same is left alone.
+// Write writes the files durably. It leaves a file with the same content alone.
 func (r Keeper) Write(ctx context.Context, files []handover.File) error {
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
@@ -59,7 +58,7 @@ func (r *reader) write(f handover.File) error {
 		if err != nil {
 			return err
 		}
-		// Of what is mounted there only the place is of interest.
+		// Nothing mounted on dir is opened; only its parent is.
 		made, err := r.makeDirs(path.Dir(dir))
 		if err != nil {
 			return err
@@ -81,7 +80,7 @@ func (r *reader) write(f handover.File) error {
 	return r.place(dir, path.Base(rel), text)
 }
 
-// textOf is an object as a kubelet writes it.
+// textOf encodes an object as a kubelet does.
 func textOf(values map[string]string) ([]byte, error) {
 	if values == nil {
 		return nil, nil
@@ -91,7 +90,7 @@ func textOf(values map[string]string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// holds reports whether a regular file has the content.
+// holds reports whether rel is a regular file with this content.
 func (r *reader) holds(rel string, text []byte) bool {
 	f, err := r.openAt(rel, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -106,8 +105,8 @@ func (r *reader) holds(rel string, text []byte) bool {
 	return err == nil && bytes.Equal(have, text)
 }
 
-// place writes the file and moves it into a directory, where it replaces what
-// was there at once.
+// place writes the file under a temporary name and renames it into the directory, which replaces an
+// existing file atomically.
 func (r *reader) place(dir *os.File, name string, text []byte) error {
 	top := r.top
 	if err := unix.Unlinkat(top, scratchName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -137,7 +136,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// makeDirs opens a directory and makes it, and those above it, where they are missing.
+// makeDirs opens a directory after creating it and its parents if they are missing.
 func (r *reader) makeDirs(rel string) (*os.File, error) {
 	at := "."
 	for elem := range strings.SplitSeq(rel, "/") {
@@ -155,7 +154,8 @@ func (r *reader) makeDirs(rel string) (*os.File, error) {
 	return r.openAt(rel, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// RemoveDirs removes directories if they are empty, and on no mount; others stay.
+// RemoveDirs removes those directories that are empty and not behind a mount, and returns errors
+// for the others.
 func (r Keeper) RemoveDirs(ctx context.Context, dirs []string) error {
 	below, err := open(ctx, r.Layout.Root, r.Kernel)
 	if err != nil {
@@ -175,7 +175,7 @@ func (r Keeper) RemoveDirs(ctx context.Context, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// IsDevice reports whether a path, followed, is a block device.
+// IsDevice reports whether a path leads to a block device.
 func IsDevice(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK

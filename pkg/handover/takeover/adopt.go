@@ -12,10 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Adopt takes over what a kubelet left below the root: it has records of it in
-// the journal, all or none, and nothing is mounted, unmounted or asked of a
-// driver but what it can do. It is for a Node that is not run; with
-// [ErrNotHandedOver] what it returns says why.
+// Adopt takes over what a kubelet left below the root, by committing records to the journal
+// atomically. It mounts and unmounts nothing, and asks drivers only for their capabilities. The
+// Node must not be running. With [ErrNotHandedOver], the returned Takeover contains the reasons.
 func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error) {
 	if err := t.noKubelet(o.Host); err != nil {
 		return handover.Takeover{}, err
@@ -24,7 +23,7 @@ func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error
 	if err != nil {
 		return handover.Takeover{}, err
 	}
-	journal, err := t.journalOfNow(ctx)
+	journal, err := t.openJournal(ctx)
 	if err != nil {
 		return handover.Takeover{}, err
 	}
@@ -46,7 +45,7 @@ func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error
 		By: o.By, Verb: "adopt", Object: t.c.Layout.Root, Reason: o.Reason, Detail: refusalTexts(take.Refusals),
 	}
 	return take, t.c.Audit.Do(act, func() (string, error) {
-		ctx := context.WithoutCancel(ctx) // a moment's work, which is done or not
+		ctx := context.WithoutCancel(ctx) // brief, and atomic
 		if err := t.adopt(ctx, o.Host, journal, take); err != nil {
 			return "", err
 		}
@@ -56,7 +55,7 @@ func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error
 
 // adopt commits the records.
 func (t *Transfer) adopt(ctx context.Context, host disk.Host, journal *manager.Offline, take handover.Takeover) error {
-	if err := t.noKubelet(host); err != nil { // it may have been started meanwhile
+	if err := t.noKubelet(host); err != nil { // one may have started meanwhile
 		return err
 	}
 	batch := map[state.VolumeID]*state.Volume{}
@@ -68,13 +67,13 @@ func (t *Transfer) adopt(ctx context.Context, host disk.Host, journal *manager.O
 	}
 	for _, dir := range take.Empty {
 		if err := t.keeper().Empty(ctx, dir); err != nil {
-			t.c.Logger.Warn("an empty staging directory stays", "path", dir, "err", err)
+			t.c.Logger.Warn("cannot remove an empty staging directory", "path", dir, "err", err)
 		}
 	}
 	return nil
 }
 
-// refusalTexts lists what a reason overrules, for the audit log.
+// refusalTexts lists the refusals that the reason overruled, for the audit log.
 func refusalTexts(refusals []handover.Refusal) string {
 	var all []string
 	for _, r := range refusals {

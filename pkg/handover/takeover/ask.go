@@ -12,15 +12,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// driversTime is how long drivers may take to say what they can do; some may not run.
+// driversTime is how long drivers may take to report their capabilities; some may not be running.
 const driversTime = 10 * time.Second
 
-// askDrivers returns what those drivers can do that are registered and answer.
+// askDrivers returns the capabilities of the registered drivers that answer.
 func (t *Transfer) askDrivers(ctx context.Context) map[state.DriverName]handover.Abilities {
 	ctx, cancel := context.WithTimeout(ctx, driversTime)
 	defer cancel()
 	a := &asked{t: t, can: map[state.DriverName]handover.Abilities{}}
-	// As one beside a kubelet, so that no registrar is told anything.
+	// Shared, as beside a kubelet, so that registrars are not notified.
 	w := registration.New(registration.Config{Dir: t.c.RegistrationDir, Shared: true, Handler: a, Logger: t.c.Logger})
 	go func() {
 		defer cancel()
@@ -30,21 +30,21 @@ func (t *Transfer) askDrivers(ctx context.Context) map[state.DriverName]handover
 		}
 	}()
 	if err := w.Run(ctx); err != nil && ctx.Err() == nil {
-		t.c.Logger.Warn("drivers cannot be asked what they can do", "err", err)
+		t.c.Logger.Warn("cannot ask drivers for their capabilities", "err", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.can)
 }
 
-// asked notes what drivers can do (registration.Handler).
+// asked is a registration.Handler that records drivers' capabilities.
 type asked struct {
 	t   *Transfer
 	mu  sync.Mutex // guards can
 	can map[state.DriverName]handover.Abilities
 }
 
-// Up asks the driver and is done with it.
+// Up asks the driver for its capabilities and closes the connection.
 func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
 	c := a.t.c.Client(p.Name)
 	c.Name, c.Endpoint = p.Name, p.Endpoint
@@ -59,5 +59,5 @@ func (a *asked) Up(ctx context.Context, p registration.Plugin) error {
 	return d.Close()
 }
 
-// Down is of no interest: what a driver said holds.
+// Down does nothing; a driver's answer stays valid.
 func (*asked) Down(registration.Plugin, string) {}

@@ -15,15 +15,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Release hands all volumes back to a kubelet: it writes the files by which one
-// finds them, leaves what is mounted, and ends their management by deleting all
-// records at once. Until that is done a daemon goes on as before. It is for a
-// Node that is not run; with [ErrNotHandedOver] what it returns says why.
+// Release hands all volumes back to a kubelet: it writes the files by which a kubelet finds them,
+// leaves mounts in place, and deletes all records atomically. Until then a daemon could continue to
+// manage them. The Node must not be running. With [ErrNotHandedOver], the returned Handback
+// contains the reasons.
 func (t *Transfer) Release(ctx context.Context, o Order) (handover.Handback, error) {
 	if err := t.noKubelet(o.Host); err != nil {
 		return handover.Handback{}, err
 	}
-	journal, err := t.journalOfNow(ctx)
+	journal, err := t.openJournal(ctx)
 	if err != nil {
 		return handover.Handback{}, err
 	}
@@ -62,12 +62,12 @@ func (t *Transfer) release(ctx context.Context, journal *manager.Offline, back h
 		return err
 	}
 	if err := t.keeper().RemoveDirs(ctx, back.Empty); err != nil {
-		t.c.Logger.Warn("directories that stood for volumes stay", "err", err)
+		t.c.Logger.Warn("cannot remove directories of released volumes", "err", err)
 	}
 	return nil
 }
 
-// localDevices are the paths of local volumes that are devices.
+// localDevices returns the paths of local volumes that are devices.
 func localDevices(volumes map[state.VolumeID]state.Volume) map[string]bool {
 	found := map[string]bool{}
 	for _, v := range volumes {

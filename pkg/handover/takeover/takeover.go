@@ -1,9 +1,9 @@
-// Package takeover hands the volumes below a root from a kubelet to csi-volmgr, and back.
+// Package takeover transfers the volumes below a root from a kubelet to csi-volmgr, and back.
 //
-// Owns: the order of adopt and release: who is asked, what is written, and when.
+// Owns: the order of adopt and release: whom to ask, what to write, and when.
 //
-// Does not: decide what is taken over or handed back (pkg/handover), or read and
-// write a kubelet's files (pkg/handover/disk).
+// Does not: decide what is taken over or handed back (pkg/handover), or read and write a kubelet's
+// files (pkg/handover/disk).
 package takeover
 
 import (
@@ -22,47 +22,45 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrNotHandedOver means that something stands against adopt or release, which
-// have changed nothing then.
+// ErrNotHandedOver means that an obstacle prevented adopt or release, and nothing was changed.
 var ErrNotHandedOver = errors.New("nothing was changed")
 
-// Order is how Adopt and Release are to be done.
+// Order contains the options of Adopt and Release.
 type Order struct {
-	// Yes: it is done; without, it is only said what would be.
+	// Yes means to do it; otherwise they only report what they would do.
 	Yes bool
-	// By and Reason go to the audit log. A reason overrules what may be overruled.
+	// By and Reason go to the audit log. A reason overrules the overrulable refusals.
 	By     audit.By
 	Reason string
-	// Host is where a kubelet is looked for.
+	// Host is where to look for a kubelet.
 	Host disk.Host
 }
 
-// Config is what a Transfer needs; every field is required.
+// Config configures a Transfer; every field is required.
 type Config struct {
 	Layout   state.Layout
 	NodeName string
 	Kernel   *mount.Kernel
 	Journal  *state.Bolt
-	// BootID names this boot of the node.
+	// BootID identifies this boot of the node.
 	BootID string
 	Audit  *audit.Log
-	// Pods returns what the sources list, once each has spoken.
+	// Pods returns all pods that the sources list, after each source has spoken.
 	Pods func(context.Context) (map[state.PodUID]state.PodWant, error)
-	// RegistrationDir holds the drivers' registration sockets.
+	// RegistrationDir contains the drivers' registration sockets.
 	RegistrationDir string
-	// Client returns how a driver is dialled, all but Name and Endpoint.
+	// Client returns the configuration for dialling a driver, without Name and Endpoint.
 	Client func(state.DriverName) csiclient.Config
 	Logger *slog.Logger
 }
 
-// Transfer hands volumes over, for a daemon that does not run. It is used by one
-// goroutine at a time.
+// Transfer transfers volumes while no daemon runs. Only one goroutine at a time may use it.
 type Transfer struct{ c Config }
 
 // New returns a Transfer.
 func New(c Config) *Transfer { return &Transfer{c} }
 
-// noKubelet fails while a kubelet runs on the root.
+// noKubelet returns an error if a kubelet runs on the root.
 func (t *Transfer) noKubelet(host disk.Host) error {
 	what, err := host.Kubelet(t.c.Layout.Root)
 	if err == nil && what != "" {
@@ -74,8 +72,8 @@ func (t *Transfer) noKubelet(host disk.Host) error {
 	return nil
 }
 
-// journalOfNow is the journal as a daemon that starts now sees it.
-func (t *Transfer) journalOfNow(ctx context.Context) (*manager.Offline, error) {
+// openJournal opens the journal as a daemon that starts now would see it.
+func (t *Transfer) openJournal(ctx context.Context) (*manager.Offline, error) {
 	journal, err := manager.OpenOffline(ctx, t.c.Journal, t.c.BootID)
 	if err != nil {
 		return nil, err
@@ -87,5 +85,5 @@ func (t *Transfer) journalOfNow(ctx context.Context) (*manager.Offline, error) {
 	return journal, nil
 }
 
-// keeper removes what a kubelet kept of a volume that was taken over from it.
+// keeper returns the Keeper for this root.
 func (t *Transfer) keeper() disk.Keeper { return disk.Keeper{Layout: t.c.Layout, Kernel: t.c.Kernel} }
