@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,7 +178,7 @@ func (r *reader) blocks() error {
 	}
 	delete(found, "staging")
 	delete(found, "publish")
-	for _, name := range sorted(found) {
+	for _, name := range slices.Sorted(maps.Keys(found)) {
 		b := handover.Block{Name: name, Published: map[state.PodUID]state.Seen{}}
 		var err error
 		if b.Notes, err = r.notes(deviceDir + "/" + name + "/data"); err != nil {
@@ -197,14 +198,6 @@ func (r *reader) blocks() error {
 		r.disk.Blocks = append(r.disk.Blocks, b)
 	}
 	return nil
-}
-
-func sorted(set map[string]bool) (all []string) {
-	for name := range set {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }
 
 func (r *reader) abs(rel string) string { return filepath.Join(r.root, rel) }
