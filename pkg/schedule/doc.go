@@ -1,16 +1,16 @@
-// Package schedule makes snapshots of claims at set moments, and deletes the oldest.
+// Package schedule creates snapshots of claims periodically and deletes the oldest ones.
 //
-// Owns: the bucket "schedules" of the journal, when a schedule is due, and which of its
-// snapshots goes.
+// Owns: the bucket "schedules" of the journal, when a schedule is due, and which of its snapshots
+// to delete.
 //
-// Does not: make or delete a snapshot itself, or know drivers; its Config's functions do.
+// Does not: create or delete snapshots itself, or know drivers; the functions in its Config do.
 //
 // Invariants:
-//   - A moment that was missed, or several, is made up for once.
-//   - Of the snapshots that the schedule made, in the order in which it made them, the oldest
-//     that is ready goes when more are ready than are to be kept; never the last, and never
-//     by a clock.
-//   - The next is not made before the last is ready, so that none pile up at a driver that is away.
+//   - After one or more missed due times, a schedule creates a single snapshot.
+//   - If more snapshots are ready than should be kept, the schedule deletes the ready one that it
+//     created first. It never deletes the last one, and never decides by a clock.
+//   - The schedule does not create the next snapshot before the last one is ready, so snapshots
+//     do not pile up while a driver is away.
 //
-// Concurrency: all methods of [Keeper] may be called from any goroutine.
+// Concurrency: any goroutine may call the methods of [Keeper].
 package schedule

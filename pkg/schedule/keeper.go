@@ -15,79 +15,79 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// bucket is the journal's bucket of schedules.
+// bucket is the journal's bucket for schedules.
 const bucket = "schedules"
 
-// version is the version of a record that this code writes.
+// version is the version of the records that this code writes.
 const version = 1
 
-// lookEvery is how long a keeper goes without a look at the clock, which may be set; and
-// how long it waits after what did not succeed.
+// lookEvery is the longest time between two looks at the clock, which someone may set, and the
+// pause after a failure.
 const lookEvery = time.Minute
 
-// callTime bounds one step, so that no schedule waits for another's driver.
+// callTime limits one step, so that no schedule waits for another one's driver.
 const callTime = 10 * time.Second
 
 // Errors of [Keeper.Remove], [Keeper.Set] and [Config].Delete.
 var (
-	// ErrNotFound: there is no such schedule.
+	// ErrNotFound means that there is no such schedule.
 	ErrNotFound = errors.New("no such schedule")
-	// ErrKept: a snapshot's deletionPolicy is Retain.
+	// ErrKept means that a snapshot's deletionPolicy is Retain.
 	ErrKept = errors.New("its deletionPolicy is Retain")
-	// ErrUnreadable: the schedule's record cannot be read.
+	// ErrUnreadable means that the schedule's record cannot be read.
 	ErrUnreadable = errors.New("its record cannot be read")
 )
 
-// Journal keeps schedules durably.
+// Journal stores schedules durably.
 type Journal interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
-	// CommitBucket makes all changes durable, or none, before it returns. A nil value deletes.
+	// CommitBucket makes all changes durable or none before it returns. A nil value deletes the
+	// key.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Config is what a Keeper needs; every field is required.
+// Config configures a Keeper; every field is required.
 type Config struct {
 	Journal Journal
-	// Snapshots returns what is known of all snapshots, by namespace and name; false while
-	// that is not all.
+	// Snapshots returns all snapshots by namespace and name, and false while they are not all
+	// known.
 	Snapshots func() (map[string]map[string]Known, bool)
-	// Changed returns a channel that closes when Snapshots may return another answer.
+	// Changed returns a channel that is closed when the result of Snapshots may have changed.
 	Changed func() <-chan struct{}
-	// Make makes a snapshot wanted; one that is wanted already is no error. Snapshots returns it
-	// from then on.
+	// Make requests a snapshot; repeating a request is not an error. Snapshots then includes it.
 	Make func(ctx context.Context, s Schedule, name string) error
-	// Delete deletes a snapshot of the schedule; ErrKept says that it is to stay.
+	// Delete deletes a snapshot of the schedule. It returns ErrKept if the snapshot must stay.
 	Delete func(ctx context.Context, s Schedule, name string) error
 	Logger *slog.Logger
 }
 
-// Status is a schedule as it stands.
+// Status is the state of a schedule.
 type Status struct {
 	Schedule
-	// Next is when it is due next; zero while it waits for something else.
+	// Next is the next due time; zero while the schedule waits for something else.
 	Next time.Time
-	// Last is the moment that its last snapshot was due at.
+	// Last is the due time of its last snapshot.
 	Last time.Time
-	// Snapshots are those that it made, the oldest first.
+	// Snapshots lists the snapshots that it created, the oldest first.
 	Snapshots []string
-	// Waits says what keeps it from going on; "" for nothing.
+	// Waits is what the schedule waits for; "" means nothing.
 	Waits string
 }
 
-// Keeper keeps schedules.
+// Keeper runs schedules.
 type Keeper struct {
 	c Config
 
-	mu         sync.Mutex // guards what follows, and is held while a record is made durable
+	mu         sync.Mutex // guards the fields below; held while a record is made durable
 	loaded     bool       // the journal was read; nothing is written before
 	rows       map[string]record
 	unreadable map[string]string
-	waits      map[string]action // what each waits for
-	failed     map[string]string // what did not succeed last
+	waits      map[string]action // what each schedule waits for
+	failed     map[string]string // the last error of each schedule
 	changed    chan struct{}
 }
 
-// New returns a Keeper. It does nothing until Run.
+// New returns a Keeper that does nothing until Run is called.
 func New(c Config) *Keeper {
 	return &Keeper{
 		c: c, rows: map[string]record{}, unreadable: map[string]string{}, waits: map[string]action{},
@@ -95,8 +95,8 @@ func New(c Config) *Keeper {
 	}
 }
 
-// load reads the journal, once. The caller holds mu. Each method that writes calls it first: a
-// client may be quicker than Run, and would replace a record whose snapshots it does not know.
+// load reads the journal once. The caller holds mu. Each exported method calls it first, because a
+// client may call before Run, and Set would then replace a record that it has not seen.
 func (k *Keeper) load(ctx context.Context) error {
 	if k.loaded {
 		return nil
@@ -108,21 +108,21 @@ func (k *Keeper) load(ctx context.Context) error {
 	for key, value := range values.Sound {
 		r, err := decode(key, value)
 		if err != nil {
-			k.bad(key, err.Error())
+			k.markUnreadable(key, err.Error())
 			continue
 		}
 		k.rows[key] = r
 	}
 	for key, why := range values.Unreadable {
-		k.bad(key, why)
+		k.markUnreadable(key, why)
 	}
 	k.loaded = true
 	return nil
 }
 
-func (k *Keeper) bad(key, why string) {
+func (k *Keeper) markUnreadable(key, why string) {
 	k.unreadable[key] = why
-	k.c.Logger.Error("record of a schedule cannot be read", "schedule", key, "err", why)
+	k.c.Logger.Error("cannot read the record of a schedule", "schedule", key, "err", why)
 }
 
 func decode(key string, value []byte) (record, error) {
@@ -131,8 +131,8 @@ func decode(key string, value []byte) (record, error) {
 		return record{}, fmt.Errorf("decode schedule %s: %w", key, err)
 	}
 	if r.Version != version || r.key() != key {
-		return record{}, fmt.Errorf("decode schedule %s: it is of %s, version %d, want version %d", key, r.key(), r.Version,
-			version)
+		return record{}, fmt.Errorf("decode schedule %s: found schedule %s in version %d, want version %d", key, r.key(),
+			r.Version, version)
 	}
 	if err := r.Check(); err != nil {
 		return record{}, fmt.Errorf("decode schedule %s: %w", key, err)
@@ -140,7 +140,7 @@ func decode(key string, value []byte) (record, error) {
 	return r, nil
 }
 
-// Run keeps the schedules until ctx ends. An error means that the journal could not be read.
+// Run runs the schedules until ctx ends. An error means that the journal could not be read.
 func (k *Keeper) Run(ctx context.Context) error {
 	k.mu.Lock()
 	err := k.load(ctx)
@@ -149,7 +149,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		return err
 	}
 	for {
-		changed, own := k.c.Changed(), k.own()
+		changed, own := k.c.Changed(), k.scheduleChange()
 		at := k.step(ctx)
 		timer := time.NewTimer(min(max(time.Until(at), 0), lookEvery))
 		select {
@@ -165,14 +165,14 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// own is closed at the next change of a schedule.
-func (k *Keeper) own() <-chan struct{} {
+// scheduleChange returns a channel that is closed when a schedule is set or removed.
+func (k *Keeper) scheduleChange() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changed
 }
 
-// step does what is due, and returns when to look again at the latest.
+// step does what is due and returns the latest time for the next step.
 func (k *Keeper) step(ctx context.Context) time.Time {
 	at := time.Now().Add(lookEvery)
 	k.mu.Lock()
@@ -181,9 +181,9 @@ func (k *Keeper) step(ctx context.Context) time.Time {
 	if len(keys) == 0 {
 		return at
 	}
-	all, known := k.c.Snapshots() // once for all schedules, and again after a step: there may be many
+	all, known := k.c.Snapshots() // The list may be long, so it is read once for all schedules, and again after each step.
 	for _, key := range keys {
-		for done := 0; done < mostKept && known && ctx.Err() == nil && k.one(ctx, key, all); done++ {
+		for done := 0; done < mostKept && known && ctx.Err() == nil && k.stepOne(ctx, key, all); done++ {
 			all, known = k.c.Snapshots()
 		}
 		k.mu.Lock()
@@ -195,8 +195,8 @@ func (k *Keeper) step(ctx context.Context) time.Time {
 	return at
 }
 
-// one does the next step of a schedule, and reports whether there may be another at once.
-func (k *Keeper) one(ctx context.Context, key string, all map[string]map[string]Known) bool {
+// stepOne does the next step of one schedule and reports whether it may do another one at once.
+func (k *Keeper) stepOne(ctx context.Context, key string, all map[string]map[string]Known) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r, ok := k.rows[key]
@@ -215,10 +215,10 @@ func (k *Keeper) one(ctx context.Context, key string, all map[string]map[string]
 		return false
 	}
 	delete(k.failed, key)
-	return a.verb != remove // the snapshot has to be seen to go
+	return a.verb != remove // the deletion must first show in Snapshots
 }
 
-// act does one step. The caller holds mu, which is left while others are called.
+// act does one step. The caller holds mu, which act releases while it calls Make or Delete.
 func (k *Keeper) act(ctx context.Context, r record, a action) error {
 	var do func(context.Context, Schedule, string) error
 	switch a.verb {
@@ -235,14 +235,14 @@ func (k *Keeper) act(ctx context.Context, r record, a action) error {
 		cancel()
 		k.mu.Lock()
 		if errors.Is(err, ErrKept) {
-			a.verb, err = forget, nil // it is the operator's from now on
+			a.verb, err = forget, nil // the snapshot now belongs to the operator
 		}
 		if err != nil {
 			return err
 		}
 		now, ok := k.rows[r.key()]
 		if !ok {
-			return nil // it was removed meanwhile
+			return nil // the schedule was removed meanwhile
 		}
 		r = now
 	}
@@ -256,7 +256,7 @@ func (k *Keeper) act(ctx context.Context, r record, a action) error {
 	return k.commit(ctx, r.key(), after(r, a))
 }
 
-// commit makes a record durable and takes it over. The caller holds mu.
+// commit stores a record, first durably and then in k.rows. The caller holds mu.
 func (k *Keeper) commit(ctx context.Context, key string, r record) error {
 	r.Version = version
 	value, err := json.Marshal(r)
@@ -270,7 +270,7 @@ func (k *Keeper) commit(ctx context.Context, key string, r record) error {
 	return nil
 }
 
-// Set makes or changes a schedule, durably. The snapshots that it made stay its own.
+// Set creates or changes a schedule durably. The schedule keeps the snapshots that it created.
 func (k *Keeper) Set(ctx context.Context, s Schedule) error {
 	if err := s.Check(); err != nil {
 		return fmt.Errorf("schedule %s: %w", s.key(), err)
@@ -292,7 +292,7 @@ func (k *Keeper) Set(ctx context.Context, s Schedule) error {
 	return nil
 }
 
-// Remove ends a schedule. Its snapshots stay. A record that cannot be read goes too.
+// Remove removes a schedule, even if its record is unreadable. Its snapshots stay.
 func (k *Keeper) Remove(ctx context.Context, namespace, name string) error {
 	key := namespace + "/" + name
 	k.mu.Lock()

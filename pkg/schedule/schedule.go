@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Every is how often a schedule is due: hourly, daily or weekly, or a duration such as 6h.
+// Every is a schedule's period: hourly, daily or weekly, or a duration such as 6h.
 type Every string
 
-// The words for periods.
+// The named periods.
 const (
 	Hourly Every = "hourly"
 	Daily  Every = "daily"
 	Weekly Every = "weekly"
 )
 
-// leastPeriod keeps a schedule from being all that a driver does.
+// leastPeriod keeps a schedule from occupying a driver completely.
 const leastPeriod = time.Minute
 
-// mostKept bounds Keep: each snapshot costs storage, and a row here.
+// mostKept limits Keep, since each snapshot takes storage and a row here.
 const mostKept = 1000
 
-// Period returns the time between two moments. An error says what would be right.
+// Period returns the time between two due times. An error says what would be right.
 func (e Every) Period() (time.Duration, error) {
 	switch e {
 	case Hourly:
@@ -40,19 +40,19 @@ func (e Every) Period() (time.Duration, error) {
 	return d, nil
 }
 
-// Schedule says which claim snapshots are made of, and how often.
+// Schedule defines of which claim to create snapshots, and how often.
 type Schedule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Claim is the claim, in the namespace; Class the VolumeSnapshotClass, "" for the default.
+	// Claim is a claim in the namespace; Class is the VolumeSnapshotClass, or "" for the default.
 	Claim string `json:"claim"`
 	Class string `json:"class,omitempty"`
 	Every Every  `json:"every"`
-	// Keep is how many ready snapshots stay.
+	// Keep is the number of ready snapshots to keep.
 	Keep int `json:"keep"`
 }
 
-// Check says what is wrong with s.
+// Check returns an error if s is invalid.
 func (s Schedule) Check() error {
 	if _, err := s.Every.Period(); err != nil {
 		return err
@@ -65,41 +65,42 @@ func (s Schedule) Check() error {
 
 func (s Schedule) key() string { return s.Namespace + "/" + s.Name }
 
-// record is the durable memory of a schedule.
+// record is the durable state of a schedule.
 type record struct {
 	Version int `json:"version"`
 	Schedule
-	// Last is the moment that the last snapshot was due at.
+	// Last is the due time of the last snapshot.
 	Last time.Time `json:"last,omitzero"`
-	// Made are the snapshots that there are or were asked for, in the order of their making.
+	// Made lists the snapshots that were requested and not yet forgotten, in order.
 	Made []string `json:"made,omitempty"`
-	// Asked is the one of Made that may not have been applied yet.
+	// Asked is the snapshot in Made that may not have been requested yet.
 	Asked string `json:"asked,omitempty"`
 }
 
-// Known is what is known of a snapshot that there is.
+// Known is the state of an existing snapshot.
 type Known struct{ Ready, Deleting bool }
 
-// verb is what is done next for a schedule.
+// verb is what to do next for a schedule.
 type verb uint8
 
 const (
-	wait   verb = iota // until the moment given, or a change
-	begin              // note that name is to be made
-	apply              // make what was noted
-	remove             // delete name
-	forget             // name is gone
+	wait   verb = iota // nothing until due, or until a change
+	begin              // store that snapshot name is to be created
+	apply              // create the stored snapshot
+	remove             // delete snapshot name
+	forget             // drop name, which no longer exists
 )
 
-// action is one step, as a value.
+// action is one step.
 type action struct {
 	verb  verb
 	name  string
-	due   time.Time // of begin: the moment; of wait: until when
-	until string    // of wait: what for, where it is not for the moment alone
+	due   time.Time // for begin, the due time; for wait, until when
+	until string    // for wait, the reason, if it is not only the time
 }
 
-// next decides the one next step. snapshots are all that there are in the schedule's namespace.
+// next returns the next step of a schedule. snapshots are all snapshots in the schedule's
+// namespace.
 func next(r record, snapshots map[string]Known, now time.Time) action {
 	if r.Asked != "" {
 		return action{verb: apply, name: r.Asked}
@@ -128,33 +129,33 @@ func next(r record, snapshots map[string]Known, now time.Time) action {
 	return a
 }
 
-// spare is how many more than Keep there may be while one cannot be deleted: a claim is being
-// made from it, or its driver is away.
+// spare is how many snapshots there may be beyond Keep while one cannot be deleted because a claim
+// is being created from it, or its driver is away.
 const spare = 3
 
-// dueNow begins the snapshot that is due, or says what is waited for.
+// dueNow begins the snapshot that is due, or returns what to wait for.
 func dueNow(r record, snapshots map[string]Known, now time.Time) action {
 	period, err := r.Every.Period()
 	if err != nil {
 		return action{until: err.Error()}
 	}
-	due := now.UTC().Truncate(period) // of weeks, which begin on Mondays, too
+	due := now.UTC().Truncate(period) // weeks begin on Mondays
 	behind := due.After(r.Last)
-	ahead := r.Last.After(now.Add(period)) // the clock was ahead when the last was made
+	ahead := r.Last.After(now.Add(period)) // the clock was fast when the last one was created
 	if !behind && !ahead {
 		return action{due: due.Add(period)}
 	}
 	if len(r.Made) > 0 {
 		last := r.Made[len(r.Made)-1]
 		if s := snapshots[last]; !s.Ready && !s.Deleting {
-			return action{until: "snapshot " + last + ", the last, is not ready"}
+			return action{until: "the last snapshot, " + last + ", is not ready"}
 		}
 	}
-	return action{verb: begin, name: free(r, snapshots, due), due: due}
+	return action{verb: begin, name: freeName(r, snapshots, due), due: due}
 }
 
-// free is the name of the snapshot that is due, which no other has.
-func free(r record, snapshots map[string]Known, due time.Time) string {
+// freeName returns a name for the due snapshot that no other snapshot has.
+func freeName(r record, snapshots map[string]Known, due time.Time) string {
 	name := r.Name + "-" + due.Format("20060102-150405")
 	for n := 2; ; n++ {
 		_, taken := snapshots[name]
@@ -165,7 +166,7 @@ func free(r record, snapshots map[string]Known, due time.Time) string {
 	}
 }
 
-// after is the record after a step was done, or of begin before it is.
+// after returns the record after a step. For begin, it is stored before the step.
 func after(r record, a action) record {
 	switch a.verb {
 	case begin:
