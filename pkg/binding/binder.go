@@ -20,51 +20,53 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Name is the catalog's name of this provider.
+// Name is this provider's name in the catalog.
 const Name = "binder"
 
-// bucket is the journal's bucket of choices.
+// bucket is the journal's bucket for choices.
 const bucket = "bindings"
 
-// version is the version of a record that this code writes.
+// version is the version of the records that this code writes.
 const version = 1
 
-// storeWait is how long to wait before a choice that could not be made durable is made again.
+// storeWait is the pause before a choice that could not be stored is made again.
 const storeWait = 5 * time.Second
 
-// Journal keeps choices durably.
+// Journal stores choices durably.
 type Journal interface {
 	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
-	// CommitBucket makes all changes durable, or none, before it returns. A nil value deletes.
+	// CommitBucket makes all changes durable or none before it returns. A nil value deletes the
+	// key.
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// Config is what a Binder needs; every field is required.
+// Config configures a Binder; every field is required.
 type Config struct {
 	Catalog *source.Catalog
 	Journal Journal
-	// Remote names the provider of a cluster's claims, which the cluster binds.
+	// Remote is the provider of a cluster's claims, which the cluster binds itself.
 	Remote string
-	// Made reports whether a volume was made for the claim, or may have been.
+	// Made reports whether the controller has provisioned, or may have provisioned, a volume for
+	// the claim.
 	Made func(claim source.Key) bool
-	// Silent lists the sources that have not told what they have.
+	// Silent lists the sources that have not delivered all their objects.
 	Silent func() []string
 	Logger *slog.Logger
 }
 
-// Binder gives claims volumes that are there.
+// Binder binds claims to existing volumes.
 type Binder struct {
 	c    Config
-	wake chan struct{} // holds one: something changed since the last look
+	wake chan struct{} // capacity 1: something changed since the last look
 
-	mu         sync.Mutex // guards what follows, and is held while a choice is made durable
+	mu         sync.Mutex // guards the fields below; held while a choice is stored
 	loaded     bool
 	choices    map[source.Key]choice
 	unreadable map[source.Key]string
-	shown      map[source.Key]resolve.Binding // what the catalog was told
+	shown      map[source.Key]resolve.Binding // what the catalog has
 }
 
-// New returns a Binder. It does nothing until Load or Run.
+// New returns a Binder that does nothing until Load or Run is called.
 func New(c Config) *Binder {
 	b := &Binder{
 		c: c, wake: make(chan struct{}, 1), choices: map[source.Key]choice{}, unreadable: map[source.Key]string{},
@@ -78,8 +80,8 @@ func New(c Config) *Binder {
 	return b
 }
 
-// Wake has Run look again at what claims wait for. It looks by itself where claims,
-// volumes and classes change; what Made and Silent return is for the caller to tell.
+// Wake makes Run look at the waiting claims again. Changes of claims, volumes and classes do that
+// by themselves; the caller must call Wake when the results of Made and Silent change.
 func (b *Binder) Wake() {
 	select {
 	case b.wake <- struct{}{}:
@@ -87,7 +89,7 @@ func (b *Binder) Wake() {
 	}
 }
 
-// Load tells the catalog of the choices that the journal has. It makes none.
+// Load delivers the choices in the journal to the catalog. It makes no new ones.
 func (b *Binder) Load(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +103,7 @@ func (b *Binder) load(ctx context.Context) error {
 	}
 	values, err := b.c.Journal.LoadBucket(ctx, bucket)
 	if err != nil {
-		return fmt.Errorf("load which volumes claims have: %w", err)
+		return fmt.Errorf("load the bindings of claims: %w", err)
 	}
 	for name, value := range values.Sound {
 		c, err := decode(name, value)
@@ -123,7 +125,7 @@ func (b *Binder) load(ctx context.Context) error {
 // bad notes that the choice of a claim cannot be read.
 func (b *Binder) bad(name, why string) {
 	b.unreadable[claimKey(name)] = why
-	b.c.Logger.Error("record of a claim's volume cannot be read", "claim", name, "err", why)
+	b.c.Logger.Error("cannot read the record of a claim's volume", "claim", name, "err", why)
 }
 
 func claimKey(name string) source.Key {
@@ -145,7 +147,7 @@ func decode(name string, value []byte) (choice, error) {
 	return c, nil
 }
 
-// Run gives claims volumes until ctx ends. An error means that the journal could not be read.
+// Run binds claims until ctx ends. An error means that the journal could not be read.
 func (b *Binder) Run(ctx context.Context) error {
 	if err := b.Load(ctx); err != nil {
 		return err
@@ -154,7 +156,7 @@ func (b *Binder) Run(ctx context.Context) error {
 		var again <-chan time.Time
 		if len(b.c.Silent()) == 0 {
 			if err := b.bind(ctx); err != nil && ctx.Err() == nil {
-				b.c.Logger.Error("claims wait: which volumes they have cannot be written", "err", err)
+				b.c.Logger.Error("cannot store the bindings of claims; they wait", "err", err)
 				again = time.After(storeWait)
 			}
 		}
@@ -167,7 +169,7 @@ func (b *Binder) Run(ctx context.Context) error {
 	}
 }
 
-// bind makes the choices that are due, writes them, and tells the catalog.
+// bind makes the choices that are due, stores them, and delivers them to the catalog.
 func (b *Binder) bind(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +181,7 @@ func (b *Binder) bind(ctx context.Context) error {
 	return nil
 }
 
-// show tells the catalog what claims have and wait for, where that changed.
+// show updates the bindings in the catalog that changed.
 func (b *Binder) show(notes map[source.Key]string) {
 	is := map[source.Key]resolve.Binding{}
 	for key, c := range b.choices {
@@ -202,7 +204,7 @@ func (b *Binder) show(notes map[source.Key]string) {
 	b.shown = is
 }
 
-// write makes choices durable.
+// write stores choices durably.
 func (b *Binder) write(ctx context.Context, choices map[source.Key]choice) error {
 	changes := map[string][]byte{}
 	var changed []source.Key
@@ -227,23 +229,23 @@ func (b *Binder) write(ctx context.Context, choices map[source.Key]choice) error
 		return nil
 	}
 	if err := b.c.Journal.CommitBucket(ctx, bucket, changes); err != nil {
-		return fmt.Errorf("write which volumes claims have: %w", err)
+		return fmt.Errorf("store the bindings of claims: %w", err)
 	}
 	b.choices = choices
 	for _, key := range slices.SortedFunc(slices.Values(changed), source.Key.Compare) {
 		c := choices[key]
-		b.c.Logger.Info("claim has a volume that was there", "claim", key.String(), "volume", c.Volume,
+		b.c.Logger.Info("binding of a claim changed", "claim", key.String(), "volume", c.Volume,
 			"released", c.Released)
 	}
 	return nil
 }
 
-// ErrNone is returned where a claim has no volume that was chosen for it.
+// ErrNone means that no volume was chosen for the claim.
 var ErrNone = errors.New("no volume was chosen for the claim")
 
-// Release ends the claim's hold on its volume, which an operator asked for, and returns the
-// volume's name. Its data stays; no other claim gets it while a source lists it. The error
-// wraps ErrNone where the claim has none.
+// Release ends the claim's hold on its volume at an operator's request and returns the volume's
+// name. The data stays, and no other claim gets the volume while a source lists it. The error wraps
+// ErrNone if the claim has no volume.
 func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -268,7 +270,8 @@ func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, 
 	return c.Volume, nil
 }
 
-// Kept returns, by volume, the claim ("namespace/name") that has it or had it: the volume goes to no other.
+// Kept maps volumes to the claim ("namespace/name") that has or had them. No other claim gets such
+// a volume.
 func (b *Binder) Kept() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -279,8 +282,8 @@ func (b *Binder) Kept() map[string]string {
 	return kept
 }
 
-// inputs gathers what choices depend on. Volumes are looked at only where a claim waits for
-// one or has one, which on most nodes is never.
+// inputs gathers what choices depend on. It only looks at volumes if a claim waits for one or has
+// one, which is never the case on most nodes.
 func (b *Binder) inputs() inputs {
 	w := inputs{
 		choices: b.choices, unreadable: b.unreadable, named: map[string]bool{}, here: b.c.Catalog.Here,
@@ -313,8 +316,8 @@ func (b *Binder) inputs() inputs {
 	return w
 }
 
-// className is the class that a claim asks for, and whether it makes volumes; class is the
-// claim's object, nil where there is none.
+// className returns the class that a claim names, and whether the class provisions volumes. class
+// is the claim's StorageClass, or nil if it does not exist.
 func className(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (name string, makes bool) {
 	if class != nil {
 		return class.Name, class.Provisioner != resolve.NoProvisioner

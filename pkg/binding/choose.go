@@ -13,28 +13,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// choice is the durable record of the volume that a claim has.
+// choice is the durable record of a claim's volume.
 type choice struct {
 	Version int    `json:"version"`
 	Claim   string `json:"claim"` // namespace/name
 	Volume  string `json:"volume"`
-	// Storage is that of the volume when it was chosen.
+	// Storage identifies the storage that the volume referred to when it was chosen.
 	Storage string `json:"storage"`
-	// Released: an operator deleted the claim.
+	// Released means that an operator deleted the claim.
 	Released bool `json:"released,omitempty"`
 }
 
 // inputs is what choices depend on.
 type inputs struct {
-	// claims are those listed that may be given a volume here, with the class that each asks for.
+	// claims are the listed claims that may be bound here, each with its class.
 	claims []claimOf
-	// volumes are all that sources list, by name.
+	// volumes are all volumes that the sources list, sorted by name.
 	volumes []*corev1.PersistentVolume
-	// named are the volumes that claims name in spec.volumeName.
+	// named holds the volumes that claims name in spec.volumeName.
 	named map[string]bool
-	// choices are by claim.
+	// choices are the current choices by claim.
 	choices map[source.Key]choice
-	// unreadable says why a claim's choice cannot be read.
+	// unreadable holds the error for each claim whose choice cannot be read.
 	unreadable map[source.Key]string
 	here       func(*corev1.PersistentVolume) error
 }
@@ -48,7 +48,7 @@ func (c claimOf) key() source.Key {
 	return source.Key{Kind: resolve.KindClaim, Namespace: c.Namespace, Name: c.Name}
 }
 
-// next returns the choices as they are to be, and why claims have none.
+// next returns the new choices, and for each claim without a usable volume the reason.
 func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string) {
 	choices, notes = map[source.Key]choice{}, map[source.Key]string{}
 	maps.Copy(choices, w.choices)
@@ -78,10 +78,10 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string)
 			c.Released = false
 			choices[key] = c
 		case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
-			notes[key] = "it asks for a dataSource, and its class makes no volumes: a PersistentVolume that is there " +
-				"holds other data"
+			notes[key] = "it asks for a dataSource, and its class makes no volumes: an existing " +
+				"PersistentVolume holds other data"
 		case len(w.unreadable) > 0:
-			notes[key] = fmt.Sprintf("the record of the volume of %s cannot be read, so no volume is known to be free; "+
+			notes[key] = fmt.Sprintf("the record of the volume of %s cannot be read, so it is unknown which volumes are free; "+
 				"name one in spec.volumeName", slices.MinFunc(slices.Collect(maps.Keys(w.unreadable)), source.Key.Compare))
 		default:
 			pv, why := choose(w, claim, taken)
@@ -96,8 +96,8 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string)
 	return choices, notes
 }
 
-// choose returns the smallest volume that is free and fits, the first by name of several,
-// or why there is none.
+// choose returns the smallest free volume that fits, and among equals the first by name. If there
+// is none, it returns the reason.
 func choose(w inputs, claim claimOf, taken map[string]string) (*corev1.PersistentVolume, string) {
 	var fit []*corev1.PersistentVolume
 	var why []string

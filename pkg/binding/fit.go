@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// unfit says why the volume cannot serve the claim, which asks for a class; "" where it
-// can. The rules are those of Kubernetes' volume controller ("Persistent Volumes",
-// section "Binding"). here says why the volume is not for this node.
+// unfit returns why the volume cannot serve the claim, whose class is given, or "". The rules are
+// those of Kubernetes' volume controller ("Persistent Volumes", section "Binding"). here returns
+// why this node cannot use the volume.
 func unfit(claim *corev1.PersistentVolumeClaim, class string, pv *corev1.PersistentVolume,
 	here func(*corev1.PersistentVolume) error,
 ) string {
@@ -63,10 +63,10 @@ func attributes(name *string) string {
 	return *name
 }
 
-// shown is how many volumes a note tells of.
+// shown is the number of volumes that a note lists.
 const shown = 3
 
-// none says why the claim gets none of the volumes.
+// none returns the note for a claim that none of the volumes fits.
 func none(class string, why []string) string {
 	of := "without a class"
 	if class != "" {
