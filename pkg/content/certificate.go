@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// certificate returns the files of a source podCertificate: key and chain in
-// one, or each in its own.
+// certificate returns the files of a podCertificate source: key and chain in one file, or in one
+// each.
 func (r Reader) certificate(src corev1.PodCertificateProjection, d defaults) (Files, error) {
 	if r.Certificate == nil {
 		return nil, fmt.Errorf("%w: its signers issue the certificate", ErrNeedsCluster)
@@ -20,7 +20,7 @@ func (r Reader) certificate(src corev1.PodCertificateProjection, d defaults) (Fi
 	if src.CredentialBundlePath == "" && src.KeyPath == "" && src.CertificateChainPath == "" {
 		return nil, errors.New("want credentialBundlePath, or keyPath and certificateChainPath")
 	}
-	file, err := r.owned(d, src.User)
+	file, err := r.ownedFile(d, src.User)
 	if err != nil {
 		return nil, err
 	}

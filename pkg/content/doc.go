@@ -1,10 +1,10 @@
-// Package content says which files a volume of kind configMap, secret,
-// downwardAPI or projected has: their paths, modes and bytes.
+// Package content determines the files of a configMap, secret, downwardAPI or projected volume:
+// their paths, modes and bytes.
 //
-// It is pure. Package resolve asks it whether a volume can be made at all, and
-// for the revision that says when to publish anew; the built-in kinds ask it
-// for what to write. So both always mean the same files.
+// It is pure. Package resolve uses it to find out whether a volume is possible, and to compute the
+// revision that says when to publish again; the built-in kinds use it to get the files to write. So
+// both see the same files.
 //
-// Errors name objects, keys and fields, and never a value: a secret's value is
-// nowhere but in [Files] (rule 7).
+// Errors contain the names of objects, keys and fields, but never values: only [Files] contain a
+// secret's value (rule 7).
 package content

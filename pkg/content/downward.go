@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrField means that a pod has no such field for a volume.
-var ErrField = errors.New("no field that a volume can have")
+// ErrField means that a volume cannot contain this field of a pod.
+var ErrField = errors.New("not a field that a volume may contain")
 
-// DownwardAPI returns the files of a volume of kind downwardAPI.
+// DownwardAPI returns the files of a downwardAPI volume.
 func (r Reader) DownwardAPI(src corev1.DownwardAPIVolumeSource) (Files, error) {
 	d, err := newDefaults(src.DefaultMode, src.DefaultUser)
 	if err != nil {
@@ -69,8 +69,8 @@ func (r Reader) downwardItem(files Files, pod *corev1.Pod, item corev1.DownwardA
 	return nil
 }
 
-// field returns a field of the pod's metadata as text. A label or annotation
-// that the pod does not have is empty text, as with the kubelet.
+// field returns a field of the pod's metadata as text. Like the kubelet, it returns "" for a label
+// or annotation that the pod does not have.
 func field(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", fmt.Errorf("apiVersion: found %.64q, want v1: %w", ref.APIVersion, ErrField)
@@ -98,7 +98,7 @@ func field(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) {
 		ref.FieldPath, ErrField)
 }
 
-// subscript returns KEY where path is name['KEY'].
+// subscript returns KEY if path is name['KEY'].
 func subscript(path, name string) (key string, ok bool) {
 	rest, ok := strings.CutPrefix(path, name+"['")
 	if !ok {
@@ -108,8 +108,8 @@ func subscript(path, name string) (key string, ok bool) {
 	return key, ok && key != "" && !strings.Contains(key, "'")
 }
 
-// lines returns a line key="value" for each entry, sorted, the value quoted as
-// in Go; the last one does not end in a newline.
+// lines returns a line key="value" for each entry, sorted by key, with the value quoted as in Go.
+// The last line has no newline.
 func lines(m map[string]string) string {
 	all := make([]string, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {

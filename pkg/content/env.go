@@ -11,20 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrVariable means that a path has a variable that it cannot be made of.
+// ErrVariable means that a path uses a variable that does not exist or is not allowed.
 var ErrVariable = errors.New("no such variable")
 
-// Variable is one variable of a container's environment.
+// Variable is a variable of a container's environment.
 type Variable struct {
 	Value string
-	// Secret: the value is from a Secret, so it must not show in a path.
+	// Secret means that the value comes from a Secret, so no path may contain it.
 	Secret bool
-	// Err says why the value is not known; nil where it is.
+	// Err is why the value is unknown.
 	Err error
 }
 
-// Variables returns the container's environment as its spec gives it, without
-// what an image and the names of services would add.
+// Variables returns the environment in the container's spec, without the variables that the image
+// and service names would add.
 func (r Reader) Variables(c *corev1.Container, nodeName string) map[string]Variable {
 	vars := map[string]Variable{}
 	for _, from := range c.EnvFrom {
@@ -40,8 +40,8 @@ func (r Reader) Variables(c *corev1.Container, nodeName string) map[string]Varia
 	return vars
 }
 
-// referring is a literal value, in which earlier variables may be named. One
-// that is not known stays as it is written.
+// referring returns a literal value after expanding references to earlier variables. References to
+// unknown variables stay as they are.
 func referring(text string, vars map[string]Variable) Variable {
 	v := Variable{}
 	v.Value, v.Err = expand(text, func(name string) (string, bool, error) {
@@ -90,10 +90,10 @@ func (r Reader) fromRef(container string, from *corev1.EnvVarSource, nodeName st
 		return value("", err)
 	case from.ResourceFieldRef != nil:
 		ref := *from.ResourceFieldRef
-		ref.ContainerName = cmp.Or(ref.ContainerName, container) // its own where it names none
+		ref.ContainerName = cmp.Or(ref.ContainerName, container) // the container's own by default
 		return value(r.resource(pod, &ref))
 	case from.FieldRef == nil:
-		return value("", errors.New("its valueFrom is of no kind that a path can be made of"))
+		return value("", errors.New("its valueFrom has no source that a path may use"))
 	}
 	return value(podField(pod, from.FieldRef))
 }
@@ -113,7 +113,7 @@ func (r Reader) key(ref *corev1.ConfigMapKeySelector) (string, error) {
 	return value, nil
 }
 
-// podField is field with those that only a container's environment may have.
+// podField returns a field of the pod, including those that only environments may contain.
 func podField(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) {
 	value, found := "", true
 	switch ref.FieldPath {
@@ -135,9 +135,9 @@ func podField(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (string, error) 
 	return value, nil
 }
 
-// Expand returns text with each $(NAME) replaced by that variable's value, and
-// each $$ by one $. A name that is not known is an error, and so is one of which
-// the value is secret, since a path is for all to see.
+// Expand returns text with each $(NAME) replaced by the variable's value, and each $$ by a single
+// $. An unknown variable is an error. So is a variable from a Secret, since every process on the
+// node can see paths.
 func Expand(text string, vars map[string]Variable) (string, error) {
 	out, err := expand(text, func(name string) (string, bool, error) {
 		v, ok := vars[name]
@@ -146,7 +146,7 @@ func Expand(text string, vars map[string]Variable) (string, error) {
 			return "", false, fmt.Errorf("%w: %.253q; want one of [%s] of the container's env", ErrVariable, name,
 				strings.Join(slices.Sorted(maps.Keys(vars)), ", "))
 		case v.Secret:
-			return "", false, fmt.Errorf("%w for a path: %.253q is from a Secret, and a path is for all to see", ErrVariable,
+			return "", false, fmt.Errorf("%w for a path: %.253q is from a Secret, and every process can see paths", ErrVariable,
 				name)
 		}
 		return v.Value, true, v.Err
@@ -157,8 +157,7 @@ func Expand(text string, vars map[string]Variable) (string, error) {
 	return out, nil
 }
 
-// expand replaces each $(NAME) by what value says of it; where that is not
-// found without an error it stays.
+// expand replaces each $(NAME) by the result of value. If value returns false, the reference stays.
 func expand(text string, value func(name string) (string, bool, error)) (string, error) {
 	var out strings.Builder
 	for {

@@ -16,33 +16,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// defaultMode is what an API server fills in where defaultMode is left out; it
-// is the same for all four kinds.
+// defaultMode is the defaultMode that an API server fills in. It is the same for all four kinds.
 const defaultMode = uint32(corev1.ConfigMapVolumeSourceDefaultMode)
 
 // ErrNoKey means that a volume names a key that its object does not have.
 var ErrNoKey = errors.New("no such key")
 
-// File is one file: its content and its permission bits (0 to 0777).
+// File is the content and the permission bits (0 to 0777) of one file.
 type File struct {
 	Data []byte
 	Mode uint32
-	// Owner is the user whose it is; nil is root.
+	// Owner is the uid of the file's owner; nil means root.
 	Owner *int64
 }
 
-// Files is a set of files by path. Its paths are as Clean returns them.
+// Files maps paths, as returned by Clean, to files.
 type Files map[string]File
 
-// Revision is a hash of the files' paths and contents, each with its length, so
-// that no two sets of files share one. With a key, no reader without the key can
-// tell from it what the content is, by trying what it may be.
+// Revision returns a hash of the files' paths and contents. The length of each is part of the hash,
+// so that two different sets of files never produce the same input. With a key, the hash does not
+// let readers without the key confirm a guess of the content.
 func (fs Files) Revision(key []byte) string {
 	var h hash.Hash
 	if h = sha256.New(); key != nil {
 		h = hmac.New(sha256.New, key)
 	}
-	var buf []byte // of one write for what is short
+	var buf []byte // collects short data into one write
 	for _, path := range slices.Sorted(maps.Keys(fs)) {
 		data := fs[path].Data
 		buf = binary.BigEndian.AppendUint64(buf[:0], uint64(len(path)))
@@ -54,7 +53,7 @@ func (fs Files) Revision(key []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// put adds a file under its clean path; one that is there is replaced.
+// put adds a file under its clean path, replacing an existing one.
 func (fs Files) put(path string, file File) error {
 	clean, err := Clean(path)
 	if err != nil {
@@ -64,7 +63,7 @@ func (fs Files) put(path string, file File) error {
 	return nil
 }
 
-// check returns fs if it can be a volume.
+// check returns fs if the paths are valid in one volume.
 func (fs Files) check() (Files, error) {
 	if err := CheckPaths(slices.Sorted(maps.Keys(fs))); err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (fs Files) check() (Files, error) {
 	return fs, nil
 }
 
-// selection is what a source says of the keys of one object.
+// selection is what a source selects of an object's keys.
 type selection struct {
 	items    []corev1.KeyToPath
 	defaults defaults
@@ -83,8 +82,8 @@ func newSelection(items []corev1.KeyToPath, d defaults, optional *bool) selectio
 	return selection{items: items, defaults: d, optional: optional != nil && *optional}
 }
 
-// defaults are what files have whose item does not say otherwise: permission bits, and
-// the user that owns them (nil for root).
+// defaults are the permission bits and the owner (nil means root) of files whose item does not set
+// them.
 type defaults struct {
 	mode uint32
 	user *int64
@@ -101,7 +100,7 @@ func newDefaults(mode *int32, user *int64) (defaults, error) {
 	return defaults{m, user}, nil
 }
 
-// file returns a file of an item, whose mode and user may be nil.
+// file returns an item's file; mode and user may be nil.
 func (d defaults) file(data []byte, mode *int32, user *int64) (File, error) {
 	m, err := modeOf(mode, d.mode)
 	if err != nil {
@@ -113,7 +112,7 @@ func (d defaults) file(data []byte, mode *int32, user *int64) (File, error) {
 	return File{Data: data, Mode: m, Owner: cmp.Or(user, d.user)}, nil
 }
 
-// checkUser: as the API server does.
+// checkUser checks a uid as the API server does.
 func checkUser(user *int64) error {
 	if user != nil && (*user < 0 || *user > math.MaxInt32) {
 		return fmt.Errorf("found %d, want a user id of 0 to %d", *user, math.MaxInt32)
@@ -121,8 +120,8 @@ func checkUser(user *int64) error {
 	return nil
 }
 
-// object is the keys of one object: those of a configMap that are text, and the
-// others. Of one that is both, the text counts.
+// object holds the keys of one object: a configMap's text keys, and all binary keys. If a key is in
+// both, the text is used.
 type object struct {
 	text   map[string]string
 	binary map[string][]byte
@@ -136,7 +135,7 @@ func (o object) get(key string) (value []byte, ok bool) {
 	return value, ok
 }
 
-// keys are in order.
+// keys returns the sorted keys.
 func (o object) keys() []string {
 	keys := make([]string, 0, len(o.text)+len(o.binary))
 	keys = slices.AppendSeq(keys, maps.Keys(o.text))
@@ -145,10 +144,9 @@ func (o object) keys() []string {
 	return slices.Compact(keys)
 }
 
-// of returns the files that are selected of an object: all keys, or those of
-// items under the paths they give. A key that is missing is an error unless the
-// source is optional.
-func (s selection) of(o object) (Files, error) {
+// pick returns the selected files of an object: all keys, or the keys of items under their paths. A
+// missing key is an error unless the source is optional.
+func (s selection) pick(o object) (Files, error) {
 	files := Files{}
 	if len(s.items) == 0 {
 		for _, key := range o.keys() {

@@ -8,10 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NestedMounts lists, sorted, where in a volume of the pod other volumes are
-// mounted: the paths, relative to the volume, of mounts that containers have
-// below one of this volume. A driver that makes a volume that containers may not
-// write to makes directories of them, since a container runtime cannot.
+// NestedMounts returns the sorted paths, relative to the volume, at which the pod's containers
+// mount other volumes inside this one. The driver of a volume that containers cannot write to
+// creates directories there, because a container runtime could not.
 func NestedMounts(pod *corev1.Pod, volume string) []string {
 	var nested []string
 	each := func(mounts []corev1.VolumeMount) {

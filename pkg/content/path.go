@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Limits of the kernel on a path, in bytes.
+// The kernel's limits on paths, in bytes.
 const (
 	maxPath = 4096
 	maxName = 255
 )
 
-// reserved is how names that only the layout of a volume may use begin.
+// reserved is the prefix of names that only the volume's own layout may use.
 const reserved = ".."
 
-// ErrPath means that a path must not be used for a file of a volume.
+// ErrPath means that a volume cannot have a file at a path.
 var ErrPath = errors.New("not a path within a volume")
 
-// Clean returns p in its shortest form, or an error that wraps ErrPath: a path
-// is relative, has no "..", begins with no "..", and fits the kernel's limits.
+// Clean returns p in its shortest form. It returns an error that wraps ErrPath unless p is
+// relative, contains no "..", does not begin with "..", and is within the kernel's limits.
 func Clean(p string) (string, error) {
 	switch c := path.Clean(p); {
 	case p == "" || c == ".":
@@ -59,10 +59,10 @@ func pathError(p, why string) error {
 	return fmt.Errorf("path %q %s: %w", p, why, ErrPath)
 }
 
-// CheckPaths returns an error that wraps ErrPath unless each path is as Clean
-// returns it and none is a file and another's directory at once.
+// CheckPaths returns an error that wraps ErrPath unless each path is in the form that Clean
+// returns, and none is both a file and a directory of another.
 func CheckPaths(paths []string) error {
-	var files map[string]bool // made for the first path with a directory
+	var files map[string]bool // created for the first path that has a directory
 	for _, p := range paths {
 		c, err := Clean(p)
 		if err != nil {
@@ -79,7 +79,7 @@ func CheckPaths(paths []string) error {
 				}
 			}
 			if files[d] {
-				return fmt.Errorf("path %q is to be a file and the directory of %q: %w", d, p, ErrPath)
+				return fmt.Errorf("path %q cannot be both a file and the directory of %q: %w", d, p, ErrPath)
 			}
 		}
 	}

@@ -8,12 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrNeedsCluster means that only a Kubernetes cluster can make such content.
-var ErrNeedsCluster = errors.New("needs a Kubernetes cluster, which this node has not")
+// ErrNeedsCluster means that only a Kubernetes cluster can provide the content.
+var ErrNeedsCluster = errors.New("needs a Kubernetes cluster, and this node has none")
 
-// Projected returns the files of all sources of a volume of kind projected; of
-// two sources with one path, the later has it, as with the kubelet. Its error
-// joins those of all sources.
+// Projected returns the files of all sources of a projected volume. If two sources have the same
+// path, the later one is used, as the kubelet does. The error joins those of all sources.
 func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
 	d, err := newDefaults(src.DefaultMode, src.DefaultUser)
 	if err != nil {
@@ -34,7 +33,7 @@ func (r Reader) Projected(src corev1.ProjectedVolumeSource) (Files, error) {
 	return all.check()
 }
 
-// projection returns the files of one source, and its field for messages.
+// projection returns the files of one source, and the name of its field for messages.
 func (r Reader) projection(s corev1.VolumeProjection, d defaults) (kind string, files Files, err error) {
 	set := 0
 	for _, is := range []bool{
@@ -81,7 +80,7 @@ func (r Reader) projection(s corev1.VolumeProjection, d defaults) (kind string, 
 	return kind, files, err
 }
 
-// HasSecret reports whether any of the sources may bring what is secret.
+// HasSecret reports whether any of the sources may contain secret data.
 func HasSecret(src corev1.ProjectedVolumeSource) bool {
 	for _, s := range src.Sources {
 		if s.ConfigMap == nil && s.DownwardAPI == nil {

@@ -9,38 +9,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ErrNotFound means that an object that a volume needs is known not to exist.
+// ErrNotFound means that an object that a volume needs does not exist.
 var ErrNotFound = errors.New("not found")
 
-// Objects is where the objects are looked up. nil without an error means that
-// there is none; an error that it is not known, which changes nothing. What is
-// returned is read only.
+// Objects looks up objects. It returns nil without an error if an object does not exist, and an
+// error if that is unknown. The results are read-only.
 type Objects interface {
 	ConfigMap(namespace, name string) (*corev1.ConfigMap, error)
 	Secret(namespace, name string) (*corev1.Secret, error)
-	// TrustBundles returns all that there are.
+	// TrustBundles returns all ClusterTrustBundles.
 	TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error)
-	// Pod returns the pod whose volume it is.
+	// Pod returns the pod that has the volume.
 	Pod() (*corev1.Pod, error)
 }
 
-// Reader makes the files of the volumes of one pod.
+// Reader creates the files of one pod's volumes.
 type Reader struct {
-	// Namespace is the pod's.
+	// Namespace is the pod's namespace.
 	Namespace string
 	Objects   Objects
-	// Allocatable is what the node has for pods: the limit of a container that
-	// has none.
+	// Allocatable is what the node offers to pods, which is the limit of a container without one.
 	Allocatable corev1.ResourceList
-	// Token returns a token of the pod's service account, or what stands for it;
-	// nil where nothing issues tokens.
+	// Token returns a token of the pod's service account, or a placeholder; it is nil if nothing
+	// issues tokens.
 	Token func(audience string, lifetime time.Duration) ([]byte, error)
-	// Certificate returns a private key and the certificates that a signer issued
-	// for it, in PEM, or what stands for them; nil where there is no cluster.
+	// Certificate returns a private key and the certificates that a signer issued for it in PEM, or
+	// placeholders; it is nil without a cluster.
 	Certificate func(corev1.PodCertificateProjection) (key, chain []byte, err error)
 }
 
-// ConfigMap returns the files of a volume of kind configMap.
+// ConfigMap returns the files of a configMap volume.
 func (r Reader) ConfigMap(src corev1.ConfigMapVolumeSource) (Files, error) {
 	files, err := r.configMap(src)
 	return checked(files, err)
@@ -66,14 +64,14 @@ func (r Reader) configMap(src corev1.ConfigMapVolumeSource) (Files, error) {
 	if found != nil {
 		o = object{text: found.Data, binary: found.BinaryData}
 	}
-	files, err := s.of(o)
+	files, err := s.pick(o)
 	if err != nil {
 		return nil, fmt.Errorf("configMap %s/%s: %w", r.Namespace, src.Name, err)
 	}
 	return files, nil
 }
 
-// Secret returns the files of a volume of kind secret.
+// Secret returns the files of a secret volume.
 func (r Reader) Secret(src corev1.SecretVolumeSource) (Files, error) {
 	files, err := r.secret(src)
 	return checked(files, err)
@@ -99,7 +97,7 @@ func (r Reader) secret(src corev1.SecretVolumeSource) (Files, error) {
 	if found != nil {
 		o.binary = found.Data
 	}
-	files, err := s.of(o)
+	files, err := s.pick(o)
 	if err != nil {
 		return nil, fmt.Errorf("secret %s/%s: %w", r.Namespace, src.SecretName, err)
 	}

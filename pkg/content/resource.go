@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// resource returns a container's limit or request as a whole number of the
-// divisor, rounded up.
+// resource returns a container's limit or request, divided by the divisor and rounded up.
 func (r Reader) resource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (string, error) {
 	c := container(pod, ref.ContainerName)
 	if c == nil {
@@ -37,7 +36,7 @@ func known(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// container returns the pod's container or init container of that name.
+// container returns the pod's container or init container with that name.
 func container(pod *corev1.Pod, name string) *corev1.Container {
 	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		if i := slices.IndexFunc(list, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
@@ -47,8 +46,8 @@ func container(pod *corev1.Pod, name string) *corev1.Container {
 	return nil
 }
 
-// quantity returns a request, which without its own is the limit, as an API
-// server has it, and a limit, which without its own is what the node has.
+// quantity returns a request, which defaults to the limit as in an API server, or a limit, which
+// defaults to the node's allocatable amount.
 func (r Reader) quantity(c *corev1.Container, which string, name corev1.ResourceName) resource.Quantity {
 	if which == "requests" {
 		if q, ok := c.Resources.Requests[name]; ok {

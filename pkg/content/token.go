@@ -13,16 +13,16 @@ import (
 var ErrNoIssuer = errors.New("no issuer of service account tokens here: a Kubernetes cluster is one, or the key of " +
 	"--token-signing-key")
 
-// Lifetimes of tokens, as an API server has them (TokenRequest, expirationSeconds).
+// Lifetimes of tokens in seconds, as in an API server (TokenRequest, expirationSeconds).
 const (
 	minToken     = 600
 	maxToken     = 1<<32 - 1
 	defaultToken = 3600
-	// tokenMode is the mode of a token's file where the pod says whose it is.
+	// tokenMode is the mode of a token's file if the pod defines its owner or group.
 	tokenMode = 0o600
 )
 
-// token returns the file of a source serviceAccountToken.
+// token returns the file of a serviceAccountToken source.
 func (r Reader) token(src corev1.ServiceAccountTokenProjection, d defaults) (Files, error) {
 	if r.Token == nil {
 		return nil, ErrNoIssuer
@@ -34,7 +34,7 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, d defaults) (Fil
 	if seconds < minToken || seconds > maxToken {
 		return nil, fmt.Errorf("expirationSeconds: found %d, want %d to %d", seconds, minToken, int64(maxToken))
 	}
-	file, err := r.owned(d, src.User)
+	file, err := r.ownedFile(d, src.User)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +48,10 @@ func (r Reader) token(src corev1.ServiceAccountTokenProjection, d defaults) (Fil
 	return files, nil
 }
 
-// owned returns an empty file that is the pod's. Its user is the source's own, else the
-// volume's default, else the one that all containers run as. With a user or an fsGroup
-// no other user gets to read it, whatever the volume's mode: as the kubelet has it.
-func (r Reader) owned(d defaults, user *int64) (File, error) {
+// ownedFile returns an empty file for the pod. Its owner is the source's user, or else the volume's
+// default user, or else the user that all containers run as. With an owner or an fsGroup the mode
+// is tokenMode, whatever the volume's mode, as the kubelet does.
+func (r Reader) ownedFile(d defaults, user *int64) (File, error) {
 	if err := checkUser(user); err != nil {
 		return File{}, fmt.Errorf("user: %w", err)
 	}
@@ -69,8 +69,8 @@ func (r Reader) owned(d defaults, user *int64) (File, error) {
 	return file, nil
 }
 
-// onlyUser returns the user that all containers of the pod run as by its spec,
-// or nil where they differ or one does not say.
+// onlyUser returns the user that the pod's spec sets for all containers, or nil if they differ or
+// one has none.
 func onlyUser(pod *corev1.Pod) *int64 {
 	var all *int64
 	same := true

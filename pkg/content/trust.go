@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// pemCertificate is the type of a PEM block that has a certificate.
+// pemCertificate is the type of a PEM block with a certificate.
 const pemCertificate = "CERTIFICATE"
 
-// Anchors returns the certificates of a trust bundle, in DER: PEM blocks without
-// headers, of authorities, at least one, and nothing else.
+// Anchors returns the certificates of a trust bundle in DER. The bundle must contain at least one
+// PEM block, and only certificates of authorities without headers.
 func Anchors(bundle string) ([][]byte, error) {
 	var all [][]byte
 	for rest := []byte(bundle); ; {
@@ -28,29 +28,30 @@ func Anchors(bundle string) ([][]byte, error) {
 			break
 		}
 		if block.Type != pemCertificate || len(block.Headers) > 0 {
-			return nil, fmt.Errorf("a PEM block of type %.64q or with headers", block.Type)
+			return nil, fmt.Errorf("found a PEM block of type %.64q or with headers, want %s without headers",
+				block.Type, pemCertificate)
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("certificate %d: %w", len(all)+1, err)
 		}
 		if !certificate.BasicConstraintsValid || !certificate.IsCA {
-			return nil, fmt.Errorf("certificate %d is of no authority", len(all)+1)
+			return nil, fmt.Errorf("certificate %d is not a CA certificate", len(all)+1)
 		}
 		all = append(all, block.Bytes)
 	}
 	switch begun := strings.Count(bundle, "-----BEGIN "); {
 	case begun == 0:
-		return nil, errors.New("no certificate")
-	case begun != len(all): // what cannot be read is passed over
-		return nil, errors.New("a PEM block that cannot be read")
+		return nil, errors.New("found no certificate")
+	case begun != len(all): // Decode skips invalid blocks
+		return nil, errors.New("found a malformed PEM block")
 	}
 	return all, nil
 }
 
-// trust returns the file of a source clusterTrustBundle: the certificates of the
-// bundle of a name, or of all bundles of a signer that the selector selects, each
-// once. They are in an order of their own, which no change of a bundle's changes.
+// trust returns the file of a clusterTrustBundle source: the certificates of the named bundle, or
+// of all bundles of a signer that the selector matches, without duplicates. They are sorted by
+// their bytes, so that the order of the bundles does not matter.
 func (r Reader) trust(src corev1.ClusterTrustBundleProjection, d defaults) (Files, error) {
 	selected, what, err := selector(src)
 	if err != nil {
@@ -81,7 +82,7 @@ func (r Reader) trust(src corev1.ClusterTrustBundleProjection, d defaults) (File
 			return nil, err
 		}
 	}
-	file, err := r.owned(d, src.User)
+	file, err := r.ownedFile(d, src.User)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,8 @@ func (r Reader) trust(src corev1.ClusterTrustBundleProjection, d defaults) (File
 	return files, nil
 }
 
-// selector returns which bundles the source means, and what that is called.
+// selector returns a function that reports whether the source includes a bundle, and a description
+// for messages.
 func selector(src corev1.ClusterTrustBundleProjection) (selected func(*certificatesv1.ClusterTrustBundle) bool,
 	what string, err error,
 ) {
@@ -107,14 +109,14 @@ func selector(src corev1.ClusterTrustBundleProjection) (selected func(*certifica
 			return b.Name == *src.Name
 		}, fmt.Sprintf("ClusterTrustBundle %.253q", *src.Name), nil
 	}
-	// None selects nothing, an empty one all.
+	// A nil selector matches nothing; an empty one matches everything.
 	labelled, err := metav1.LabelSelectorAsSelector(src.LabelSelector)
 	if err != nil {
 		return nil, "", fmt.Errorf("labelSelector: %w", err)
 	}
 	what = fmt.Sprintf("a ClusterTrustBundle of signer %.571q that labelSelector selects", *src.SignerName)
 	if src.LabelSelector == nil {
-		what += " (there is none, which selects nothing)"
+		what += " (a missing labelSelector selects nothing)"
 	}
 	return func(b *certificatesv1.ClusterTrustBundle) bool {
 		return b.Spec.SignerName == *src.SignerName && labelled.Matches(labels.Set(b.Labels))

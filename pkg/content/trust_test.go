@@ -107,7 +107,7 @@ func TestTrustBundlesByNameOrSigner(t *testing.T) {
 	if err != nil || files["f"].Mode != 0o600 {
 		t.Errorf("of a pod with fsGroup: mode %o, %v", files["f"].Mode, err)
 	}
-	w.err = errors.New("cannot be read")
+	w.err = errors.New("malformed PEM block")
 	if _, err := w.reader().Projected(decode[corev1.ProjectedVolumeSource](t, "sources: [{clusterTrustBundle: {path: f, name: nope, optional: true}}]")); !errors.Is(err, w.err) {
 		t.Errorf("got %v, want that it is not known", err)
 	}
@@ -119,8 +119,8 @@ func TestOnlyAuthoritiesAreTrusted(t *testing.T) {
 	for text, problem := range map[string]string{
 		"":                       "no certificate",
 		"text":                   "no certificate",
-		authority(t, "b", false): "of no authority",
-		good + strings.Replace(good, "-----END CERTIFICATE-----", "", 1): "cannot be read",
+		authority(t, "b", false): "not a CA certificate",
+		good + strings.Replace(good, "-----END CERTIFICATE-----", "", 1): "malformed PEM block",
 		strings.ReplaceAll(good, "CERTIFICATE", "PRIVATE KEY"):           "of type",
 		strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1):           "with headers",
 		"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n": "certificate 1",

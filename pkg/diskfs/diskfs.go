@@ -1,10 +1,10 @@
-// Package diskfs lists the file systems that a block device may be mounted as,
-// and the options that each of them may be given.
+// Package diskfs lists the file systems that a block device may be mounted as, and the mount
+// options of each that are allowed.
 //
-// It holds the lists and nothing else. Package resolve refuses a manifest by
-// them, and package mount, which calls the kernel, refuses by them again: a file
-// system that ignores its device (proc, overlay, cgroup2) would show a pod what
-// no volume has, and an option that names another device or path would too.
+// It only contains these lists. Package resolve checks manifests against them, and package mount,
+// which calls the kernel, checks again. A file system that ignores its device (proc, overlay,
+// cgroup2) would show a pod data that no volume contains, and so would an option that names another
+// device or path.
 package diskfs
 
 import (
@@ -14,14 +14,14 @@ import (
 	"strings"
 )
 
-// ErrType means that a file system is not one of a disk.
-var ErrType = errors.New("not a file system of a disk")
+// ErrType means that a file system is not a disk file system.
+var ErrType = errors.New("not a disk file system")
 
-// ErrOption means that a volume may not be mounted with an option.
-var ErrOption = errors.New("not an option that a volume may be mounted with")
+// ErrOption means that a mount option is not allowed.
+var ErrOption = errors.New("not an allowed mount option")
 
-// ext is the options of ext2, ext3 and ext4. journal_dev and journal_path name
-// another device, and the quota files are the file system's own affair.
+// ext contains the options of ext2, ext3 and ext4. It omits journal_dev and journal_path, which
+// name another device, and the quota files, which are internal to the file system.
 const ext = "acl noacl user_xattr nouser_xattr barrier nobarrier data commit delalloc nodelalloc discard nodiscard " +
 	"errors " +
 	"init_itable noinit_itable stripe max_batch_time min_batch_time journal_ioprio auto_da_alloc noauto_da_alloc " +
@@ -32,16 +32,15 @@ const ext = "acl noacl user_xattr nouser_xattr barrier nobarrier data commit del
 	"dax max_dir_size_kb i_version block_validity noblock_validity nouid32 nombcache no_mbcache mb_optimize_scan " +
 	"prefetch_block_bitmaps no_prefetch_block_bitmaps sb debug check nocheck nolazytime"
 
-// fileSystems has the names of the options that each file system may be given,
-// but for those that all may ([common]).
+// fileSystems maps each file system to its allowed options, without those in [common].
 var fileSystems = map[string]string{
 	"ext2": ext, "ext3": ext, "ext4": ext,
-	// logdev and rtdev of xfs name other devices.
+	// without logdev and rtdev, which name other devices
 	"xfs": "allocsize attr2 noattr2 dax discard nodiscard grpid bsdgroups nogrpid sysvgroups filestreams ikeep " +
 		"noikeep inode32 inode64 largeio nolargeio logbsize logbufs noalign norecovery nouuid sunit swidth swalloc " +
 		"wsync noquota quota uquota usrquota uqnoenforce qnoenforce gquota grpquota gqnoenforce pquota prjquota " +
 		"pqnoenforce barrier nobarrier",
-	// device of btrfs names other devices.
+	// without device, which names other devices
 	"btrfs": "acl noacl autodefrag noautodefrag barrier nobarrier clear_cache commit compress compress-force datacow " +
 		"nodatacow datasum nodatasum degraded discard nodiscard enospc_debug noenospc_debug fatal_errors flushoncommit " +
 		"noflushoncommit max_inline metadata_ratio norecovery nologreplay rescue skip_balance space_cache nospace_cache " +
@@ -57,17 +56,17 @@ var fileSystems = map[string]string{
 	"iso9660": "uid gid mode dmode map norock nojoliet cruft unhide hide showassoc check block session sbsector " +
 		"iocharset utf8 overriderockperm nocompress",
 	"squashfs": "errors threads",
-	// device of erofs names other devices.
+	// without device, which names other devices
 	"erofs": "user_xattr nouser_xattr acl noacl cache_strategy dax",
 }
 
 const fat = "uid gid umask dmask fmask allow_utime codepage iocharset utf8 quiet errors discard flush time_offset " +
 	"sys_immutable"
 
-// common has the options of SELinux, which all file systems know.
+// common contains the SELinux options, which every file system supports.
 const common = "context fscontext defcontext rootcontext seclabel"
 
-// Types returns the names of the file systems, sorted.
+// Types returns the sorted names of the file systems.
 func Types() []string {
 	types := make([]string, 0, len(fileSystems))
 	for name := range fileSystems {
@@ -83,8 +82,8 @@ func Has(fsType string) bool {
 	return ok
 }
 
-// Check returns ErrType for a file system that is not one of a disk, and
-// ErrOption for the first option, as "data=ordered", that it may not be given.
+// Check returns ErrType if fsType is not a disk file system, and ErrOption for the first option,
+// such as "data=ordered", that fsType does not allow.
 func Check(fsType string, options []string) error {
 	if !Has(fsType) {
 		return fmt.Errorf("fsType: found %.64q, want one of %s: %w", fsType, strings.Join(Types(), ", "), ErrType)
@@ -103,12 +102,12 @@ func Check(fsType string, options []string) error {
 	return nil
 }
 
-// verbs are options that say to mount(8) what to do, and not how.
+// verbs are options that tell mount(8) to do something other than a new mount.
 const verbs = "bind rbind remount move loop shared rshared slave rslave private rprivate unbindable runbindable"
 
-// CheckWords returns ErrOption for the first option that asks for another kind
-// of mount, as "remount". Options are as in a PersistentVolume's mountOptions:
-// each may have several, with commas between them.
+// CheckWords returns ErrOption for the first option that requests another kind of mount, such as
+// "remount". As in a PersistentVolume's mountOptions, each element may contain several options
+// separated by commas.
 func CheckWords(options []string) error {
 	for _, o := range options {
 		for word := range strings.SplitSeq(o, ",") {
