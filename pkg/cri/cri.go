@@ -1,19 +1,18 @@
-// Package cri asks a container runtime whether containers of a pod live, over the
-// Container Runtime Interface (k8s.io/cri-api, runtime.v1).
+// Package cri asks a container runtime whether containers of a pod still run, through the Container
+// Runtime Interface (k8s.io/cri-api, runtime.v1).
 //
-// Owns: the connection to the runtime, when it is asked, and the words for what it
-// says.
+// Owns: the connection to the runtime, when to ask it, and the texts about its answers.
 //
-// Does not: start, stop or change anything of the runtime's, nor decide about a
-// volume (plan.Keep does).
+// Does not: start, stop or change anything in the runtime, or decide about a volume (plan.Keep
+// does).
 //
-// Invariants: "none lives" is said only after two complete lists, begun after the
-// question, without a sandbox of the pod that is ready and without a container of
-// it that has not exited: a container that is made and not started, or whose state
-// the runtime does not know, lives. A runtime that does not answer proves nothing.
+// Invariants: the answer is "none runs" only after two complete lists that began after the question
+// and contain no ready sandbox of the pod, and no container of it that has not exited. A container
+// that was created but not started, or whose state the runtime does not know, counts as running. A
+// runtime that does not answer proves nothing.
 //
-// The runtime is asked only while a caller has a question open: at once, then every
-// [Config.Every], since not every runtime tells of containers that end.
+// The runtime is asked only while a question is open: immediately, and then every [Config.Every],
+// because not every runtime reports the end of containers.
 //
 // Concurrency: Run owns the connection; the other methods may be called at any time.
 package cri
@@ -38,22 +37,22 @@ import (
 )
 
 const (
-	// DefaultEvery is how often the runtime is asked while a question is open, as
-	// the kubelet's own look at its containers.
+	// DefaultEvery is how often the runtime is asked while a question is open. The kubelet looks at
+	// its containers equally often.
 	DefaultEvery = time.Second
-	// answerTime is how long one list may take.
+	// answerTime limits the time for both lists.
 	answerTime = 10 * time.Second
-	// reconnect is how long at most a runtime that was away is not dialled.
+	// reconnect is the longest pause before a runtime that was away is dialled again.
 	reconnect = 3 * time.Second
-	// maxAnswer bounds one list (bytes), as the kubelet does.
+	// maxAnswer limits a list in bytes, as the kubelet does.
 	maxAnswer = 16 << 20
 )
 
-// Config is what a Runtime needs.
+// Config configures a Runtime.
 type Config struct {
-	// Endpoint is the runtime's, as unix:///run/containerd/containerd.sock.
+	// Endpoint is the runtime's endpoint, such as unix:///run/containerd/containerd.sock.
 	Endpoint string
-	// Every is how often it is asked while a question is open; 0 means DefaultEvery.
+	// Every is how often the runtime is asked while a question is open; 0 means DefaultEvery.
 	Every time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -66,21 +65,21 @@ type Runtime struct {
 	service runtimev1.RuntimeServiceClient
 	poke    chan struct{} // capacity 1: there is a new question
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	questions map[*question]struct{}
 	problem   string
 	changed   chan struct{}
 }
 
-// question is one that was asked and has not been answered by "none".
+// question is a question whose answer is not yet "none runs".
 type question struct {
 	pod    state.PodUID
 	answer func(why string)
-	said   string // last; "" is nothing yet
+	said   string // the last answer; "" means none yet
 }
 
-// New returns a Runtime that asks nothing until Run; nothing is connected before
-// that. The error says what is wrong with the endpoint.
+// New returns a Runtime that neither connects nor asks until Run is called. An error means that the
+// endpoint is invalid.
 func New(c Config) (*Runtime, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -101,7 +100,7 @@ func New(c Config) (*Runtime, error) {
 	}, nil
 }
 
-// Close gives up the connection, for a Runtime that is not run. Run does so itself.
+// Close closes the connection of a Runtime whose Run is never called; Run closes it itself.
 func (r *Runtime) Close() error { return r.conn.Close() }
 
 // Ask implements [manager.Containers].
@@ -121,7 +120,7 @@ func (r *Runtime) Ask(pod state.PodUID, answer func(why string)) (forget func())
 	}
 }
 
-// Run answers questions until ctx ends, which is no error. It is to be called once.
+// Run answers questions until ctx ends, which is not an error. Call it once.
 func (r *Runtime) Run(ctx context.Context) error {
 	defer r.conn.Close()
 	timer := time.NewTimer(0)
@@ -155,12 +154,12 @@ func (r *Runtime) open() map[*question]struct{} {
 	return maps.Clone(r.questions)
 }
 
-// answer tells those who asked before the lists were begun.
+// answer answers the questions that were asked before the lists began.
 func (r *Runtime) answer(open map[*question]struct{}, living map[state.PodUID]string, err error) {
 	for q := range open {
 		why := living[q.pod]
 		if err != nil {
-			why = "it is not known whether containers of the pod live: " + err.Error()
+			why = "cannot tell whether containers of the pod still run: " + err.Error()
 		}
 		r.mu.Lock()
 		_, still := r.questions[q]
@@ -175,11 +174,11 @@ func (r *Runtime) answer(open map[*question]struct{}, living map[state.PodUID]st
 	}
 }
 
-// note shows what asking the runtime failed of, nil for nothing.
+// note sets the problem to the error of asking the runtime; nil clears it.
 func (r *Runtime) note(err error) {
 	text := ""
 	if err != nil {
-		text = err.Error() + "; nothing is removed from pods that have left until it answers"
+		text = err.Error() + "; until it answers, volumes of pods that have left stay mounted"
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,14 +193,14 @@ func (r *Runtime) note(err error) {
 	r.changed = make(chan struct{})
 }
 
-// Problem says why the runtime does not answer; "" where it does, or was not asked.
+// Problem returns why the runtime does not answer, or "" if it does or was not asked.
 func (r *Runtime) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.problem
 }
 
-// Endpoint is where the runtime is asked.
+// Endpoint returns the runtime's endpoint.
 func (r *Runtime) Endpoint() string { return r.config.Endpoint }
 
 // Changed returns a channel that is closed when Problem next changes. Call it before Problem.
@@ -211,7 +210,7 @@ func (r *Runtime) Changed() <-chan struct{} {
 	return r.changed
 }
 
-// living says, by pod, of what the pod lives.
+// living returns, by pod, a text about a sandbox or container that still runs.
 func (r *Runtime) living(ctx context.Context) (map[state.PodUID]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errors.New("no answer in "+answerTime.String()))
 	defer cancel()
@@ -233,7 +232,7 @@ func (r *Runtime) living(ctx context.Context) (map[state.PodUID]string, error) {
 		return nil, fmt.Errorf("list the containers of container runtime %s: %w", r.config.Endpoint, err)
 	}
 	all := containers.GetContainers()
-	// the same one is named every time
+	// sorted, so that the text names the same container every time
 	slices.SortFunc(all, func(a, b *runtimev1.Container) int { return cmp.Compare(b.GetId(), a.GetId()) })
 	for _, c := range all {
 		if c.GetState() == runtimev1.ContainerState_CONTAINER_EXITED {
@@ -241,26 +240,26 @@ func (r *Runtime) living(ctx context.Context) (map[state.PodUID]string, error) {
 		}
 		uid := cmp.Or(pods[c.GetPodSandboxId()], state.PodUID(c.GetLabels()[labelUID]))
 		name := cmp.Or(c.GetMetadata().GetName(), c.GetLabels()[labelName], "without a name")
-		living[uid] = fmt.Sprintf("container %s (%s) of the pod %s", name, short(c.GetId()), words(c.GetState()))
+		living[uid] = fmt.Sprintf("container %s (%s) of the pod %s", name, short(c.GetId()), stateText(c.GetState()))
 	}
 	return living, nil
 }
 
-// Labels that the kubelet, and an agent that runs pods as it does, gives to containers.
+// Labels of containers, set by the kubelet and by agents that run pods in the same way.
 const (
 	labelUID  = "io.kubernetes.pod.uid"
 	labelName = "io.kubernetes.container.name"
 )
 
-func words(s runtimev1.ContainerState) string {
+func stateText(s runtimev1.ContainerState) string {
 	switch s {
 	case runtimev1.ContainerState_CONTAINER_RUNNING:
 		return "still runs"
 	case runtimev1.ContainerState_CONTAINER_CREATED:
-		return "is made, and may be started"
+		return "is created, and may be started"
 	}
 	return "is in a state that the runtime does not know"
 }
 
-// short is an id as runtimes' own tools show it.
+// short returns an id in the length that the runtimes' own tools show.
 func short(id string) string { return id[:min(len(id), 13)] }

@@ -105,7 +105,7 @@ func TestWhatLives(t *testing.T) {
 	a.fake.Container("u1", "web", runtimev1.ContainerState_CONTAINER_UNKNOWN)
 	wantSaid(t, said, "a state that the runtime does not know")
 	a.fake.Container("u1", "web", runtimev1.ContainerState_CONTAINER_CREATED)
-	wantSaid(t, said, "is made, and may be started")
+	wantSaid(t, said, "is created, and may be started")
 	a.fake.Container("u1", "web", runtimev1.ContainerState_CONTAINER_EXITED)
 	wantSaid(t, said, "sandbox sandbox-u1 still runs")
 	a.fake.Sandbox("u1", runtimev1.PodSandboxState_SANDBOX_NOTREADY)
@@ -122,7 +122,7 @@ func TestASilentRuntimeProvesNothing(t *testing.T) {
 	a := newAsker(t)
 	a.fake.Refuse(true)
 	said := a.ask("u1")
-	wantSaid(t, said, "it is not known whether containers of the pod live: list the sandboxes of container runtime "+a.fake.Endpoint())
+	wantSaid(t, said, "cannot tell whether containers of the pod still run: list the sandboxes of container runtime "+a.fake.Endpoint())
 	if p := a.Problem(); !strings.Contains(p, "the runtime is on fire") {
 		t.Errorf("problem: %q", p)
 	}
@@ -130,7 +130,7 @@ func TestASilentRuntimeProvesNothing(t *testing.T) {
 	a.fake.Stop()
 	a.fake.Refuse(false)
 	a.fake.Container("u1", "web", runtimev1.ContainerState_CONTAINER_RUNNING)
-	wantSaid(t, said, "it is not known")
+	wantSaid(t, said, "cannot tell")
 	<-changed
 	a.fake.Start()
 	for why := hear(t, said); !strings.Contains(why, "web"); why = hear(t, said) {

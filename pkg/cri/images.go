@@ -9,17 +9,16 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Images is the image service of a container runtime, which is asked only what a
-// volume needs: whether it has an image, and to get it. It may be used by many
-// goroutines.
+// Images is the image service of a container runtime, for the two requests that volumes need:
+// whether an image is present, and to pull it. It is safe for concurrent use.
 type Images struct {
 	endpoint string
 	conn     *grpc.ClientConn
 	service  runtimev1.ImageServiceClient
 }
 
-// NewImages returns the service at an endpoint, as unix:///run/crio/crio.sock;
-// nothing is connected before it is asked.
+// NewImages returns the image service at an endpoint, such as unix:///run/crio/crio.sock. It
+// connects when it is first used.
 func NewImages(endpoint string) (*Images, error) {
 	conn, err := grpc.NewClient(endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -30,11 +29,10 @@ func NewImages(endpoint string) (*Images, error) {
 	return &Images{endpoint, conn, runtimev1.NewImageServiceClient(conn)}, nil
 }
 
-// Close gives up the connection.
+// Close closes the connection.
 func (i *Images) Close() error { return i.conn.Close() }
 
-// Present returns what the runtime calls the image of a reference; "" where it
-// has none.
+// Present returns the runtime's id of an image, or "" if the image is not present.
 func (i *Images) Present(ctx context.Context, reference string) (id string, err error) {
 	a, err := i.service.ImageStatus(ctx, &runtimev1.ImageStatusRequest{Image: spec(reference)})
 	if err != nil {
@@ -43,8 +41,8 @@ func (i *Images) Present(ctx context.Context, reference string) (id string, err 
 	return a.GetImage().GetId(), nil
 }
 
-// Pull has the runtime get the image of a reference, with the credentials that
-// it has itself, and returns what it calls it.
+// Pull makes the runtime pull an image with the credentials that the runtime has, and returns the
+// runtime's reference to it.
 func (i *Images) Pull(ctx context.Context, reference string) (id string, err error) {
 	a, err := i.service.PullImage(ctx, &runtimev1.PullImageRequest{Image: spec(reference)})
 	if err != nil {

@@ -38,12 +38,12 @@ func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
 	n.restart()
 	n.explained("pod", "web", "container nginx", "still runs")
 	runtime.Stop()
-	n.explained("pod", "web", "it is not known whether containers of the pod live")
+	n.explained("pod", "web", "cannot tell whether containers of the pod still run")
 	if problems := n.Do("", "get", "problems"); !strings.Contains(problems, runtime.Endpoint()) {
 		t.Errorf("problems: %s", problems)
 	}
 	n.restart()
-	n.explained("pod", "web", "it is not known whether containers of the pod live")
+	n.explained("pod", "web", "cannot tell whether containers of the pod still run")
 	n.wantFile(path, "kept")
 	if after := n.table(); !slices.Equal(before, after) {
 		t.Errorf("mounts: %q became %q", before, after)
