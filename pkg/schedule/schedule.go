@@ -40,7 +40,7 @@ func (e Every) Period() (time.Duration, error) {
 	return d, nil
 }
 
-// Schedule defines of which claim to create snapshots, and how often.
+// Schedule defines which claim to snapshot, and how often.
 type Schedule struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -17,7 +17,7 @@ import (
 )
 
 // scratchName is the temporary name of a file that is being written. It is in the root directory,
-// where it prevents the removal of no volume's directory.
+// so that a leftover file does not keep a volume's directory from being removed.
 const scratchName = ".vol_data.json.new"
 
 // Modes, as a kubelet sets them.

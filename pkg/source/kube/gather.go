@@ -27,8 +27,8 @@ const (
 	gatherReads = 16
 )
 
-// gather reads the claims or volumes, of which there may be as many as the pods have claims: one by
-// one, and by lists when very many are waited for, if the identity may list.
+// gather reads claims or volumes, which may be as many as the pods have claims: one by one, and by
+// lists when very many are waited for, if the identity may list.
 type gather struct {
 	kind string
 	list func(namespace string) listFunc

@@ -37,9 +37,9 @@ type Catalog interface {
 type Config struct {
 	Core    *kubeclient.Core
 	Storage *kubeclient.Storage
-	// Bulk reads claims, volumes and attachments, of which there may be as many as the pods have
-	// claims; nil means Core and Storage. With limits of its own, it does not delay pods, secrets
-	// and configMaps.
+	// Bulk reads claims, volumes and attachments, which may be as many as the pods have claims; nil
+	// means Core and Storage. With limits of its own, it does not delay pods, secrets and
+	// configMaps.
 	Bulk *kubeclient.Clients
 	// Certificates reads ClusterTrustBundles; nil means that there are none. CertificatesBeta reads
 	// them from a server that has only v1beta1; it may be nil.

@@ -194,7 +194,7 @@ func (p *Provider) undo(ctx context.Context, r *row) {
 func (p *Provider) withdrawClaim(v Volume) {
 	var u source.Update
 	for _, obj := range v.claimObjects() {
-		key, _ := resolve.KeyOf(obj) // they were checked
+		key, _ := resolve.KeyOf(obj) // newVolume checked them
 		u.Delete = append(u.Delete, key)
 	}
 	_ = p.c.Catalog.Apply(Name, u) // an update without objects cannot fail

@@ -60,7 +60,7 @@ type move int
 
 const (
 	stay  move = iota // nothing, until an event or the returned time
-	ask               // look who holds the volume
+	ask               // ask who holds the volume
 	leave             // withdraw the pod, because no use is left
 )
 
