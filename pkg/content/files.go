@@ -144,6 +144,21 @@ func (o object) keys() []string {
 	return slices.Compact(keys)
 }
 
+// files returns the selected files of the named object, after a look-up that found it or returned err.
+func (s selection) files(name string, o object, found bool, err error) (Files, error) {
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", name, err)
+	}
+	if !found && !s.optional {
+		return nil, fmt.Errorf("%s: %w; want it, or optional: true", name, ErrNotFound)
+	}
+	files, err := s.pick(o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return files, nil
+}
+
 // pick returns the selected files of an object: all keys, or the keys of items under their paths. A
 // missing key is an error unless the source is optional.
 func (s selection) pick(o object) (Files, error) {

@@ -2,7 +2,6 @@ package content
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -40,8 +39,7 @@ type Reader struct {
 
 // ConfigMap returns the files of a configMap volume.
 func (r Reader) ConfigMap(src corev1.ConfigMapVolumeSource) (Files, error) {
-	files, err := r.configMap(src)
-	return checked(files, err)
+	return checked(r.configMap(src))
 }
 
 func (r Reader) configMap(src corev1.ConfigMapVolumeSource) (Files, error) {
@@ -54,27 +52,16 @@ func (r Reader) configMap(src corev1.ConfigMapVolumeSource) (Files, error) {
 		return nil, errors.New("name is empty")
 	}
 	found, err := r.Objects.ConfigMap(r.Namespace, src.Name)
-	if err != nil {
-		return nil, fmt.Errorf("get configMap %s/%s: %w", r.Namespace, src.Name, err)
-	}
-	if found == nil && !s.optional {
-		return nil, missing("configMap", r.Namespace, src.Name)
-	}
 	var o object
 	if found != nil {
 		o = object{text: found.Data, binary: found.BinaryData}
 	}
-	files, err := s.pick(o)
-	if err != nil {
-		return nil, fmt.Errorf("configMap %s/%s: %w", r.Namespace, src.Name, err)
-	}
-	return files, nil
+	return s.files("configMap "+r.Namespace+"/"+src.Name, o, found != nil, err)
 }
 
 // Secret returns the files of a secret volume.
 func (r Reader) Secret(src corev1.SecretVolumeSource) (Files, error) {
-	files, err := r.secret(src)
-	return checked(files, err)
+	return checked(r.secret(src))
 }
 
 func (r Reader) secret(src corev1.SecretVolumeSource) (Files, error) {
@@ -87,25 +74,11 @@ func (r Reader) secret(src corev1.SecretVolumeSource) (Files, error) {
 		return nil, errors.New("secretName is empty")
 	}
 	found, err := r.Objects.Secret(r.Namespace, src.SecretName)
-	if err != nil {
-		return nil, fmt.Errorf("get secret %s/%s: %w", r.Namespace, src.SecretName, err)
-	}
-	if found == nil && !s.optional {
-		return nil, missing("secret", r.Namespace, src.SecretName)
-	}
 	var o object
 	if found != nil {
 		o.binary = found.Data
 	}
-	files, err := s.pick(o)
-	if err != nil {
-		return nil, fmt.Errorf("secret %s/%s: %w", r.Namespace, src.SecretName, err)
-	}
-	return files, nil
-}
-
-func missing(kind, namespace, name string) error {
-	return fmt.Errorf("%s %s/%s: %w; want it, or optional: true", kind, namespace, name, ErrNotFound)
+	return s.files("secret "+r.Namespace+"/"+src.SecretName, o, found != nil, err)
 }
 
 func checked(files Files, err error) (Files, error) {

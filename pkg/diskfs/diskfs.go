@@ -10,6 +10,7 @@ package diskfs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -67,14 +68,7 @@ const fat = "uid gid umask dmask fmask allow_utime codepage iocharset utf8 quiet
 const common = "context fscontext defcontext rootcontext seclabel"
 
 // Types returns the sorted names of the file systems.
-func Types() []string {
-	types := make([]string, 0, len(fileSystems))
-	for name := range fileSystems {
-		types = append(types, name)
-	}
-	slices.Sort(types)
-	return types
-}
+func Types() []string { return slices.Sorted(maps.Keys(fileSystems)) }
 
 // Has reports whether a block device may be mounted as fsType.
 func Has(fsType string) bool {
