@@ -178,16 +178,24 @@ func (c *Catalog) SetClaimNote(claim Key, text string) {
 	c.update.Lock()
 	defer c.update.Unlock()
 	c.mu.Lock()
-	same := c.notes[claim] == text
-	if text == "" {
-		delete(c.notes, claim)
-	} else {
-		c.notes[claim] = text
-	}
+	changed := setOrDelete(c.notes, claim, text)
 	c.mu.Unlock()
-	if !same {
+	if changed {
 		c.resolve(c.touched([]Key{claim}))
 	}
+}
+
+// setOrDelete sets the key's value, or deletes the key if v is zero, and reports whether that changed
+// anything.
+func setOrDelete[V comparable](m map[Key]V, key Key, v V) (changed bool) {
+	var zero V
+	changed = m[key] != v
+	if v == zero {
+		delete(m, key)
+	} else {
+		m[key] = v
+	}
+	return changed
 }
 
 // SetBinding sets the volume that was chosen for a claim without a volumeName, or the reason why
@@ -195,18 +203,13 @@ func (c *Catalog) SetClaimNote(claim Key, text string) {
 func (c *Catalog) SetBinding(claim Key, b resolve.Binding) {
 	c.update.Lock()
 	c.mu.Lock()
-	same := c.bindings[claim] == b
-	if b == (resolve.Binding{}) {
-		delete(c.bindings, claim)
-	} else {
-		c.bindings[claim] = b
-	}
+	changed := setOrDelete(c.bindings, claim, b)
 	c.mu.Unlock()
-	if !same {
+	if changed {
 		c.resolve(c.touched([]Key{claim}))
 	}
 	c.update.Unlock()
-	if !same {
+	if changed {
 		c.announce([]Key{claim})
 	}
 }

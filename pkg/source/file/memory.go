@@ -82,15 +82,20 @@ func (m *memory) read(name string, value []byte) (map[source.Key]runtime.Object,
 	if err != nil {
 		return nil, err
 	}
-	byKey := make(map[source.Key]runtime.Object, len(objects))
+	return byKey(objects)
+}
+
+// byKey maps objects by their keys.
+func byKey(objects []runtime.Object) (map[source.Key]runtime.Object, error) {
+	all := make(map[source.Key]runtime.Object, len(objects))
 	for _, obj := range objects {
 		key, err := resolve.KeyOf(obj)
 		if err != nil {
 			return nil, err
 		}
-		byKey[key] = obj
+		all[key] = obj
 	}
-	return byKey, nil
+	return all, nil
 }
 
 // setMounted stores whether the directory is a mount point.

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
@@ -154,18 +153,16 @@ func (p *Provider) decode(name string, e *entry, b []byte) {
 	if err == nil && len(objects) == 0 {
 		err = errors.New("found no object, want at least one; to delete the file's objects, remove the file")
 	}
+	var all map[source.Key]runtime.Object
+	if err == nil {
+		all, err = byKey(objects)
+	}
 	if err != nil {
 		e.problem = err.Error()
 		return
 	}
 	e.problem, e.good = "", true
-	byKey := make(map[source.Key]runtime.Object, len(objects))
-	for _, obj := range objects {
-		if key, err := resolve.KeyOf(obj); err == nil {
-			byKey[key] = obj
-		}
-	}
-	p.replace(name, byKey)
+	p.replace(name, all)
 }
 
 // replace sets the file's objects; commit delivers them.

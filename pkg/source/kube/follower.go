@@ -176,27 +176,20 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	}
 	f.failed(nil, 0)
 	f.put(obj)
+	pause, settled := never, true
 	switch o := obj.(type) {
 	case *resolve.Endpoints: // a node's identity may get them but not watch them
-		*b = outage.Backoff{}
-		return outage.Jitter(f.p.config.Refresh, 0.2)
+		pause = outage.Jitter(f.p.config.Refresh, 0.2)
 	case *corev1.PersistentVolumeClaim:
-		if o.Status.Phase == corev1.ClaimBound {
-			*b = outage.Backoff{}
-			return outage.Jitter(f.p.config.Refresh, 0.2)
-		}
+		pause, settled = outage.Jitter(f.p.config.Refresh, 0.2), o.Status.Phase == corev1.ClaimBound
 	case *storagev1.VolumeAttachment:
-		// The node's volumesAttached announces an attachment, but not a failed one.
-		if !o.Status.Attached {
-			return b.Next(nil)
-		}
-		*b = outage.Backoff{}
-		return never
-	default:
-		*b = outage.Backoff{}
-		return never
+		settled = o.Status.Attached // the node's volumesAttached does not announce a failed attachment
 	}
-	return b.Next(nil)
+	if !settled {
+		return b.Next(nil)
+	}
+	*b = outage.Backoff{}
+	return pause
 }
 
 // put delivers the object to the catalog. It deletes a previous object of the same name with
