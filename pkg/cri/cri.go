@@ -232,7 +232,7 @@ func (r *Runtime) living(ctx context.Context) (map[state.PodUID]string, error) {
 		return nil, fmt.Errorf("list the containers of container runtime %s: %w", r.config.Endpoint, err)
 	}
 	all := containers.GetContainers()
-	// sorted, so that the text names the same container every time
+	// Sorted, so that the text names the same container every time.
 	slices.SortFunc(all, func(a, b *runtimev1.Container) int { return cmp.Compare(b.GetId(), a.GetId()) })
 	for _, c := range all {
 		if c.GetState() == runtimev1.ContainerState_CONTAINER_EXITED {

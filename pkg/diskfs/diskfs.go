@@ -36,12 +36,12 @@ const ext = "acl noacl user_xattr nouser_xattr barrier nobarrier data commit del
 // fileSystems maps each file system to its allowed options, without those in [common].
 var fileSystems = map[string]string{
 	"ext2": ext, "ext3": ext, "ext4": ext,
-	// without logdev and rtdev, which name other devices
+	// Without logdev and rtdev, which name other devices.
 	"xfs": "allocsize attr2 noattr2 dax discard nodiscard grpid bsdgroups nogrpid sysvgroups filestreams ikeep " +
 		"noikeep inode32 inode64 largeio nolargeio logbsize logbufs noalign norecovery nouuid sunit swidth swalloc " +
 		"wsync noquota quota uquota usrquota uqnoenforce qnoenforce gquota grpquota gqnoenforce pquota prjquota " +
 		"pqnoenforce barrier nobarrier",
-	// without device, which names other devices
+	// Without device, which names other devices.
 	"btrfs": "acl noacl autodefrag noautodefrag barrier nobarrier clear_cache commit compress compress-force datacow " +
 		"nodatacow datasum nodatasum degraded discard nodiscard enospc_debug noenospc_debug fatal_errors flushoncommit " +
 		"noflushoncommit max_inline metadata_ratio norecovery nologreplay rescue skip_balance space_cache nospace_cache " +
@@ -57,7 +57,7 @@ var fileSystems = map[string]string{
 	"iso9660": "uid gid mode dmode map norock nojoliet cruft unhide hide showassoc check block session sbsector " +
 		"iocharset utf8 overriderockperm nocompress",
 	"squashfs": "errors threads",
-	// without device, which names other devices
+	// Without device, which names other devices.
 	"erofs": "user_xattr nouser_xattr acl noacl cache_strategy dax",
 }
 

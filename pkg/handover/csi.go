@@ -197,7 +197,7 @@ func (a *adoption) stageAlone(s Staged) {
 	v, fresh := a.record(id)
 	can, answers := a.Drivers[spec.Driver]
 	switch {
-	// an earlier run may have died before removing it
+	// An earlier run may have died before removing it.
 	case !s.Seen.Mounted && (answers && !can.Stage || !fresh && !v.Needs.Stage):
 		a.empty(s)
 		return

@@ -63,7 +63,7 @@ func (p *Provider) updateGroup(key source.Key) {
 type groupInputs struct {
 	classes []*groupv1.VolumeGroupSnapshotClass
 	claims  []groupClaim
-	// content is the one that the VolumeGroupSnapshot names, nil if it does not exist
+	// content is the one that the VolumeGroupSnapshot names; nil if it does not exist.
 	content *groupv1.VolumeGroupSnapshotContent
 }
 

@@ -100,7 +100,7 @@ type snapshotInputs struct {
 	claim   *corev1.PersistentVolumeClaim
 	volume  *corev1.PersistentVolume
 	content *snapshotv1.VolumeSnapshotContent
-	// remote means that the claim belongs to a cluster, whose external-snapshotter makes snapshots
+	// remote means that the claim belongs to a cluster, whose external-snapshotter makes snapshots.
 	remote bool
 }
 
@@ -145,8 +145,8 @@ func (w snapshotInputs) fromClaim(s *snapshotv1.VolumeSnapshot, out *controller.
 	return w.volume.Spec.CSI.Driver, ""
 }
 
-// checkVolume returns what keeps a snapshot of the claim's volume, which may be nil, waiting, or
-// why there can never be one.
+// checkVolume checks whether the claim's volume, which may be nil, can be snapshotted. waits is why
+// not yet, and refused is why never.
 func checkVolume(claim controller.Key, volume *corev1.PersistentVolume) (waits, refused string) {
 	switch {
 	case volume == nil:
