@@ -35,14 +35,14 @@ func (r Reader) Variables(c *corev1.Container, nodeName string) map[string]Varia
 			vars[e.Name] = r.fromRef(c.Name, e.ValueFrom, nodeName)
 			continue
 		}
-		vars[e.Name] = referring(e.Value, vars)
+		vars[e.Name] = expandLiteral(e.Value, vars)
 	}
 	return vars
 }
 
-// referring returns a literal value after expanding references to earlier variables. References to
+// expandLiteral returns a literal value after expanding references to earlier variables. References to
 // unknown variables stay as they are.
-func referring(text string, vars map[string]Variable) Variable {
+func expandLiteral(text string, vars map[string]Variable) Variable {
 	v := Variable{}
 	v.Value, v.Err = expand(text, func(name string) (string, bool, error) {
 		named, ok := vars[name]
@@ -77,7 +77,7 @@ func (r Reader) fromRef(container string, from *corev1.EnvVarSource, nodeName st
 	case from.SecretKeyRef != nil:
 		return Variable{Secret: true}
 	case from.ConfigMapKeyRef != nil:
-		return value(r.key(from.ConfigMapKeyRef))
+		return value(r.configMapKey(from.ConfigMapKeyRef))
 	case from.FieldRef != nil && from.FieldRef.FieldPath == "spec.nodeName":
 		return value(nodeName, nil)
 	}
@@ -98,7 +98,7 @@ func (r Reader) fromRef(container string, from *corev1.EnvVarSource, nodeName st
 	return value(podField(pod, from.FieldRef))
 }
 
-func (r Reader) key(ref *corev1.ConfigMapKeySelector) (string, error) {
+func (r Reader) configMapKey(ref *corev1.ConfigMapKeySelector) (string, error) {
 	object, err := r.Objects.ConfigMap(r.Namespace, ref.Name)
 	if err != nil {
 		return "", err

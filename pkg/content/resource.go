@@ -18,7 +18,7 @@ func (r Reader) resource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (st
 	}
 	which, name, _ := strings.Cut(ref.Resource, ".")
 	resourceName := corev1.ResourceName(name)
-	if which != "limits" && which != "requests" || !known(resourceName) {
+	if which != "limits" && which != "requests" || !isKnownResource(resourceName) {
 		return "", fmt.Errorf("resource: found %.253q, want limits or requests, a dot, and cpu, memory, ephemeral-storage "+
 			"or hugepages-SIZE: %w", ref.Resource, ErrField)
 	}
@@ -28,7 +28,7 @@ func (r Reader) resource(pod *corev1.Pod, ref *corev1.ResourceFieldSelector) (st
 	return quotient(r.quantity(c, which, resourceName), ref.Divisor, resourceName), nil
 }
 
-func known(name corev1.ResourceName) bool {
+func isKnownResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
 		return true

@@ -102,18 +102,18 @@ func Adopt(in Input) Takeover {
 	}
 	a.claimKnown()
 	for _, v := range in.Disk.Volumes {
-		a.volume(v)
+		a.adoptVolume(v)
 	}
 	for _, b := range in.Disk.Blocks {
-		a.block(b)
+		a.adoptBlock(b)
 	}
 	for _, d := range in.Disk.Devices {
-		a.device(d)
+		a.checkDevice(d)
 	}
 	for _, s := range in.Disk.Staged {
-		a.stageAlone(s)
+		a.adoptStage(s)
 	}
-	a.unlisted()
+	a.refuseUnlisted()
 	a.refuseStrays()
 	slices.SortStableFunc(a.out.Items, func(p, q Item) int { return cmp.Compare(p.Path, q.Path) })
 	slices.SortStableFunc(a.out.Refusals, func(p, q Refusal) int { return cmp.Compare(p.Path, q.Path) })
@@ -244,9 +244,9 @@ func setPhase(there bool, m *state.Mount, seen state.Seen) {
 	}
 }
 
-// unlisted refuses pods that no source lists, because the daemon would unmount their volumes once
+// refuseUnlisted refuses pods that no source lists, because the daemon would unmount their volumes once
 // all sources have spoken.
-func (a *adoption) unlisted() {
+func (a *adoption) refuseUnlisted() {
 	for _, pod := range slices.Sorted(maps.Keys(a.fresh)) {
 		if _, listed := a.Pods[pod]; listed {
 			continue
@@ -270,15 +270,15 @@ func (a *adoption) refuseStrays() {
 	for _, at := range a.Disk.Mounts {
 		ofVolumes := slices.ContainsFunc(dirs, func(dir string) bool { return pathname.Within(at, dir) })
 		refused := func(r Refusal) bool { return !r.Overrulable && pathname.Within(at, r.Path) }
-		if !ofVolumes || a.answered(at) || slices.ContainsFunc(a.out.Refusals, refused) {
+		if !ofVolumes || a.explained(at) || slices.ContainsFunc(a.out.Refusals, refused) {
 			continue
 		}
 		a.refuse(at, "the mount belongs to no known volume: unmount it first")
 	}
 }
 
-// answered reports whether a mount belongs to a record or is below one that does.
-func (a *adoption) answered(at string) bool {
+// explained reports whether a mount belongs to a record or is below one that does.
+func (a *adoption) explained(at string) bool {
 	for dir := at; dir != "/" && dir != "."; dir = path.Dir(dir) {
 		if a.claimed[dir] {
 			return true

@@ -8,9 +8,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// block takes over a raw block volume for each pod that it was published to, or, if there is none,
+// adoptBlock takes over a raw block volume for each pod that it was published to, or, if there is none,
 // what is staged.
-func (a *adoption) block(b Block) {
+func (a *adoption) adoptBlock(b Block) {
 	where := path.Join(blockDir(a.Layout), b.Name)
 	staging := a.Layout.StagePath(state.Block, "", "", b.Name)
 	pods := a.podsOf(b)
@@ -21,7 +21,7 @@ func (a *adoption) block(b Block) {
 		return
 	}
 	for _, pod := range pods {
-		a.published(b, pod, where)
+		a.adoptPublished(b, pod, where)
 	}
 	if len(pods) > 0 {
 		return
@@ -32,7 +32,7 @@ func (a *adoption) block(b Block) {
 		return
 	}
 	id := state.SharedID(spec.Driver, spec.Handle)
-	spec = a.wanted(id, spec)
+	spec = a.wantedSpec(id, spec)
 	v, fresh := a.record(id)
 	if !fresh {
 		a.refuse(staging, "the volume's record says that it is not staged there: unmount it first")
@@ -56,8 +56,8 @@ func (a *adoption) podsOf(b Block) []state.PodUID {
 	return slices.Compact(pods)
 }
 
-// published takes over one pod's use of the volume.
-func (a *adoption) published(b Block, pod state.PodUID, where string) {
+// adoptPublished takes over one pod's use of the volume.
+func (a *adoption) adoptPublished(b Block, pod state.PodUID, where string) {
 	target := a.Layout.Target(state.Block, pod, b.Name)
 	if a.claimed[target] {
 		return
@@ -69,7 +69,7 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 		return
 	}
 	id := state.SharedID(spec.Driver, spec.Handle)
-	spec = a.wanted(id, spec)
+	spec = a.wantedSpec(id, spec)
 	spec.Mode = state.Block
 	m := a.mountOf(pod, b.Name, target, want)
 	m.DevicePath = a.Layout.DevicePath(pod, b.Name)
@@ -86,8 +86,8 @@ func (a *adoption) published(b Block, pod state.PodUID, where string) {
 	})
 }
 
-// device refuses links to devices that nothing else describes.
-func (a *adoption) device(d Device) {
+// checkDevice refuses links to devices that nothing else describes.
+func (a *adoption) checkDevice(d Device) {
 	if kindOf(d.Plugin) != csiKind {
 		a.refuse(d.Path, "csi-volmgr keeps raw block volumes of kind %s in another form: end the pod under the kubelet first",
 			kindOf(d.Plugin))

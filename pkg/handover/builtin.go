@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// builtin takes over a volume of a built-in kind.
-func (a *adoption) builtin(name state.DriverName, v Volume) {
+// adoptBuiltin takes over a volume of a built-in kind.
+func (a *adoption) adoptBuiltin(name state.DriverName, v Volume) {
 	k, _ := kind.Of(name)
 	target := a.Layout.BuiltinTarget(name, v.Pod, v.Name)
 	switch {
@@ -33,7 +33,7 @@ func (a *adoption) builtin(name state.DriverName, v Volume) {
 			f.id = state.SharedID(name, v.Name)
 		}
 		f.spec = state.Spec{Driver: name, Builtin: true, Name: v.Name, Mode: state.Filesystem, Config: json.RawMessage("{}")}
-		f.spec = a.wanted(f.id, f.spec)
+		f.spec = a.wantedSpec(f.id, f.spec)
 	}
 	mounts := k.Mounts || name == kind.EmptyDir && inMemory(f.spec)
 	setPhase(v.Seen.Exists && (v.Seen.Mounted || !mounts), &f.mount, v.Seen)

@@ -9,11 +9,11 @@ import (
 
 const csiKind = state.DriverName("kubernetes.io/csi")
 
-// volume takes over a pod's volume that is a directory.
-func (a *adoption) volume(v Volume) {
+// adoptVolume takes over a pod's volume that is a directory.
+func (a *adoption) adoptVolume(v Volume) {
 	kind := kindOf(v.Plugin)
 	if kind != csiKind {
-		a.builtin(kind, v)
+		a.adoptBuiltin(kind, v)
 		return
 	}
 	target := a.Layout.Target(state.Filesystem, v.Pod, v.Name)
@@ -34,20 +34,20 @@ func (a *adoption) volume(v Volume) {
 	if spec.Ephemeral {
 		id = state.PodVolumeID(spec.Driver, v.Pod, spec.Name)
 	}
-	spec = a.wanted(id, spec)
+	spec = a.wantedSpec(id, spec)
 	spec.Mode = state.Filesystem
 	m := a.mountOf(v.Pod, v.Name, target, want)
 	setPhase(v.Seen.Mounted, &m, v.Seen)
 	spec.MountGroup = groupOf(m, a.Drivers[spec.Driver])
 	spec.SELinuxLabel = v.Notes.Values[keyLabel]
 	a.add(found{id: id, spec: spec, mount: m, want: want, path: v.Path}, func(r *state.Volume) bool {
-		return a.stage(r, v.Path)
+		return a.completeStage(r, v.Path)
 	})
 }
 
-// wanted returns the spec from a listed pod, which contains more than the notes, or spec if no
+// wantedSpec returns the spec from a listed pod, which contains more than the notes, or spec if no
 // listed pod wants the volume.
-func (a *adoption) wanted(id state.VolumeID, spec state.Spec) state.Spec {
+func (a *adoption) wantedSpec(id state.VolumeID, spec state.Spec) state.Spec {
 	if want, ok := a.by[id]; ok {
 		return want.Spec
 	}
@@ -95,14 +95,14 @@ func identify(name string, n Notes, want state.Spec) (s state.Spec, problem stri
 	return want, ""
 }
 
-// stage finds where a CSI volume with a file system is staged and completes its record. It returns
+// completeStage finds where a CSI volume with a file system is staged and completes its record. It returns
 // false after a refusal. where is for people.
-func (a *adoption) stage(v *state.Volume, where string) bool {
+func (a *adoption) completeStage(v *state.Volume, where string) bool {
 	if v.Spec.Ephemeral {
 		v.Spec.StagePath = ""
 		return true
 	}
-	s, ok := a.staged(*v.Spec)
+	s, ok := a.findStaged(*v.Spec)
 	can, answers := a.Drivers[v.Spec.Driver]
 	if v.Spec.StagePath = s.Path; !ok {
 		v.Spec.StagePath = a.Layout.StagePath(state.Filesystem, v.Spec.Driver, v.Spec.Handle, v.Spec.Name)
@@ -120,7 +120,7 @@ func (a *adoption) stage(v *state.Volume, where string) bool {
 			"is mounted at %s: start the driver first", v.Spec.Driver, v.Spec.StagePath)
 	case !can.Stage:
 		if ok {
-			a.empty(s)
+			a.markEmpty(s)
 		}
 		return true
 	case !ok:
@@ -150,15 +150,15 @@ func takenStage(s state.Seen) string {
 	return takenDir + ": drivers may stage without a mount; the daemon stages it again if it is wanted"
 }
 
-func (a *adoption) empty(s Staged) {
+func (a *adoption) markEmpty(s Staged) {
 	a.claimed[s.Path] = true
 	a.out.Empty = append(a.out.Empty, s.Path)
 	a.addItem(Item{Path: s.Path, What: leftNoStage})
 }
 
-// staged finds the staging directory of a volume: kubelets since 1.24 name it by the hash of the
+// findStaged finds the staging directory of a volume: kubelets since 1.24 name it by the hash of the
 // handle, and older ones by the PersistentVolume. If there are both, it returns the mounted one.
-func (a *adoption) staged(s state.Spec) (found Staged, ok bool) {
+func (a *adoption) findStaged(s state.Spec) (found Staged, ok bool) {
 	now := a.Layout.StagePath(state.Filesystem, s.Driver, s.Handle, s.Name)
 	before := path.Join(a.Layout.Plugins(), "kubernetes.io/csi/pv", s.Name, "globalmount")
 	for _, at := range []string{now, before} {
@@ -171,8 +171,8 @@ func (a *adoption) staged(s state.Spec) (found Staged, ok bool) {
 	return found, ok
 }
 
-// stageAlone takes over a staged volume that no pod has.
-func (a *adoption) stageAlone(s Staged) {
+// adoptStage takes over a staged volume that no pod has.
+func (a *adoption) adoptStage(s Staged) {
 	if a.claimed[s.Path] {
 		return
 	}
@@ -188,8 +188,8 @@ func (a *adoption) stageAlone(s Staged) {
 	}
 	id := state.SharedID(spec.Driver, spec.Handle)
 	want := a.by[id]
-	spec = a.wanted(id, spec)
-	if at, ok := a.staged(spec); !ok || at.Path != s.Path {
+	spec = a.wantedSpec(id, spec)
+	if at, ok := a.findStaged(spec); !ok || at.Path != s.Path {
 		a.refuse(s.Path, "its %s says that it is volume %s of driver %s, whose staging path is another", NotesName,
 			spec.Handle, spec.Driver)
 		return
@@ -199,7 +199,7 @@ func (a *adoption) stageAlone(s Staged) {
 	switch {
 	// An earlier run may have died before removing it.
 	case !s.Seen.Mounted && (answers && !can.Stage || !fresh && !v.Needs.Stage):
-		a.empty(s)
+		a.markEmpty(s)
 		return
 	case !fresh:
 		a.refuse(s.Path, "the volume's record says that it is not staged there: unmount it first")

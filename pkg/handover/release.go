@@ -61,7 +61,7 @@ func Release(in Managed) Handback {
 			r.out.Refusals = append(r.out.Refusals, Refusal{Path: "volume " + string(id), Why: why})
 			continue
 		}
-		r.volume(v)
+		r.releaseVolume(v)
 		r.out.Records = append(r.out.Records, id)
 	}
 	slices.SortFunc(r.out.Files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
@@ -135,10 +135,10 @@ func (r *release) obstacleOfKind(s state.Spec) string {
 
 const givenBack = "handed back as it is"
 
-// volume hands back one volume.
-func (r *release) volume(v state.Volume) {
+// releaseVolume hands back one volume.
+func (r *release) releaseVolume(v state.Volume) {
 	if !v.Spec.Builtin && !v.Spec.Ephemeral && v.Spec.StagePath != "" {
-		r.shared(v)
+		r.releaseShared(v)
 	}
 	for _, uid := range slices.Sorted(maps.Keys(v.Mounts)) {
 		m := v.Mounts[uid]
@@ -148,8 +148,8 @@ func (r *release) volume(v state.Volume) {
 			r.out.Empty = append(r.out.Empty, m.Target)
 		case v.Spec.Builtin:
 			if k, _ := kind.Of(v.Spec.Driver); k.Wrapped {
-				r.file(File{Path: path.Join(r.Layout.Pods(), string(uid), "plugins/kubernetes.io~empty-dir", "wrapped_"+v.Spec.Name,
-					"ready")})
+				r.addFile(File{Path: path.Join(r.Layout.Pods(), string(uid), "plugins/kubernetes.io~empty-dir",
+					"wrapped_"+v.Spec.Name, "ready")})
 			}
 		case v.Spec.Mode != state.Block:
 			notes := r.notes(*v.Spec)
@@ -158,13 +158,13 @@ func (r *release) volume(v state.Volume) {
 			if v.Spec.Ephemeral {
 				notes[keyLifecycle] = ephemeral
 			}
-			r.file(File{Path: path.Join(path.Dir(m.Target), NotesName), Values: notes})
+			r.addFile(File{Path: path.Join(path.Dir(m.Target), NotesName), Values: notes})
 		}
 	}
 }
 
-// shared hands back what all pods of a volume share.
-func (r *release) shared(v state.Volume) {
+// releaseShared hands back what all pods of a volume share.
+func (r *release) releaseShared(v state.Volume) {
 	if v.Stage.Phase != state.Absent {
 		r.out.Items = append(r.out.Items, Item{Path: v.Spec.StagePath, Volume: v.ID, What: givenBack})
 	}
@@ -175,7 +175,7 @@ func (r *release) shared(v state.Volume) {
 		if v.Stage.Phase != state.Absent {
 			f.Dir = v.Spec.StagePath // only this tells a kubelet and adopt that a driver may have staged a device
 		}
-		r.file(f)
+		r.addFile(f)
 		return
 	}
 	notes := map[string]string{keyDriver: string(v.Spec.Driver), keyHandle: v.Spec.Handle}
@@ -183,10 +183,10 @@ func (r *release) shared(v state.Volume) {
 		notes[keyLabel] = v.Spec.SELinuxLabel
 	}
 	// A kubelet has the directory for volumes that are not staged, too.
-	r.file(File{Path: path.Join(path.Dir(v.Spec.StagePath), NotesName), Values: notes, Dir: v.Spec.StagePath})
+	r.addFile(File{Path: path.Join(path.Dir(v.Spec.StagePath), NotesName), Values: notes, Dir: v.Spec.StagePath})
 }
 
-func (r *release) file(f File) { r.out.Files = append(r.out.Files, f) }
+func (r *release) addFile(f File) { r.out.Files = append(r.out.Files, f) }
 
 // notes returns the notes that every use of a volume has. They name an attachment even if there is
 // none.

@@ -158,7 +158,7 @@ func (c *Catalog) Delete(provider string, key Key) {
 func (c *Catalog) Apply(provider string, u Update) error {
 	c.update.Lock()
 	changed, err := c.store(provider, u)
-	touched := c.touched(changed)
+	touched := c.affectedPods(changed)
 	c.resolve(touched)
 	c.update.Unlock()
 	c.announce(changed)
@@ -181,7 +181,7 @@ func (c *Catalog) SetClaimNote(claim Key, text string) {
 	changed := setOrDelete(c.notes, claim, text)
 	c.mu.Unlock()
 	if changed {
-		c.resolve(c.touched([]Key{claim}))
+		c.resolve(c.affectedPods([]Key{claim}))
 	}
 }
 
@@ -206,7 +206,7 @@ func (c *Catalog) SetBinding(claim Key, b resolve.Binding) {
 	changed := setOrDelete(c.bindings, claim, b)
 	c.mu.Unlock()
 	if changed {
-		c.resolve(c.touched([]Key{claim}))
+		c.resolve(c.affectedPods([]Key{claim}))
 	}
 	c.update.Unlock()
 	if changed {
@@ -323,8 +323,8 @@ func (c *Catalog) first(all byProvider) string {
 	}).provider
 }
 
-// touched returns the sorted keys of the pods that the changed objects affect.
-func (c *Catalog) touched(changed []Key) []Key {
+// affectedPods returns the sorted keys of the pods that the changed objects affect.
+func (c *Catalog) affectedPods(changed []Key) []Key {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	pods := map[Key]bool{}
@@ -341,6 +341,6 @@ func (c *Catalog) touched(changed []Key) []Key {
 			}
 		}
 	}
-	c.index.settled()
+	c.index.clearMoved()
 	return slices.SortedFunc(maps.Keys(pods), Key.Compare)
 }

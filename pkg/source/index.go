@@ -22,7 +22,7 @@ const (
 type index struct {
 	// members holds the keys of the objects in each list.
 	members map[Key]*smallSet[Key]
-	// moved holds, for each object that changed since the last call of settled, the lists that it
+	// moved holds, for each object that changed since the last call of clearMoved, the lists that it
 	// was in or is in now.
 	moved map[Key][]Key
 }
@@ -65,10 +65,10 @@ func (x *index) replace(key Key, was, is runtime.Object) {
 }
 
 // lists returns the lists that have contained the object at any time since the last call of
-// settled.
+// clearMoved.
 func (x *index) lists(key Key) []Key { return x.moved[key] }
 
-func (x *index) settled() {
+func (x *index) clearMoved() {
 	if len(x.moved) > 0 {
 		x.moved = map[Key][]Key{} // not clear, which takes time for the map's largest size ever
 	}

@@ -83,7 +83,7 @@ func (c *Catalog) resolve(pods []Key) {
 	uids := map[state.PodUID]bool{}
 	c.mu.Lock()
 	resolved := make([]*pod, len(pods))
-	each(len(pods), func(i int) { resolved[i] = c.resolved(pods[i]) })
+	each(len(pods), func(i int) { resolved[i] = c.resolvePod(pods[i]) })
 	for i, key := range pods {
 		for _, uid := range c.replace(key, resolved[i]) {
 			uids[uid] = true
@@ -95,7 +95,7 @@ func (c *Catalog) resolve(pods []Key) {
 	}
 	var changes []podChange
 	for _, uid := range slices.Sorted(maps.Keys(uids)) {
-		want, ok := c.want(uid)
+		want, ok := c.wantOf(uid)
 		before, known := c.published[uid]
 		switch {
 		case !ok && known:
@@ -117,14 +117,14 @@ func (c *Catalog) resolve(pods []Key) {
 	c.remote.sendDemands()
 }
 
-// resolved resolves the pod with the current objects; it returns nil if there is no such pod. It
+// resolvePod resolves the pod with the current objects; it returns nil if there is no such pod. It
 // changes nothing, so several calls may run at once while the catalog's lock is held.
-func (c *Catalog) resolved(key Key) *pod {
+func (c *Catalog) resolvePod(key Key) *pod {
 	object, ok := c.holder(key).(*corev1.Pod)
 	if !ok {
 		return nil
 	}
-	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.has(c.under(key))}
+	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.owns(c.under(key))}
 	p := &pod{want: resolve.Pod(object, &v, c.config), remote: v.remote}
 	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
 	return p
@@ -143,7 +143,7 @@ func (c *Catalog) replace(key Key, p *pod) []state.PodUID {
 		delete(c.pods, key)
 	}
 	if p == nil {
-		c.remote.demands(key, nil)
+		c.remote.setDemand(key, nil)
 		return uids
 	}
 	c.pods[key] = p
@@ -152,17 +152,17 @@ func (c *Catalog) replace(key Key, p *pod) []state.PodUID {
 	}
 	addTo(c.uids, p.uid, key)
 	if p.remote {
-		c.remote.demands(key, p.used)
+		c.remote.setDemand(key, p.used)
 	}
 	return append(uids, p.uid)
 }
 
-// want returns what the sink gets for the UID, and false for nothing.
+// wantOf returns what the sink gets for the UID, and false for nothing.
 //
 // If several pods have the same UID, no order of arrival can tell which one is right. So every
 // volume of all of them becomes a problem: nothing new is mounted, and no volume of any of them is
 // removed.
-func (c *Catalog) want(uid state.PodUID) (state.PodWant, bool) {
+func (c *Catalog) wantOf(uid state.PodUID) (state.PodWant, bool) {
 	keys := slices.SortedFunc(c.uids[uid].all(), Key.Compare)
 	if len(keys) == 0 {
 		return state.PodWant{}, false

@@ -39,8 +39,8 @@ func newRemote(name string, demand func(pod Key, objects []Key)) remote {
 	return remote{name: name, demand: demand, absent: map[Key]bool{}, why: map[Key]string{}, asked: map[Key][]Key{}}
 }
 
-// has reports whether the remote provider is the only one of the object's providers.
-func (r *remote) has(providers byProvider) bool {
+// owns reports whether the remote provider is the only one of the object's providers.
+func (r *remote) owns(providers byProvider) bool {
 	return r.name != "" && len(providers) == 1 && providers[0].provider == r.name
 }
 
@@ -100,9 +100,9 @@ func (r *remote) unread(key Key) string {
 	return notAsked
 }
 
-// demands sets the keys that a pod needs. It omits lists, since a provider cannot be asked for
+// setDemand sets the keys that a pod needs. It omits lists, since a provider cannot be asked for
 // those.
-func (r *remote) demands(pod Key, used []Key) {
+func (r *remote) setDemand(pod Key, used []Key) {
 	var keys []Key
 	for _, key := range slices.SortedFunc(slices.Values(used), Key.Compare) {
 		if key.Kind != volumesOf && key.Kind != claimsOf && key.Kind != resolve.KindAttachmentsOf {

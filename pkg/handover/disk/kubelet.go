@@ -33,7 +33,7 @@ var ErrKubelet = errors.New("a kubelet runs on this root directory")
 // running kubelet serves one.
 func Serving(root string) string {
 	for _, s := range []string{"pod-resources/kubelet.sock", "device-plugins/kubelet.sock"} {
-		if path := filepath.Join(root, s); answers("unix", path) {
+		if path := filepath.Join(root, s); connects("unix", path) {
 			return path
 		}
 	}
@@ -64,7 +64,7 @@ func (h Host) Kubelet(root string) (string, error) {
 			continue // exited, or another program
 		}
 		line, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
-		if err == nil && same(rootOf(line), root) {
+		if err == nil && sameDir(rootOf(line), root) {
 			return "process " + e.Name() + " is a kubelet", nil
 		}
 	}
@@ -72,13 +72,13 @@ func (h Host) Kubelet(root string) (string, error) {
 	if address == "" {
 		address = defaultHealthz
 	}
-	if same(root, defaultRoot) && answers("tcp", address) {
+	if sameDir(root, defaultRoot) && connects("tcp", address) {
 		return "something answers at " + address + ", a kubelet's health address", nil
 	}
 	return "", nil
 }
 
-func answers(network, address string) bool {
+func connects(network, address string) bool {
 	c, err := net.Dial(network, address)
 	if err != nil {
 		return false
@@ -103,8 +103,8 @@ func rootOf(cmdline []byte) string {
 	return defaultRoot
 }
 
-// same reports whether two paths are the same directory.
-func same(a, b string) bool {
+// sameDir reports whether two paths are the same directory.
+func sameDir(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true
 	}

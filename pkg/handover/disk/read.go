@@ -50,7 +50,7 @@ func Read(ctx context.Context, root string, k *mount.Kernel) (handover.Disk, err
 		return handover.Disk{}, fmt.Errorf("read what is below %s: %w", root, err)
 	}
 	defer r.close()
-	for _, part := range []func() error{r.mounts, r.pods, r.staged, r.blocks} {
+	for _, part := range []func() error{r.readMounts, r.readPods, r.readStaged, r.readBlocks} {
 		if err := part(); err != nil {
 			return handover.Disk{}, fmt.Errorf("read what is below %s: %w", root, err)
 		}
@@ -80,7 +80,7 @@ func open(ctx context.Context, root string, k *mount.Kernel) (*reader, error) {
 
 func (r *reader) close() { unix.Close(r.top) }
 
-func (r *reader) mounts() error {
+func (r *reader) readMounts() error {
 	real, err := filepath.EvalSymlinks(r.root)
 	if err != nil {
 		return err
@@ -99,19 +99,19 @@ func (r *reader) mounts() error {
 	return nil
 }
 
-// pods reads pods/UID/volumes/PLUGIN/NAME and pods/UID/volumeDevices/PLUGIN/NAME.
-func (r *reader) pods() error {
-	return r.each("pods", func(uid string) error {
-		err := r.each("pods/"+uid+"/volumes", func(plugin string) error {
+// readPods reads pods/UID/volumes/PLUGIN/NAME and pods/UID/volumeDevices/PLUGIN/NAME.
+func (r *reader) readPods() error {
+	return r.eachDir("pods", func(uid string) error {
+		err := r.eachDir("pods/"+uid+"/volumes", func(plugin string) error {
 			dir := "pods/" + uid + "/volumes/" + plugin
-			return r.each(dir, func(name string) error { return r.volume(uid, plugin, name, dir+"/"+name) })
+			return r.eachDir(dir, func(name string) error { return r.readVolume(uid, plugin, name, dir+"/"+name) })
 		})
 		if err != nil {
 			return err
 		}
-		return r.each("pods/"+uid+"/volumeDevices", func(plugin string) error {
+		return r.eachDir("pods/"+uid+"/volumeDevices", func(plugin string) error {
 			dir := "pods/" + uid + "/volumeDevices/" + plugin
-			return r.names(dir, func(e os.DirEntry) error {
+			return r.eachEntry(dir, func(e os.DirEntry) error {
 				r.disk.Devices = append(r.disk.Devices, handover.Device{
 					Pod: state.PodUID(uid), Plugin: plugin, Name: e.Name(),
 					Path: r.abs(dir + "/" + e.Name()),
@@ -122,12 +122,12 @@ func (r *reader) pods() error {
 	})
 }
 
-func (r *reader) volume(uid, plugin, name, rel string) (err error) {
+func (r *reader) readVolume(uid, plugin, name, rel string) (err error) {
 	v := handover.Volume{Pod: state.PodUID(uid), Plugin: plugin, Name: name, Path: r.abs(rel)}
 	at := rel
 	if plugin == "kubernetes.io~csi" {
 		at += "/mount"
-		if v.Notes, err = r.notes(rel); err != nil {
+		if v.Notes, err = r.readNotes(rel); err != nil {
 			return err
 		}
 	}
@@ -136,24 +136,24 @@ func (r *reader) volume(uid, plugin, name, rel string) (err error) {
 	}
 	if plugin == "kubernetes.io~empty-dir" {
 		if v.Files = v.Seen.Mounted; !v.Files { // nothing behind a mount is opened
-			err = r.names(rel, func(os.DirEntry) error { v.Files = true; return nil })
+			err = r.eachEntry(rel, func(os.DirEntry) error { v.Files = true; return nil })
 		}
 	}
 	r.disk.Volumes = append(r.disk.Volumes, v)
 	return err
 }
 
-// staged reads plugins/kubernetes.io/csi/DRIVER/HASH, and csi/pv/NAME, which kubelets used before
+// readStaged reads plugins/kubernetes.io/csi/DRIVER/HASH, and csi/pv/NAME, which kubelets used before
 // 1.24.
-func (r *reader) staged() error {
-	return r.each(csiDir, func(driver string) error {
+func (r *reader) readStaged() error {
+	return r.eachDir(csiDir, func(driver string) error {
 		if driver == "volumeDevices" {
 			return nil
 		}
-		return r.each(csiDir+"/"+driver, func(name string) (err error) {
+		return r.eachDir(csiDir+"/"+driver, func(name string) (err error) {
 			dir := csiDir + "/" + driver + "/" + name
 			s := handover.Staged{Path: r.abs(dir + "/globalmount")}
-			if s.Notes, err = r.notes(dir); err != nil {
+			if s.Notes, err = r.readNotes(dir); err != nil {
 				return err
 			}
 			if s.Seen, err = r.look(dir + "/globalmount"); err != nil {
@@ -167,12 +167,12 @@ func (r *reader) staged() error {
 	})
 }
 
-// blocks reads plugins/kubernetes.io/csi/volumeDevices.
-func (r *reader) blocks() error {
+// readBlocks reads plugins/kubernetes.io/csi/volumeDevices.
+func (r *reader) readBlocks() error {
 	found := map[string]bool{}
 	note := func(name string) error { found[name] = true; return nil }
 	for _, dir := range []string{deviceDir + "/staging", deviceDir + "/publish", deviceDir} {
-		if err := r.each(dir, note); err != nil {
+		if err := r.eachDir(dir, note); err != nil {
 			return err
 		}
 	}
@@ -181,14 +181,14 @@ func (r *reader) blocks() error {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		b := handover.Block{Name: name, Published: map[state.PodUID]state.Seen{}}
 		var err error
-		if b.Notes, err = r.notes(deviceDir + "/" + name + "/data"); err != nil {
+		if b.Notes, err = r.readNotes(deviceDir + "/" + name + "/data"); err != nil {
 			return err
 		}
 		if b.Stage, err = r.look(deviceDir + "/staging/" + name); err != nil {
 			return err
 		}
 		publish := deviceDir + "/publish/" + name
-		err = r.names(publish, func(e os.DirEntry) (err error) {
+		err = r.eachEntry(publish, func(e os.DirEntry) (err error) {
 			b.Published[state.PodUID(e.Name())], err = r.look(publish + "/" + e.Name())
 			return err
 		})
@@ -209,8 +209,8 @@ func (r *reader) look(rel string) (state.Seen, error) {
 	return state.Seen(i), err
 }
 
-// notes reads the kubelet's file in a directory. A missing or unintelligible file is not an error.
-func (r *reader) notes(dir string) (handover.Notes, error) {
+// readNotes reads the kubelet's file in a directory. A missing or unintelligible file is not an error.
+func (r *reader) readNotes(dir string) (handover.Notes, error) {
 	f, err := r.openAt(dir+"/"+handover.NotesName, unix.O_RDONLY|unix.O_NONBLOCK)
 	if missing(err) {
 		return handover.Notes{}, nil
@@ -240,9 +240,9 @@ func (r *reader) notes(dir string) (handover.Notes, error) {
 	return n, nil
 }
 
-// each calls do for each subdirectory of a directory, which need not exist.
-func (r *reader) each(rel string, do func(name string) error) error {
-	return r.names(rel, func(e os.DirEntry) error {
+// eachDir calls do for each subdirectory of a directory, which need not exist.
+func (r *reader) eachDir(rel string, do func(name string) error) error {
+	return r.eachEntry(rel, func(e os.DirEntry) error {
 		if !e.IsDir() {
 			return nil
 		}
@@ -250,9 +250,9 @@ func (r *reader) each(rel string, do func(name string) error) error {
 	})
 }
 
-// names calls do for each entry of a directory, sorted by name. It does not stat the entries,
+// eachEntry calls do for each entry of a directory, sorted by name. It does not stat the entries,
 // because one may be a mount whose storage hangs.
-func (r *reader) names(rel string, do func(os.DirEntry) error) error {
+func (r *reader) eachEntry(rel string, do func(os.DirEntry) error) error {
 	dir, err := r.openAt(rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if missing(err) {
 		return nil

@@ -49,7 +49,7 @@ func (r *reader) write(f handover.File) error {
 	if err != nil {
 		return err
 	}
-	text, err := textOf(f.Values)
+	text, err := encode(f.Values)
 	if err != nil {
 		return err
 	}
@@ -74,14 +74,14 @@ func (r *reader) write(f handover.File) error {
 		return err
 	}
 	defer dir.Close()
-	if r.holds(rel, text) {
+	if r.hasContent(rel, text) {
 		return nil
 	}
 	return r.place(dir, path.Base(rel), text)
 }
 
-// textOf encodes an object as a kubelet does.
-func textOf(values map[string]string) ([]byte, error) {
+// encode encodes an object as a kubelet does.
+func encode(values map[string]string) ([]byte, error) {
 	if values == nil {
 		return nil, nil
 	}
@@ -90,8 +90,8 @@ func textOf(values map[string]string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// holds reports whether rel is a regular file with this content.
-func (r *reader) holds(rel string, text []byte) bool {
+// hasContent reports whether rel is a regular file with this content.
+func (r *reader) hasContent(rel string, text []byte) bool {
 	f, err := r.openAt(rel, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return false

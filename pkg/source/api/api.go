@@ -101,8 +101,8 @@ func New(c Config) *Provider {
 	return p
 }
 
-// take waits for the token.
-func (p *Provider) take(ctx context.Context) (release func(), err error) {
+// acquire waits for the token.
+func (p *Provider) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case <-p.turn:
 		return func() { p.turn <- struct{}{} }, nil
@@ -115,7 +115,7 @@ func (p *Provider) take(ctx context.Context) (release func(), err error) {
 // source synced unless an object could not be read. After an error, Load has had no effect and may
 // be called again.
 func (p *Provider) Load(ctx context.Context) error {
-	release, err := p.take(ctx)
+	release, err := p.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("load applied objects: %w", err)
 	}

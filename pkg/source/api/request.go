@@ -126,7 +126,7 @@ func (p *Provider) next() (batch []*request) {
 
 // changesOf returns the items of a request that change something, and stores the request's results.
 func (p *Provider) changesOf(r *request) (changes []item) {
-	if r.err = p.fixed(r.items); r.err != nil {
+	if r.err = p.checkImmutable(r.items); r.err != nil {
 		return nil
 	}
 	for _, it := range r.items {
@@ -147,8 +147,8 @@ func (p *Provider) changesOf(r *request) (changes []item) {
 	return changes
 }
 
-// fixed returns an error if the items change fields that must not change.
-func (p *Provider) fixed(items []item) error {
+// checkImmutable returns an error if the items change fields that must not change.
+func (p *Provider) checkImmutable(items []item) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error

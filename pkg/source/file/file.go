@@ -167,10 +167,10 @@ func (p *Provider) Run(ctx context.Context) error {
 			if c.rescan {
 				p.scan(ctx, w)
 			} else {
-				p.look(ctx, w, c.names)
+				p.reread(ctx, w, c.names)
 			}
 		case <-timer.C:
-			p.look(ctx, w, p.due())
+			p.reread(ctx, w, p.due())
 		}
 	}
 }

@@ -188,9 +188,9 @@ func (d *dir) list() (map[string]bool, error) {
 	}
 }
 
-// lacks reports whether the name itself does not exist. A link to nothing is a file that cannot be
+// isMissing reports whether the name itself does not exist. A link to nothing is a file that cannot be
 // read.
-func (d *dir) lacks(name string) bool {
+func (d *dir) isMissing(name string) bool {
 	_, err := d.root.Lstat(name)
 	return errors.Is(err, fs.ErrNotExist)
 }

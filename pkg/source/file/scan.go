@@ -45,11 +45,11 @@ func (p *Provider) scan(ctx context.Context, w *watcher) {
 	for name := range p.files {
 		names[name] = false
 	}
-	p.take(ctx, d, names)
+	p.readFiles(ctx, d, names)
 }
 
-// look reads the named files, or the whole directory if another one may now be at the path.
-func (p *Provider) look(ctx context.Context, w *watcher, names map[string]bool) {
+// reread reads the named files, or the whole directory if another one may now be at the path.
+func (p *Provider) reread(ctx context.Context, w *watcher, names map[string]bool) {
 	d, err := openDir(p.config.Dir)
 	if err != nil {
 		p.scan(ctx, w)
@@ -60,7 +60,7 @@ func (p *Provider) look(ctx context.Context, w *watcher, names map[string]bool) 
 		p.scan(ctx, w)
 		return
 	}
-	p.take(ctx, d, names)
+	p.readFiles(ctx, d, names)
 }
 
 // fail reports that the directory cannot be read. That changes no file's objects.
@@ -80,8 +80,8 @@ func (p *Provider) close(d *dir) {
 	}
 }
 
-// take reads the named files and delivers the changes.
-func (p *Provider) take(ctx context.Context, d *dir, names map[string]bool) {
+// readFiles reads the named files and delivers the changes.
+func (p *Provider) readFiles(ctx context.Context, d *dir, names map[string]bool) {
 	busy := false
 	for name, whole := range names {
 		e := p.files[name]
@@ -99,7 +99,7 @@ func (p *Provider) take(ctx context.Context, d *dir, names map[string]bool) {
 		p.retry = 0
 	}
 	general := p.commit(ctx)
-	p.speak()
+	p.declareSynced()
 	p.publish(general)
 }
 
@@ -112,8 +112,8 @@ func (p *Provider) load(d *dir, name string, whole bool) {
 		lease: lease,
 	}.read()
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && d.lacks(name):
-		p.miss(name, e)
+	case errors.Is(err, fs.ErrNotExist) && d.isMissing(name):
+		p.handleMissing(name, e)
 		return
 	case errors.Is(err, errBusy):
 		e.busy, e.problem, e.stamp = true, err.Error(), stamp{}
@@ -135,8 +135,8 @@ func (p *Provider) mark(name string, e *entry) {
 	}
 }
 
-// miss handles a missing file: it drops the file's objects if the file has been missing for Settle.
-func (p *Provider) miss(name string, e *entry) {
+// handleMissing handles a missing file: it drops the file's objects if the file has been missing for Settle.
+func (p *Provider) handleMissing(name string, e *entry) {
 	if e.gone.IsZero() {
 		e.gone = time.Now()
 	}
@@ -227,8 +227,8 @@ func (p *Provider) holder(key source.Key) runtime.Object {
 	return p.files[slices.Min(slices.Collect(maps.Keys(files)))].objects[key]
 }
 
-// speak declares the source synced once it knows every file.
-func (p *Provider) speak() {
+// declareSynced declares the source synced once it knows every file.
+func (p *Provider) declareSynced() {
 	if p.spoken {
 		return
 	}

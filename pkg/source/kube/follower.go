@@ -51,7 +51,7 @@ func (f *follower) run() {
 	case resolve.KindSecret, resolve.KindConfigMap, resolve.KindCSIDriver:
 		f.stream(f.ctx).run(f.ctx)
 	case resolve.KindTrustBundles:
-		f.bundles().run(f.ctx)
+		f.bundleStream().run(f.ctx)
 	case resolve.KindClaim:
 		f.runClaim()
 	default:
@@ -101,7 +101,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 		selector: "metadata.name=" + f.key.Name, logger: f.p.logger,
 		report: func(err error, wait time.Duration) {
 			if ctx.Err() == nil {
-				f.failed(err, wait)
+				f.noteError(err, wait)
 			}
 		},
 		complete: func() bool { return immutable },
@@ -111,7 +111,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 				return ok && m.GetName() == f.key.Name
 			})
 			if at < 0 {
-				f.absent()
+				f.delete()
 				return
 			}
 			f.put(objects[at])
@@ -119,7 +119,7 @@ func (f *follower) stream(ctx context.Context) *stream {
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
 			if t == watch.Deleted {
-				f.absent()
+				f.delete()
 				return false
 			}
 			f.put(obj)
@@ -166,15 +166,15 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	case f.ctx.Err() != nil:
 		return never
 	case apierrors.IsNotFound(err):
-		f.failed(nil, 0)
-		f.absent()
+		f.noteError(nil, 0)
+		f.delete()
 		return b.Next(nil)
 	case err != nil:
 		wait := b.Next(err)
-		f.failed(err, wait)
+		f.noteError(err, wait)
 		return wait
 	}
-	f.failed(nil, 0)
+	f.noteError(nil, 0)
 	f.put(obj)
 	pause, settled := never, true
 	switch o := obj.(type) {
@@ -214,7 +214,7 @@ func (f *follower) put(obj runtime.Object) {
 	f.apply(u)
 }
 
-func (f *follower) absent() {
+func (f *follower) delete() {
 	f.uid, f.version = "", ""
 	f.apply(source.Update{Delete: []source.Key{f.key}})
 }
@@ -227,12 +227,12 @@ func (f *follower) apply(u source.Update) {
 	}
 }
 
-// failed reports the error of an attempt; nil clears it.
-func (f *follower) failed(err error, wait time.Duration) {
+// noteError reports the error of an attempt; nil clears it.
+func (f *follower) noteError(err error, wait time.Duration) {
 	if f.ctx.Err() != nil {
 		return
 	}
-	f.p.failed(f.key.String(), err, wait)
+	f.p.noteError(f.key.String(), err, wait)
 	if err != nil {
 		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s",
 			outage.Explain(err))}}})

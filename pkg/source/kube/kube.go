@@ -130,8 +130,8 @@ func (p *Provider) Run(ctx context.Context) error {
 	if p.config.KV != nil {
 		all.Go(func() { p.memory.run(ctx) })
 	}
-	all.Go(func() { p.pods(known).run(ctx) })
-	all.Go(func() { p.node().run(ctx) })
+	all.Go(func() { p.podStream(known).run(ctx) })
+	all.Go(func() { p.nodeStream().run(ctx) })
 	for {
 		p.follow(ctx, &all)
 		select {
@@ -168,7 +168,7 @@ func (p *Provider) follow(ctx context.Context, all *sync.WaitGroup) {
 	p.mu.Unlock()
 	slices.SortFunc(forget, source.Key.Compare)
 	for _, key := range forget {
-		p.problem(outage.Finding{What: key.String()})
+		p.setFinding(outage.Finding{What: key.String()})
 	}
 	if len(forget) > 0 {
 		p.apply(source.Update{Remote: source.Remote{Forget: forget}})
@@ -206,17 +206,17 @@ func (p *Provider) apply(u source.Update) {
 	p.memory.note(u)
 }
 
-// pods returns the stream of this node's pods. known holds the restored ones.
-func (p *Provider) pods(known map[source.Key]*corev1.Pod) *stream {
+// podStream returns the stream of this node's pods. known holds the restored ones.
+func (p *Provider) podStream(known map[source.Key]*corev1.Pod) *stream {
 	return &stream{
 		list:     p.kinds[resolve.KindPod].lister(""),
 		watch:    p.kinds[resolve.KindPod].watcher(""),
 		selector: "spec.nodeName=" + p.config.NodeName,
 		logger:   p.logger,
-		report:   func(err error, wait time.Duration) { p.failed(p.whatPods(), err, wait) },
+		report:   func(err error, wait time.Duration) { p.noteError(p.whatPods(), err, wait) },
 		replace: func(objects []runtime.Object) {
 			p.applyPods(known, objects)
-			p.problem(outage.Finding{What: whatRestored})
+			p.setFinding(outage.Finding{What: whatRestored})
 			p.config.Catalog.Synced(Name)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {

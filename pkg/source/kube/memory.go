@@ -250,7 +250,7 @@ func (p *Provider) restore(ctx context.Context) map[source.Key]*corev1.Pod {
 	}
 	p.apply(source.Update{Put: objects})
 	p.forgetUnneeded()
-	p.problem(outage.Finding{
+	p.setFinding(outage.Finding{
 		What: whatRestored, Follows: true,
 		Text: fmt.Sprintf("no answer since the start: its %d pods, "+
 			"and their claims, volumes and drivers, are the last known ones; "+

@@ -15,10 +15,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// node returns the stream of this node's Node object. When a volume enters or leaves the Node's
+// nodeStream returns the stream of this node's Node object. When a volume enters or leaves the Node's
 // list of attached volumes, its attachment is read again. After a list all attachments are, because
 // changes that were reverted since the last event are invisible.
-func (p *Provider) node() *stream {
+func (p *Provider) nodeStream() *stream {
 	var attached map[corev1.UniqueVolumeName]string
 	compare := func(n *corev1.Node, listed bool) {
 		now := map[corev1.UniqueVolumeName]string{}
@@ -41,7 +41,7 @@ func (p *Provider) node() *stream {
 	return &stream{
 		list: k.lister(""), watch: k.watcher(""), selector: "metadata.name=" + p.config.NodeName, logger: p.logger,
 		report: func(err error, wait time.Duration) {
-			p.failed(p.whatNode(), err, wait)
+			p.noteError(p.whatNode(), err, wait)
 			if apierrors.IsForbidden(err) && p.config.OnNodeRefused != nil {
 				p.config.OnNodeRefused()
 			}

@@ -6,16 +6,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
-// failed reports the error of reading the object; nil clears it.
-func (p *Provider) failed(what string, err error, wait time.Duration) {
+// noteError reports the error of reading the object; nil clears it.
+func (p *Provider) noteError(what string, err error, wait time.Duration) {
 	if err == nil {
-		p.problem(outage.Finding{What: what})
+		p.setFinding(outage.Finding{What: what})
 		return
 	}
 	f := outage.Finding{What: what, Cause: outage.CauseOf(err), Reason: outage.Explain(err)}
 	f.Text = f.Reason + "; its last known state stays in use"
 	f.Vital = what == p.whatPods() || what == p.whatNode()
-	if p.problem(f) {
+	if p.setFinding(f) {
 		p.logger.Warn("API server not read", "object", what, "err", err, "retry", wait.Round(time.Millisecond))
 	}
 }
@@ -24,9 +24,9 @@ func (p *Provider) failed(what string, err error, wait time.Duration) {
 func (p *Provider) whatPods() string { return "pods of node " + p.config.NodeName }
 func (p *Provider) whatNode() string { return "node " + p.config.NodeName }
 
-// problem stores a finding, or removes it if its Text is "", and reports whether that changed
+// setFinding stores a finding, or removes it if its Text is "", and reports whether that changed
 // anything.
-func (p *Provider) problem(f outage.Finding) (changed bool) {
+func (p *Provider) setFinding(f outage.Finding) (changed bool) {
 	if !p.problems.Note(f, time.Now()) {
 		return false
 	}

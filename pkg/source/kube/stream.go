@@ -56,7 +56,7 @@ var errStale = fmt.Errorf("the watch outlived its limit, so its connection is co
 // run lists and watches until ctx ends or there is nothing more to watch.
 func (s *stream) run(ctx context.Context) {
 	for {
-		done, err := s.once(ctx)
+		done, err := s.listAndWatch(ctx)
 		if done || ctx.Err() != nil {
 			return
 		}
@@ -89,8 +89,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 // isGone reports whether the server no longer knows the version to continue from.
 func isGone(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// once lists if necessary, and watches until the watch ends. A regular end is not an error.
-func (s *stream) once(ctx context.Context) (done bool, err error) {
+// listAndWatch lists if necessary, and watches until the watch ends. A regular end is not an error.
+func (s *stream) listAndWatch(ctx context.Context) (done bool, err error) {
 	relisted := s.version == ""
 	if relisted {
 		if err := s.relist(ctx); err != nil {
@@ -159,12 +159,12 @@ func (s *stream) relist(ctx context.Context) error {
 		return fmt.Errorf("list: %w", err)
 	}
 	s.replace(objects)
-	s.at(m.GetResourceVersion())
+	s.setVersion(m.GetResourceVersion())
 	return nil
 }
 
-// at sets the last known version.
-func (s *stream) at(version string) { s.version, s.seen = version, version }
+// setVersion sets the last known version.
+func (s *stream) setVersion(version string) { s.version, s.seen = version, version }
 
 // older reports whether version is before seen; an empty seen is before every version. Versions
 // that are not numbers, which no Kubernetes API server has, are assumed to arrive in order.
@@ -194,7 +194,7 @@ func (s *stream) follow(ctx context.Context, w watch.Interface) (done bool, err 
 			if e.Type != watch.Bookmark {
 				done = s.event(e.Type, e.Object)
 			}
-			s.at(m.GetResourceVersion())
+			s.setVersion(m.GetResourceVersion())
 			if done {
 				return true, nil
 			}

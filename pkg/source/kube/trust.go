@@ -13,13 +13,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// bundles returns the stream of all ClusterTrustBundles. They are few, and everyone may read them.
+// bundleStream returns the stream of all ClusterTrustBundles. They are few, and everyone may read them.
 // Labels decide which of them a pod gets, so all are followed while any pod uses one.
-func (f *follower) bundles() *stream {
+func (f *follower) bundleStream() *stream {
 	k := f.p.kinds[f.key.Kind]
 	return &stream{
 		list: k.lister(""), watch: k.watcher(""), logger: f.p.logger,
-		report: func(err error, wait time.Duration) { f.failed(err, wait) },
+		report: func(err error, wait time.Duration) { f.noteError(err, wait) },
 		replace: func(objects []runtime.Object) {
 			u := source.Update{Remote: source.Remote{Absent: []source.Key{f.key}}} // now the list is known
 			f.p.mu.Lock()

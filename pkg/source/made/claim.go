@@ -49,7 +49,7 @@ func dataSource(claim *corev1.PersistentVolumeClaim) *controller.DataSource {
 	if contradiction != "" {
 		return &controller.DataSource{Unknown: contradiction}
 	}
-	what := named(ref.APIGroup, ref.Kind, ref.Name)
+	what := sourceName(ref.APIGroup, ref.Kind, ref.Name)
 	handle := claim.Annotations[snapshotAnnotation]
 	group := deref(ref.APIGroup)
 	isSnapshot := ref.Kind == resolve.KindSnapshot && (group == resolve.SnapshotGroup || group == "")
@@ -82,7 +82,7 @@ func sourceRef(claim *corev1.PersistentVolumeClaim) (ref *corev1.TypedObjectRefe
 	}
 	if deref(s.APIGroup) != deref(ref.APIGroup) || s.Kind != ref.Kind || s.Name != ref.Name {
 		return ref, fmt.Sprintf("its dataSource is %s and its dataSourceRef is %s; want one of them, or both equal",
-			named(s.APIGroup, s.Kind, s.Name), named(ref.APIGroup, ref.Kind, ref.Name))
+			sourceName(s.APIGroup, s.Kind, s.Name), sourceName(ref.APIGroup, ref.Kind, ref.Name))
 	}
 	return ref, ""
 }
@@ -102,8 +102,8 @@ func attributes(claim *corev1.PersistentVolumeClaim,
 	return a
 }
 
-// named returns a data source's kind, with its API group if it has one, and name, for people.
-func named(group *string, kind, name string) string {
+// sourceName returns a data source's kind, with its API group if it has one, and name, for people.
+func sourceName(group *string, kind, name string) string {
 	if g := deref(group); g != "" {
 		kind += "." + g
 	}

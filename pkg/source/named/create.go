@@ -82,7 +82,7 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	switch owner := p.c.Catalog.Provider(claim); {
 	case o.Existing && owner == "":
 		return Volume{}, invalid("option claim: claim %s/%s not found; there are: %s", claim.Namespace, claim.Name,
-			listed(p.claimNames()))
+			joinNames(p.claimNames()))
 	case !o.Existing && owner != "" && owner != Name:
 		return Volume{}, fmt.Errorf("volume %s: %w: claim %s/%s exists already (source %s): use it with option claim=%s",
 			req.Name, ErrConflict, claim.Namespace, claim.Name, owner, claim.Name)
@@ -92,9 +92,9 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	class := p.c.Catalog.ClassOf(v.claimObjects()[0].(*corev1.PersistentVolumeClaim))
 	switch {
 	case class == nil && o.Class == "":
-		return Volume{}, invalid("option class: there is no default StorageClass; name one of: %s", listed(p.classNames()))
+		return Volume{}, invalid("option class: there is no default StorageClass; name one of: %s", joinNames(p.classNames()))
 	case class == nil:
-		return Volume{}, invalid("option class: StorageClass %s not found; there are: %s", o.Class, listed(p.classNames()))
+		return Volume{}, invalid("option class: StorageClass %s not found; there are: %s", o.Class, joinNames(p.classNames()))
 	case class.Provisioner == resolve.NoProvisioner:
 		return Volume{}, invalid("option class: StorageClass %s makes no volumes (provisioner %s)", class.Name,
 			class.Provisioner)
@@ -235,7 +235,7 @@ func (p *Provider) classNames() []string {
 // maxListed limits the names that an error lists.
 const maxListed = 10
 
-func listed(names []string) string {
+func joinNames(names []string) string {
 	switch {
 	case len(names) == 0:
 		return "none"
