@@ -2,6 +2,7 @@ package named
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -99,10 +100,11 @@ func (p *Provider) recordUse(ctx context.Context, r *row, id, path string) error
 	if ctx.Err() == nil {
 		return nil
 	}
+	err = fmt.Errorf("the caller has gone away: %w", context.Cause(ctx))
 	if id != "" {
-		err = p.write(ctx, r, next.withUse(id, -1))
+		err = errors.Join(err, p.write(ctx, r, next.withUse(id, -1)))
 	}
-	return fmt.Errorf("%w; the caller has gone away: %w", context.Cause(ctx), err)
+	return err
 }
 
 // Unmount ends one use by id. It does nothing if no use is counted, because a front end also calls
