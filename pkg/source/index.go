@@ -70,7 +70,7 @@ func (x *index) lists(key Key) []Key { return x.moved[key] }
 
 func (x *index) clearMoved() {
 	if len(x.moved) > 0 {
-		x.moved = map[Key][]Key{} // not clear, which takes time for the map's largest size ever
+		x.moved = map[Key][]Key{} // not clear, whose cost follows the map's largest size
 	}
 }
 

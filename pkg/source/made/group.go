@@ -39,21 +39,19 @@ func (p *Provider) updateGroup(key source.Key) {
 	}
 	p.groups[key] = deref(g.Spec.Source.VolumeGroupSnapshotContentName)
 	w := groupInputs{classes: p.Catalog.GroupSnapshotClasses()}
-	if name := p.groups[key]; name != "" {
-		object := p.Catalog.Get(source.Key{Kind: resolve.KindGroupSnapshotContent, Name: name})
-		w.content, _ = object.(*groupv1.VolumeGroupSnapshotContent)
-		p.Controller.SetGroup(w.request(g))
-		return
-	}
-	if s, known := p.Controller.Group(ClaimKey(key)); known && s.Content != "" {
-		p.Controller.SetGroup(w.request(g)) // already made; claims no longer change it
-		return
-	}
+	s, known := p.Controller.Group(ClaimKey(key))
 	selector, err := metav1.LabelSelectorAsSelector(g.Spec.Source.Selector)
-	for _, claim := range p.Catalog.Claims() {
-		if err == nil && claim.Namespace == g.Namespace && selector.Matches(labels.Set(claim.Labels)) {
-			of := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
-			w.claims = append(w.claims, groupClaim{claim, p.Catalog.VolumeOf(claim), p.Catalog.Provider(of) == p.Remote})
+	switch content := p.groups[key]; {
+	case content != "":
+		object := p.Catalog.Get(source.Key{Kind: resolve.KindGroupSnapshotContent, Name: content})
+		w.content, _ = object.(*groupv1.VolumeGroupSnapshotContent)
+	case known && s.Content != "": // already made; claims no longer change it
+	case err == nil:
+		for _, claim := range p.Catalog.Claims() {
+			if claim.Namespace == g.Namespace && selector.Matches(labels.Set(claim.Labels)) {
+				of := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
+				w.claims = append(w.claims, groupClaim{claim, p.Catalog.VolumeOf(claim), p.Catalog.Provider(of) == p.Remote})
+			}
 		}
 	}
 	p.Controller.SetGroup(w.request(g))
