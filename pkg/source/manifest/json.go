@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// maxFast limits the objects and nulls in an input to decodeJSON, each of which may need some
+// maxFast limits the objects and nulls in an input to decodeJSON. Each may need some
 // kilobytes.
 const maxFast = 1 << 15
 
