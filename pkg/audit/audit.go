@@ -1,16 +1,17 @@
-// Package audit keeps the log of what operators had done: who, what, to which
-// object, and why (docs/adr/0014-what-an-operator-may-do.md).
+// Package audit writes the log of operators' acts: who did what to which object, and
+// why (docs/adr/0014-what-an-operator-may-do.md).
 //
-// Owns: the files audit.log and objects.log of a directory, JSON lines, and their older ones.
+// Owns: the files audit.log and objects.log of a directory, as JSON lines, and their
+// rotated predecessors.
 //
 // Does not: decide who may do what, nor do it.
 //
-// An act has two lines: one that is on the disk before the act begins, and one
-// with its outcome. A first line without a second is an act that a crash cut
-// off. What was applied, withdrawn and deleted through the API loses nothing, is far more
-// often, and has a line each in a log of its own ([Log.Note]), so that it pushes no act of
-// an operator out. Lines are only ever added; the file is bounded by [maxBytes] and the
-// number of older ones by [maxOld].
+// An act has two lines: one that is on disk before the act begins, and one with its
+// outcome. A first line without a second is an act that a crash interrupted. Applying,
+// withdrawing and deleting objects through the API loses no data and is far more
+// frequent. Such requests get one line each in a log of their own ([Log.Note]), so that
+// they never rotate operators' acts out. Lines are only appended; [maxBytes] bounds the
+// file and [maxOld] the number of rotated files.
 package audit
 
 import (
@@ -25,8 +26,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
 )
 
-// Name is the log's file in its directory; older ones are Name.1 (the latest)
-// to Name.4.
+// Name is the log's file in its directory; the rotated files are Name.1 (the latest) to
+// Name.4.
 const Name = "audit.log"
 
 // NotesName is the file of the lines of [Log.Note].
@@ -35,25 +36,26 @@ const NotesName = "objects.log"
 const (
 	// maxBytes is the size beyond which a new file is begun.
 	maxBytes = 1 << 20
-	// maxOld is how many older files are kept.
+	// maxOld is how many rotated files are kept.
 	maxOld = 4
-	// maxText bounds each text of a line, in bytes.
+	// maxText bounds each text in a line (bytes).
 	maxText = 4 << 10
 )
 
-// By is who asked, as the kernel vouches for it (SO_PEERCRED).
+// By is the process that made a request, with its credentials from the kernel
+// (SO_PEERCRED).
 type By struct {
 	UID uint32 `json:"uid"`
 	PID int32  `json:"pid"`
-	// LoginUID is who logged in before sudo, from /proc/PID/loginuid; nil where
+	// LoginUID is the user who logged in before sudo, from /proc/PID/loginuid; nil if
 	// the kernel does not know.
 	LoginUID *uint32 `json:"loginUID,omitempty"`
-	// Program is the caller's name (/proc/PID/comm); "" where it has ended.
+	// Program is the process's name (/proc/PID/comm); "" if the process has ended.
 	Program string `json:"program,omitempty"`
 }
 
-// Peer completes what a socket tells of its other end. It reads /proc only; what
-// it reads is for people, since the process may have ended meanwhile.
+// Peer adds details from /proc to the credentials of a socket's other end. The details
+// are only for people, since the process may have ended and its pid been reused.
 func Peer(uid uint32, pid int32) By {
 	by := By{UID: uid, PID: pid}
 	proc := "/proc/" + strconv.Itoa(int(pid))
@@ -69,30 +71,30 @@ func Peer(uid uint32, pid int32) By {
 	return by
 }
 
-// Act is what is to be done.
+// Act describes an act.
 type Act struct {
 	By By `json:"by"`
-	// Verb is the operator's ("forget").
+	// Verb is what is done ("forget").
 	Verb string `json:"verb"`
-	// Object is what it is done to; "" where it is the node.
+	// Object is the object of the act; "" if that is the node.
 	Object string `json:"object,omitempty"`
-	// Reason is the operator's own words; never a secret.
+	// Reason is the operator's reason; never a secret.
 	Reason string `json:"reason,omitempty"`
-	// Detail is what the verb was told or found besides ("even mounted").
+	// Detail is an option or finding of the act ("even mounted").
 	Detail string `json:"detail,omitempty"`
 }
 
-// Line is one line of the log: an act that begins, or the outcome of one.
+// Line is one line of the log: the beginning of an act, or its outcome.
 type Line struct {
 	Time time.Time `json:"time"`
 	// Act identifies the act in this log: its time in nanoseconds, made unique.
 	Act int64 `json:"act"`
 	// Begins is set on the first line of an act.
 	Begins *Act `json:"begins,omitempty"`
-	// Done and Error are the outcome on the second.
+	// Done and Error are the outcome, on the second line.
 	Done  bool   `json:"done,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Result is what was done, for people, where that is not plain.
+	// Result says what was done, for people, if the act does not say it.
 	Result string `json:"result,omitempty"`
 }
 
@@ -137,9 +139,9 @@ func (l *Log) Note(a Act, result string, failure error) error {
 	return l.notes.add(line)
 }
 
-// Do has the act in the log, durably, before do is called, and its outcome
-// after. Where the first cannot be written do is not called; an error of the
-// second is joined to do's. What do returns besides is told in the log.
+// Do writes the act durably to the log, calls do, and writes the outcome. If it cannot
+// write the act, it does not call do. It joins an error from writing the outcome to
+// do's error. The result of do goes into the log.
 func (l *Log) Do(a Act, do func() (result string, err error)) error {
 	id, err := l.begin(a)
 	if err != nil {
