@@ -1,11 +1,11 @@
-// Package bundle writes what is known of a node into one archive that can be
-// given to other people: without secrets, and without what may be one.
+// Package bundle writes what is known of a node into one archive that can be given to
+// other people. It leaves out what is or may be a secret.
 //
-// Owns: the form of the archive, and what is taken out of each kind of file.
+// Owns: the form of the archive, and what is removed from each kind of file.
 //
-// Does not: ask a driver or the kernel; its caller has the answers.
+// Does not: ask a driver or the kernel; its caller does.
 //
-// Concurrency: functions of their arguments; any goroutine.
+// Concurrency: functions of their arguments; safe for concurrent use.
 package bundle
 
 import (
@@ -25,9 +25,8 @@ type File struct {
 	Data []byte
 }
 
-// Write writes files as a gzipped tar archive below one directory of the name
-// top, with the time at. Whatever they hold, nothing that looks like a secret
-// ([Clean]) is in it.
+// Write writes files as a gzipped tar archive below the directory top, with
+// modification time at. It removes from every file what looks like a secret ([Clean]).
 func Write(w io.Writer, top string, at time.Time, files []File) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)

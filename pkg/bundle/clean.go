@@ -15,26 +15,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
 )
 
-// left stands where something was taken out.
+// left replaces what was removed.
 const left = "LEFT-OUT"
 
-// secretLike is what looks like a secret wherever it stands.
+// secretLike matches text that looks like a secret anywhere.
 var secretLike = []struct {
 	re *regexp.Regexp
 	by string
 }{
 	// Users and passwords in URLs.
 	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'@]+@`), "${1}" + left + "@"},
-	// What follows a word for a secret and an equals sign: options of mounts, of programs, of queries.
+	// Values after a word for a secret and an equals sign, in options of mounts and
+	// programs and in URL queries.
 	{regexp.MustCompile(`(?i)([a-z_-]*(?:passw(?:or)?d|passphrase|secret|token|credential|` +
 		`api_?key|access_?key)[a-z_-]*=)[^\s,;&"'{}]+`), "${1}" + left},
-	// JSON web tokens, and keys as PEM, with true or written-out ends of lines.
+	// JSON web tokens, and PEM keys with real or escaped newlines.
 	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`), left},
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`), left},
 }
 
-// Clean returns text without what looks like a secret. It is the last sieve, not
-// the only one: see [JSON] and [Mounts] for what is known to hold some.
+// Clean returns text without what looks like a secret. It is only the last filter:
+// [JSON] and [Mounts] remove what is known to hold secrets.
 func Clean(text []byte) []byte {
 	for _, s := range secretLike {
 		text = s.re.ReplaceAll(text, []byte(s.by))
@@ -42,12 +43,12 @@ func Clean(text []byte) []byte {
 	return text
 }
 
-// foreign are the fields of answers whose values are a driver's or a user's own
-// words: parameters, contexts, options. A password in one is a mistake, and happens.
+// foreign are the fields of answers whose values a driver or a user wrote: parameters,
+// contexts, options. A password there is a mistake, but it happens.
 var foreign = []string{"context", "publishContext", "config", "mountFlags"}
 
-// JSON returns v as indented JSON, in which the values of fields that are others'
-// own words are left out; their keys and number stay.
+// JSON returns v as indented JSON without the values of foreign fields. Their keys, and
+// the number of their elements, stay.
 func JSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -55,7 +56,7 @@ func JSON(v any) ([]byte, error) {
 	}
 	var plain any
 	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.UseNumber() // numbers of mounts and devices are larger than a float64 is exact
+	dec.UseNumber() // float64 cannot represent mount and device numbers exactly
 	if err := dec.Decode(&plain); err != nil {
 		return nil, fmt.Errorf("decode %T: %w", v, err)
 	}
@@ -65,7 +66,7 @@ func JSON(v any) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// without returns v without the values of foreign fields; all: v is in one.
+// without replaces the values of foreign fields in v; all says that v is inside one.
 func without(v any, all bool) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -86,15 +87,15 @@ func without(v any, all bool) any {
 	return v
 }
 
-// plainOptions are the options of file systems whose values tell no secret.
+// plainOptions are the file system options whose values are not secret.
 var plainOptions = strings.Fields("vers rsize wsize namlen proto timeo retrans sec addr clientaddr mountaddr " +
 	"mountvers mountport mountproto " +
 	"local_lock size mode uid gid nr_inodes data errors stripe logbufs logbsize space_cache subvolid subvol user_id " +
 	"group_id max_read")
 
-// Mounts returns those lines of a mount table (the form of /proc/PID/mountinfo)
-// whose mount point is at or below one of dirs, with the values of options that
-// may be secret left out.
+// Mounts returns the lines of a mount table (in the form of /proc/PID/mountinfo) whose
+// mount point is at or below one of dirs, without the values of options that may be
+// secret.
 func Mounts(table io.Reader, dirs ...string) ([]byte, error) {
 	var out bytes.Buffer
 	lines := bufio.NewScanner(table)
@@ -105,7 +106,7 @@ func Mounts(table io.Reader, dirs ...string) ([]byte, error) {
 		if len(fields) < 6 || !slices.ContainsFunc(dirs, below) {
 			continue
 		}
-		last := len(fields) - 1 // the options of the file system; those before it are the kernel's own
+		last := len(fields) - 1 // the file system's options; the fields before are the kernel's own
 		options := strings.Split(fields[last], ",")
 		for i, o := range options {
 			if key, _, valued := strings.Cut(o, "="); valued && !slices.Contains(plainOptions, key) {
