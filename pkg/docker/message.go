@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxRequest bounds a request's body (bytes). Options are typed by an operator; the
+	// maxRequest bounds a request's body (bytes). Operators type the options, and the
 	// kernel bounds a command line's argument at 128 KiB.
 	maxRequest = 256 << 10
-	// contentType is what dockerd and podman take.
+	// contentType is the content type that dockerd and podman accept.
 	contentType = "application/vnd.docker.plugins.v1.1+json"
 )
 
-// The protocol's requests. Their fields' names are the protocol's.
+// The protocol's requests. The protocol defines the fields' names.
 type (
 	noRequest     struct{}
 	createRequest struct {
@@ -33,9 +33,9 @@ type (
 
 // request is one of the protocol's requests.
 type request interface {
-	// check returns an error where a field is missing that the protocol always sends.
+	// check returns an error if a field is missing that the protocol always sends.
 	check() error
-	// volume is the name of the volume that the request is about, "" where it names none.
+	// volume returns the name of the request's volume; "" if it names none.
 	volume() string
 }
 
@@ -74,8 +74,8 @@ type (
 	}
 )
 
-// toShown is the protocol's form of a view. Its status is the rest of the view, by the
-// names that csi-volmgr's API has for it.
+// toShown converts a view to the protocol's form. Its status holds the rest of the
+// view, with the field names of csi-volmgr's API.
 func toShown(v named.View) (shown, error) {
 	out := shown{Name: v.Name, Mountpoint: v.Mountpoint}
 	if !v.Created.IsZero() {
@@ -91,8 +91,8 @@ func toShown(v named.View) (shown, error) {
 	return out, err
 }
 
-// decode reads the one JSON object of a request's body into in. podman sends an empty
-// body where a method takes no fields.
+// decode reads the JSON object in a request's body into in. podman sends an empty body
+// if a method takes no fields.
 func decode(w http.ResponseWriter, r *http.Request, in any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {

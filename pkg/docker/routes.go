@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// bodyTimeout is how long a client may take to send the body of a request.
+// bodyTimeout is how long a client may take to send a request's body.
 const bodyTimeout = 10 * time.Second
 
 // handler serves the protocol's paths.
@@ -23,14 +23,14 @@ func (s *Server) handler() http.Handler {
 		return activation{Implements: []string{"VolumeDriver"}}, nil
 	}, nil))
 	mux.HandleFunc("POST /VolumeDriver.Capabilities", serve(s, func(context.Context, noRequest) (any, error) {
-		return abilities{scope{"local"}}, nil // global makes Swarm expect each volume on every node
+		return abilities{scope{"local"}}, nil // with global, Swarm would expect each volume on every node
 	}, nil))
 	mux.HandleFunc("POST /VolumeDriver.Create", serve(s, s.create, nil))
 	mux.HandleFunc("POST /VolumeDriver.Get", serve(s, s.get, nil))
 	mux.HandleFunc("POST /VolumeDriver.Path", serve(s, s.path, nil))
 	mux.HandleFunc("POST /VolumeDriver.List", serve(s, s.list, nil))
 	mux.HandleFunc("POST /VolumeDriver.Remove", serve(s, s.remove, nil))
-	mux.HandleFunc("POST /VolumeDriver.Mount", serve(s, s.mount, s.undeliverable))
+	mux.HandleFunc("POST /VolumeDriver.Mount", serve(s, s.mount, s.undoMount))
 	mux.HandleFunc("POST /VolumeDriver.Unmount", serve(s, s.unmount, nil))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, fmt.Errorf("%s %s: the volume plugin has no such method", r.Method, r.URL.Path))
@@ -38,8 +38,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// serve answers one of the protocol's methods by do. lost is called where do succeeded
-// and the client had gone; it may be nil.
+// serve answers one of the protocol's methods with the result of do. If do succeeded
+// but the client is gone, serve calls lost, which may be nil.
 func serve[In request](s *Server, do func(context.Context, In) (any, error), lost func(context.Context, In),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -71,8 +71,8 @@ func serve[In request](s *Server, do func(context.Context, In) (any, error), los
 	}
 }
 
-// fail answers an error. While the server stops it answers none: the error may be about the
-// stop, and the next daemon answers better.
+// fail answers with an error. While the server stops it does not answer: the error may
+// come from the stop, and the next daemon answers better.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	select {
 	case <-s.stopping:
@@ -84,9 +84,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// known returns err, but does not return where that is [named.ErrUnknown]: dockerd and podman
-// take any answer as "it does not exist". It waits until the client closes its connection
-// or the server stops, and then ends the request without an answer.
+// known returns err, except that for [named.ErrUnknown] it sends no answer: dockerd and
+// podman take any answer as "the volume does not exist". It waits until the client
+// closes its connection or the server stops, and then aborts the request.
 func (s *Server) known(ctx context.Context, err error) error {
 	if !errors.Is(err, named.ErrUnknown) {
 		return err
@@ -98,8 +98,8 @@ func (s *Server) known(ctx context.Context, err error) error {
 	panic(http.ErrAbortHandler)
 }
 
-// receive reads a request within bodyTimeout. Whatever comes after that ends the context:
-// the server reads on, to notice when the client closes the connection.
+// receive reads a request within bodyTimeout. It then lifts the deadline, since the
+// server keeps reading to notice when the client closes the connection.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, in any) error {
 	conn := http.NewResponseController(w)
 	if err := conn.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil {
@@ -114,7 +114,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, in any) error {
 	return nil
 }
 
-// answer sends out. The error says that the client did not get it.
+// answer sends out. An error means that the client did not get it.
 func (s *Server) answer(w http.ResponseWriter, status int, out any) error {
 	w.Header().Set("Content-Type", contentType)
 	conn := http.NewResponseController(w)
@@ -158,7 +158,8 @@ func (s *Server) list(ctx context.Context, _ noRequest) (any, error) {
 	return out, s.known(ctx, err)
 }
 
-// remove also answers a repetition: the volume was removed, and the answer was lost.
+// remove succeeds for a missing volume: the request may be a repetition after a lost
+// answer.
 func (s *Server) remove(ctx context.Context, in nameRequest) (any, error) {
 	_, err := s.cfg.Volumes.Remove(ctx, in.Name)
 	if errors.Is(err, named.ErrNotFound) && !errors.Is(err, named.ErrUnknown) {
@@ -172,8 +173,8 @@ func (s *Server) mount(ctx context.Context, in mountRequest) (any, error) {
 	return mountpoint{path}, err
 }
 
-// undeliverable takes back a Mount whose answer the client did not get.
-func (s *Server) undeliverable(ctx context.Context, in mountRequest) {
+// undoMount undoes a Mount whose answer did not reach the client.
+func (s *Server) undoMount(ctx context.Context, in mountRequest) {
 	if err := s.cfg.Volumes.Unmount(ctx, in.Name, in.ID); err != nil {
 		s.cfg.Logger.Warn("a mount whose client has gone is not taken back", "volume", in.Name, "id", in.ID, "err", err)
 	}
@@ -183,15 +184,15 @@ func (s *Server) unmount(ctx context.Context, in mountRequest) (any, error) {
 	return done{}, s.cfg.Volumes.Unmount(ctx, in.Name, in.ID)
 }
 
-// peerKey is the context's key for a peer.
+// peerKey is the context key of a peer.
 type peerKey struct{}
 
-// peer is the other end of a connection; refused is why it may not use the plugin, nil
-// where it may.
+// peer is the other end of a connection. refused is why it may not use the plugin; nil
+// if it may.
 type peer struct{ refused error }
 
-// withPeer puts the other end of a connection into its context, as the kernel vouches for
-// it. Root may use the plugin.
+// withPeer adds the other end of a connection, identified by the kernel, to the
+// connection's context. Only root may use the plugin.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	cred, err := unixsocket.Peer(c)
 	switch {
@@ -203,7 +204,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, peer{refused: err})
 }
 
-// allowed returns why the connection's other end may not use the plugin, nil where it may.
+// allowed returns why the connection's other end may not use the plugin; nil if it may.
 func allowed(ctx context.Context) error {
 	p, ok := ctx.Value(peerKey{}).(peer)
 	if !ok {

@@ -20,21 +20,22 @@ const (
 	headerTimeout = 10 * time.Second
 	// writeTimeout is how long a client may leave an answer unread.
 	writeTimeout = 30 * time.Second
-	// stopTimeout is how long a stop waits for requests that are under way.
+	// stopTimeout is how long a stopping server waits for requests in flight.
 	stopTimeout = 5 * time.Second
 )
 
-// Config says what a [Server] serves. All fields are needed but where noted.
+// Config says what a [Server] serves. All fields are required unless noted.
 type Config struct {
-	// Socket is the path of the unix socket, at most 107 bytes. Its directory is made,
-	// 0700, where it is missing. dockerd looks for /run/docker/plugins/NAME.sock.
+	// Socket is the path of the unix socket, at most 107 bytes. New creates its
+	// directory with mode 0700 if it is missing. dockerd looks for
+	// /run/docker/plugins/NAME.sock.
 	Socket string
-	// Passed is the socket at that path where systemd listens on it; nil: the server
-	// makes it. New closes it.
+	// Passed is the already listening socket at that path if systemd passed one; if
+	// nil, New creates the socket. New closes Passed.
 	Passed  *os.File
 	Volumes Volumes
-	// Explain returns the chain that explain has of a claim ("namespace/name"), a line each; it
-	// asks no process and no driver. Nil: volumes are shown without it.
+	// Explain returns the explanation of a claim ("namespace/name") in lines, without
+	// asking a process or driver. If nil, volumes are shown without it.
 	Explain func(ctx context.Context, claim string) []string
 	Logger  *slog.Logger
 }
@@ -47,8 +48,8 @@ type Server struct {
 	patience time.Duration // stopTimeout
 }
 
-// New takes the socket; a second daemon fails here. [Server.Run] or [Server.Close]
-// gives it back.
+// New claims the socket; a second daemon fails here. [Server.Run] or [Server.Close]
+// releases it.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	l, err := unixsocket.Listen(ctx, cfg.Socket, cfg.Passed)
 	if err != nil {
@@ -57,11 +58,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return &Server{cfg: cfg, listener: l, stopping: make(chan struct{}), patience: stopTimeout}, nil
 }
 
-// Run serves until ctx ends. Then requests under way get [stopTimeout]; those that are
-// held back, and those that have no answer by then, get none, and their client
-// asks the next daemon. Run returns nil after such a stop.
+// Run serves until ctx ends. Then requests in flight get [stopTimeout]. Requests that
+// are held back or still unanswered after it get no answer, and their client asks the
+// next daemon. Run returns nil after such a stop.
 func (s *Server) Run(ctx context.Context) error {
-	base := context.WithoutCancel(ctx) // a request under way outlives the signal to stop
+	base := context.WithoutCancel(ctx) // a request in flight outlives the signal to stop
 	srv := &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerTimeout,
@@ -83,7 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel()
 	if e := srv.Shutdown(stop); errors.Is(e, context.DeadlineExceeded) {
 		s.cfg.Logger.Warn("requests to the volume plugin still in flight get no answer", "waited", s.patience)
-		_ = srv.Close() // whatever it says, no client is served any more
+		_ = srv.Close() // an error changes nothing: all connections are closed
 	} else if e != nil {
 		err = errors.Join(err, fmt.Errorf("stop the volume plugin: %w", e))
 	}
