@@ -1,5 +1,5 @@
-// Package filelock takes locks that keep a second program away from a file or a
-// directory (flock(2)), and outwaits those that the dead still seem to hold.
+// Package filelock takes flock(2) locks that keep a second program away from a file or
+// directory, and waits for those that a killed program may briefly still hold.
 package filelock
 
 import (
@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrHeld means that another program has the lock.
+// ErrHeld means that another program holds the lock.
 var ErrHeld = errors.New("another program has it")
 
-// patience is how long a program that was killed may still seem to hold its lock:
-// a child that it was about to make has the lock too until it executes its program.
+// patience is how long a killed program may still seem to hold its lock: a child that
+// it has just forked shares the lock until the child executes its program.
 const patience = time.Second
 
-// Take gives f's open file description the lock, which ends when f and its copies
-// are closed. The error is ErrHeld if another still has the lock after a second;
-// f must not be used then, and is closed.
+// Take locks f's open file description. The lock ends when f and its copies are
+// closed. If another program still holds the lock after a second, the error is ErrHeld.
+// On every error Take closes f, which must not be used any more.
 func Take(f *os.File) error {
 	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
 		return closed(f, err)
@@ -33,7 +33,7 @@ func Take(f *os.File) error {
 	case err := <-locked:
 		return closed(f, err)
 	case <-late.C:
-		go func() { // the system call cannot be called off: the lock is given back when it comes
+		go func() { // the system call cannot be cancelled: release the lock once it returns
 			<-locked
 			_ = f.Close()
 		}()
@@ -41,7 +41,7 @@ func Take(f *os.File) error {
 	}
 }
 
-// closed closes f if there is an error.
+// closed closes f if err is not nil.
 func closed(f *os.File, err error) error {
 	if err == nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EndpointPath returns the path of an endpoint's socket. CSI 1.13 allows only unix
-// sockets; an endpoint is an absolute path, unix:///path or unix:/path.
+// EndpointPath returns the path of an endpoint's socket. An endpoint is an absolute
+// path, unix:///path or unix:/path, since CSI 1.13 allows only unix sockets.
 func EndpointPath(endpoint string) (string, error) {
 	path, ok := strings.CutPrefix(endpoint, "unix://")
 	if !ok {
@@ -22,20 +22,21 @@ func EndpointPath(endpoint string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// Identity tells one socket from another made later at the same path. The inode
-// number alone does not: file systems give it out again at once.
+// Identity distinguishes a socket from one made later at the same path. The inode
+// number alone does not, because file systems reuse it at once.
 type Identity struct {
 	dev, ino uint64
 	born     syscall.Timespec
 	socket   bool
 }
 
-// IsSocket reports whether it is a socket's.
+// IsSocket reports whether the identified file is a socket.
 func (i Identity) IsSocket() bool { return i.socket }
 
-// Identify returns the identity of what is at path; the zero value where nothing is
-// or the kernel does not say. flags are those of statx(2): AT_SYMLINK_NOFOLLOW. The
-// time of birth is preferred to ctime, which a mere chmod of the socket changes.
+// Identify returns the identity of the file at path; the zero value if there is none or
+// the kernel does not report it. flags are statx(2)'s, for example AT_SYMLINK_NOFOLLOW.
+// Identify prefers the birth time to ctime, which also changes with a chmod of the
+// socket.
 func Identify(path string, flags int) Identity {
 	var st unix.Statx_t
 	const want = unix.STATX_TYPE | unix.STATX_INO | unix.STATX_CTIME | unix.STATX_BTIME

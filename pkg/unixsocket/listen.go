@@ -15,18 +15,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 )
 
-// probeTimeout bounds the question whether a process answers at a socket that is
-// already there. A unix socket answers at once or not at all.
+// probeTimeout bounds the check whether a process listens at an existing socket. A unix
+// socket answers at once or not at all.
 const probeTimeout = time.Second
 
-// Listener listens on a unix socket and holds the lock beside it, so that of two
-// daemons started at once one gets both and the other an error.
+// Listener listens on a unix socket and holds the lock file beside it: if two daemons
+// start at once, one gets both and the other an error.
 type Listener struct {
 	*net.UnixListener
 	lock *os.File
 }
 
-// passed serves on the socket at path that a service manager listens on. It closes f.
+// passed listens on the socket at path that a service manager passed as f. It closes f.
 func passed(f *os.File, path string) (*Listener, error) {
 	defer f.Close() // the listener has its own
 	lock, err := lockFile(path + ".lock")
@@ -43,13 +43,13 @@ func passed(f *os.File, path string) (*Listener, error) {
 	return nil, errors.Join(fmt.Errorf("serve on %s: %w", path, err), unlock(lock))
 }
 
-// Listen makes the socket at path, 0600, and its directory, 0700, where that is
-// missing. A socket left by a dead daemon is removed; one at which a process
-// answers, or anything that is no socket, is an error.
+// Listen creates the socket at path with mode 0600 and, if it is missing, its directory
+// with mode 0700. It removes a socket that a dead daemon left. It fails if a process
+// answers at the socket, or if something else than a socket is there.
 //
-// A service manager (systemd's socket activation) may listen at path already and have
-// passed its socket, which stays when the daemon goes: Listen then serves on from,
-// and closes it. In both cases the lock keeps a second daemon away.
+// If a service manager already listens at path and passed its socket (systemd's socket
+// activation), from is that socket: Listen listens on it and closes from. The socket
+// itself stays when the daemon ends. In both cases the lock keeps a second daemon away.
 func Listen(ctx context.Context, path string, from *os.File) (*Listener, error) {
 	if from != nil {
 		return passed(from, path)
@@ -82,14 +82,14 @@ func bindSocket(ctx context.Context, path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A client that connects before this line still has to pass the check of its credentials.
+	// A client that connects before this line still has to pass the credential check.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// Free returns nil if a process may listen at path: nothing is there, or a socket at
+// Free returns nil if a process may listen at path: nothing is there, or a socket on
 // which no process listens any more.
 func Free(ctx context.Context, path string) error {
 	st, err := os.Lstat(path)
@@ -116,7 +116,7 @@ func Free(ctx context.Context, path string) error {
 	}
 }
 
-// lockFile opens and locks the file at path, which unlock removes again.
+// lockFile creates and locks the file at path; unlock removes it.
 func lockFile(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
@@ -133,18 +133,20 @@ func lockFile(path string) (*os.File, error) {
 		if err1 == nil && err2 == nil && os.SameFile(held, there) {
 			return f, nil
 		}
-		// Its holder removed it between open and lock: the lock is on a file that
-		// no later start will find.
+		// The previous holder removed the file between our open and lock: our lock is
+		// on a file that no later process will find.
 		_ = f.Close()
 	}
 }
 
-// unlock removes the lock file while it is held, so that no other daemon's is removed.
+// unlock removes the lock file while it holds the lock, so that it never removes
+// another daemon's.
 func unlock(f *os.File) error {
 	return errors.Join(os.Remove(f.Name()), f.Close())
 }
 
-// Close stops listening and removes socket (but one that was passed) and lock. Further calls do nothing.
+// Close stops listening and removes the lock file and, unless it was passed, the
+// socket. Further calls do nothing.
 func (l *Listener) Close() error {
 	if l.lock == nil {
 		return nil

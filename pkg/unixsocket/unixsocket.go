@@ -1,7 +1,7 @@
-// Package unixsocket connects to unix sockets whose paths may be longer than an
-// address holds, as those of drivers are below a deep root directory, says who
-// listens there, and listens where one daemon may. It knows no protocol but what CSI
-// says of endpoints. Its functions may be called by any goroutine.
+// Package unixsocket connects to unix sockets whose paths are longer than a socket
+// address, as those of drivers below a deep root directory are; finds out who listens
+// at a socket; and listens where only one daemon may. It knows no protocol, except
+// CSI's form of endpoints. Its functions are safe for concurrent use.
 package unixsocket
 
 import (
@@ -18,13 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxPath is the longest path that a unix socket's address holds (unix(7), less
+// MaxPath is the maximum length of a path in a unix socket address (unix(7), without
 // the terminating NUL).
 const MaxPath = 107
 
-// Dial connects to the socket at path, also where path is too long for an
-// address: then by way of a descriptor of its directory, so that its last element
-// alone has to fit.
+// Dial connects to the socket at path. If path is too long for an address, it goes
+// through a descriptor of the directory, so that only the last element has to fit.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	var d net.Dialer
 	if len(path) <= MaxPath {
@@ -39,8 +38,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", short)
 }
 
-// Peer says who is at the other end of a unix connection, as the kernel vouches
-// for it (unix(7), SO_PEERCRED): of one that was dialled, who began to listen there.
+// Peer returns the kernel's credentials of the other end of a unix connection (unix(7),
+// SO_PEERCRED); for a dialled connection, those of the process that called listen.
 func Peer(c net.Conn) (*unix.Ucred, error) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
@@ -58,17 +57,17 @@ func Peer(c net.Conn) (*unix.Ucred, error) {
 	return cred, errors.Join(err, credErr)
 }
 
-// PeerError is the error of a connection to a process of a user who may not have it.
+// PeerError means that a process of an untrusted user listens on a socket.
 type PeerError struct{ UID uint32 }
 
 func (e *PeerError) Error() string {
 	return fmt.Sprintf("a process of user id %d listens on it", e.UID)
 }
 
-// DialTrusted connects to a socket on which root, the user of this process, or one of
-// the others listens; else the error is a [PeerError]. The owner and mode of the socket's
-// file say less: who may write the directory may put a socket there, and who owns a
-// file may let others connect.
+// DialTrusted connects to a socket on which root, the user of this process or one of
+// others listens; for any other listener it returns a [PeerError]. The owner and mode
+// of the socket's file would prove less: whoever can write to the directory can put a
+// socket there, and the owner of a file can let others connect.
 func DialTrusted(ctx context.Context, path string, others ...uint32) (net.Conn, error) {
 	conn, err := Dial(ctx, path)
 	if err != nil {
