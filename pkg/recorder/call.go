@@ -10,9 +10,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// call is a [manager.EndedCall] as it is kept, a sixth as large: there are up to
-// PerVolume times Volumes, and the record that a call had would keep what the
-// volume's later records have done with.
+// call is the compact form of a [manager.EndedCall]: a sixth of its size, since up to
+// PerVolume times Volumes are kept. It also drops the call's copy of the volume's
+// record, which would keep alive values that later records have replaced.
 type call struct {
 	driver    state.DriverName
 	pod       state.PodUID
@@ -25,13 +25,13 @@ type call struct {
 	migrated  bool
 }
 
-// failure is what is kept of a call that failed besides.
+// failure is what else is kept of a failed call.
 type failure struct {
 	code, text, outcome string
 	noEffect            bool
 }
 
-func smaller(c manager.EndedCall) call {
+func compact(c manager.EndedCall) call {
 	k := call{
 		driver: c.Driver, pod: c.Pod, began: c.Began, took: c.TookNanos, sizeBytes: c.SizeBytes,
 		step: c.Step, op: c.Op, migrated: c.Migrated,
@@ -42,7 +42,7 @@ func smaller(c manager.EndedCall) call {
 	return k
 }
 
-// appendTo appends the calls as they were recorded.
+// appendTo appends the calls in their original form, in the order of recording.
 func (k *kept) appendTo(out []manager.EndedCall) []manager.EndedCall {
 	for _, c := range k.calls {
 		e := manager.EndedCall{

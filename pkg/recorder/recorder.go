@@ -1,12 +1,13 @@
-// Package recorder is the flight recorder: the last calls of each volume, kept
-// in memory for a person who asks what happened.
+// Package recorder is the flight recorder: it keeps the last calls of each volume in
+// memory for people who ask what happened.
 //
-// Owns: the calls that the manager reported, up to [PerVolume] of each of [Volumes] volumes.
+// Owns: the calls that the manager reported, up to [PerVolume] for each of [Volumes]
+// volumes.
 //
-// Does not: make calls, write anything to a disk, or outlive the process; the
-// log has every call, too.
+// Does not: make calls, write to a disk, or survive a restart; the log has every call,
+// too.
 //
-// Concurrency: a [Recorder] may be used by any goroutine.
+// Concurrency: a [Recorder] is safe for concurrent use.
 package recorder
 
 import (
@@ -20,50 +21,49 @@ import (
 )
 
 const (
-	// PerVolume is how many calls are kept of a volume, the first of them and
-	// the last others: with the first, a long row of failures still tells how
-	// it began.
+	// PerVolume is how many calls of a volume are kept: the first and the latest ones.
+	// The first shows how a long series of failures began.
 	PerVolume = 16
-	// Volumes bounds the volumes whose calls are kept; the one whose last
-	// call is the oldest makes room.
+	// Volumes bounds the volumes whose calls are kept; the one whose last call is the
+	// oldest makes room.
 	Volumes = 4096
 )
 
-// Recorder keeps calls. Its zero value is empty and ready.
+// Recorder keeps calls. Its zero value is empty and ready to use.
 type Recorder struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	volumes map[state.VolumeID]*list.Element
-	// order has the calls of each volume (*kept), the one that was quiet for the
-	// longest first.
+	// order holds the calls of each volume (*kept), least recently called first.
 	order list.List
 }
 
-// kept is what is known of one volume.
+// kept holds the calls and names of one volume.
 type kept struct {
 	volume state.VolumeID
-	// names are what people call the volume by, and pods those whose calls are or
-	// were kept, as "namespace/name".
+	// names are the names by which people call the volume. pods are the
+	// "namespace/name" of the pods with recorded calls, including calls that were
+	// dropped since.
 	names, pods []string
 	calls       []call
 }
 
-// Record keeps a call, without the record and the pacing that went with it.
+// Record keeps a call, without its copy of the volume's record.
 func (r *Recorder) Record(c manager.EndedCall) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := r.of(c.Volume)
-	k.name(c)
+	k.addNames(c)
 	if len(k.calls) == PerVolume {
 		k.calls = slices.Delete(k.calls, 1, 2)
 	}
-	k.calls = append(k.calls, smaller(c))
+	k.calls = append(k.calls, compact(c))
 }
 
-// maxPods bounds how many pods are kept of a volume.
+// maxPods bounds the pods that are kept for a volume.
 const maxPods = 16
 
-// name takes in what the volume and the call's pod are called.
-func (k *kept) name(c manager.EndedCall) {
+// addNames adds the names of the volume and of the call's pod.
+func (k *kept) addNames(c manager.EndedCall) {
 	if s := c.Of.Spec; s != nil && len(k.names) == 0 {
 		_, bare, _ := strings.Cut(s.Claim, "/")
 		for _, name := range []string{s.Name, s.Handle, s.Claim, bare} {
@@ -78,8 +78,8 @@ func (k *kept) name(c manager.EndedCall) {
 	}
 }
 
-// CallsNamed returns the volumes that have or had a name (the PersistentVolume's or the
-// one within the pod, the handle, the claim), and kept calls.
+// CallsNamed returns the volumes with kept calls that have or had a name (that of the
+// PersistentVolume, the name in the pod, the handle, or the claim).
 func (r *Recorder) CallsNamed(name string) []state.VolumeID {
 	return r.find(func(k *kept) bool { return slices.Contains(k.names, name) })
 }
@@ -100,8 +100,8 @@ func (r *Recorder) find(is func(*kept) bool) (ids []state.VolumeID) {
 	return ids
 }
 
-// of returns what is kept of the volume that a call has ended for, and makes
-// room for a new one.
+// of returns the entry of a volume and marks it as the latest. For a new volume it
+// makes room if necessary.
 func (r *Recorder) of(volume state.VolumeID) *kept {
 	if e, ok := r.volumes[volume]; ok {
 		r.order.MoveToBack(e)
@@ -119,7 +119,7 @@ func (r *Recorder) of(volume state.VolumeID) *kept {
 	return k
 }
 
-// Calls returns the calls kept of some volumes, by when they began.
+// Calls returns the kept calls of some volumes, by start time.
 func (r *Recorder) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +132,7 @@ func (r *Recorder) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	return inOrder(out)
 }
 
-// AllCalls returns the calls kept of every volume, by when they began.
+// AllCalls returns the kept calls of all volumes, by start time.
 func (r *Recorder) AllCalls() []manager.EndedCall {
 	r.mu.Lock()
 	defer r.mu.Unlock()
