@@ -1,19 +1,18 @@
-// Package tracing tells an OpenTelemetry collector of the life of each volume:
-// a trace a life, with a span for each call that was made for it.
+// Package tracing sends the life of each volume to an OpenTelemetry collector: a trace
+// per life, with a span for each call for the volume.
 //
 // Owns: which trace a volume's calls belong to, and the exporter.
 //
-// Does not: make calls, keep them (package recorder does), or hold anything up.
-// Spans that a collector does not take in time are lost, and counted by the SDK
-// in what it logs.
+// Does not: make calls, keep them (package recorder does), or delay anything. Spans
+// that the collector does not accept in time are lost; the SDK logs their number.
 //
-// A life begins with the first call for a volume that is not on the node, and
-// ends with the call that took the last of it away. Its root span ends when the
-// first pod has the volume, so that its length is what that pod waited for; what
-// comes later is in the same trace. A restart of the daemon begins a new trace,
-// as does a volume that was forgotten to make room ([Volumes]).
+// A life begins with the first call for a volume that is not on the node, and ends with
+// the call that removed the last of it. Its root span ends when the first pod has the
+// volume, so that its length is what that pod waited; later calls are in the same
+// trace. A restart of the daemon begins a new trace, and so does the next call for a
+// volume that was dropped to make room ([Volumes]).
 //
-// Concurrency: a [Tracer] may be used by any goroutine.
+// Concurrency: a [Tracer] is safe for concurrent use.
 package tracing
 
 import (
@@ -38,37 +37,37 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Volumes bounds the lives that are followed at one time; the one that began
-// first makes room.
+// Volumes bounds the lives that are traced at once; the one that began first makes
+// room.
 const Volumes = 4096
 
-// Tracer makes spans of ended calls.
+// Tracer turns ended calls into spans.
 type Tracer struct {
-	base     context.Context // without spans: the parent of all that begins here
+	base     context.Context // without a span: the parent of all root spans
 	provider *trace.TracerProvider
 	tracer   api.Tracer
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	lives map[state.VolumeID]*life
-	order uint64 // of the beginnings of lives
+	order uint64 // the order of the latest life
 }
 
-// life is what a volume's trace needs to go on.
+// life is the state of a volume's trace.
 type life struct {
-	root  api.Span // ended at the first success of a Publish
+	root  api.Span // ended by the first successful Publish
 	ctx   context.Context
 	pods  map[state.PodUID]bool
-	gone  bool // nothing of it is published: what is not Unstage or Detach begins a new life
+	gone  bool // no pod has it: any call that is not a removal begins a new life
 	order uint64
 }
 
-// tracesPath is where a collector takes spans (OTLP/HTTP).
+// tracesPath is the path at which a collector receives spans (OTLP/HTTP).
 const tracesPath = "/v1/traces"
 
-// New returns a Tracer that sends to the collector at endpoint by OTLP over
-// HTTP: a URL such as http://127.0.0.1:4318, to which /v1/traces is added, or one
-// with a path of its own. The collector need not be there yet. Close sends what
-// is left.
+// New returns a Tracer that sends to the collector at endpoint by OTLP over HTTP.
+// endpoint is a URL such as http://127.0.0.1:4318, to which New adds /v1/traces, or a
+// URL with a path of its own. The collector may start later. Close sends the remaining
+// spans.
 func New(ctx context.Context, endpoint, node, version string) (*Tracer, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -91,7 +90,7 @@ func newTracer(base context.Context, opts ...trace.TracerProviderOption) *Tracer
 	return &Tracer{base: base, provider: p, tracer: p.Tracer("csi-volmgr"), lives: map[state.VolumeID]*life{}}
 }
 
-// Close sends what was not sent yet, until ctx ends.
+// Close ends the open spans and sends the remaining ones until ctx ends.
 func (t *Tracer) Close(ctx context.Context) error {
 	t.endAll()
 	return t.provider.Shutdown(ctx)
@@ -106,7 +105,7 @@ func (t *Tracer) endAll() {
 	}
 }
 
-// Call makes a span of a call that ended.
+// Call records an ended call as a span.
 func (t *Tracer) Call(c manager.EndedCall) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +129,7 @@ func (t *Tracer) Call(c manager.EndedCall) {
 	}
 }
 
-// follow notes what a call that succeeded means for the life.
+// follow updates the life after a successful call.
 func (t *Tracer) follow(c manager.EndedCall, l *life, ended time.Time) {
 	switch c.Op {
 	case plan.Publish:
@@ -145,7 +144,8 @@ func (t *Tracer) follow(c manager.EndedCall, l *life, ended time.Time) {
 	}
 }
 
-// lifeOf returns the life that the call belongs to; t.mu is held.
+// lifeOf returns the life that the call belongs to, and begins one if necessary; t.mu
+// is held.
 func (t *Tracer) lifeOf(c manager.EndedCall) *life {
 	l, ok := t.lives[c.Volume]
 	removal := c.Op == plan.Unpublish || c.Op == plan.Unstage || c.Op == plan.Detach
@@ -155,7 +155,7 @@ func (t *Tracer) lifeOf(c manager.EndedCall) *life {
 	if ok {
 		l.root.End()
 	} else if len(t.lives) == Volumes {
-		t.dropFirst()
+		t.dropOldest()
 	}
 	t.order++
 	ctx, root := t.tracer.Start(t.base, "volume", api.WithTimestamp(c.Began), api.WithNewRoot(),
@@ -165,8 +165,9 @@ func (t *Tracer) lifeOf(c manager.EndedCall) *life {
 	return l
 }
 
-// dropFirst makes room; it walks all, for a new volume beyond thousands only.
-func (t *Tracer) dropFirst() {
+// dropOldest drops the life that began first. It walks all lives, but only for a new
+// volume beyond thousands.
+func (t *Tracer) dropOldest() {
 	first := slices.MinFunc(slices.Collect(maps.Keys(t.lives)), func(a, b state.VolumeID) int {
 		return cmp.Compare(t.lives[a].order, t.lives[b].order)
 	})
