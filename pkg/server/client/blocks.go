@@ -8,10 +8,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// Blocks calls each with the ranges of a snapshot that hold data, or changed since q.Base, as they
-// come: in ascending order, none overlapping. It returns the size of the volume (bytes), 0 where
-// the driver had nothing to tell. After an error the ranges are not all; ErrCut is that of a
-// daemon that ended before the answer did.
+// Blocks passes to each the ranges of a snapshot that hold data, or that changed since
+// q.Base, as they arrive: in ascending order, without overlap. It returns the volume's
+// size (bytes), 0 if the driver returned nothing. After an error the ranges are
+// incomplete; the error is ErrCut if the daemon stopped before the end of the answer.
 func (c *Client) Blocks(ctx context.Context, q server.BlocksQuery, each func([]server.BlockRange) error,
 ) (capacity int64, err error) {
 	r := request{

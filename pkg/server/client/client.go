@@ -1,8 +1,8 @@
-// Package client is the Go client of the node API: one method for each path
-// of pkg/server, over the daemon's unix socket.
+// Package client is the Go client of the node API: one method for each path of
+// pkg/server, over the daemon's unix socket.
 //
-// An answer that is not 2xx is returned as a *[server.Error], which errors.Is
-// matches with ErrNotFound and its like of package server.
+// Methods return an answer that is not 2xx as a *[server.Error]; errors.Is matches it
+// with ErrNotFound and the other errors of package server.
 package client
 
 import (
@@ -26,20 +26,21 @@ import (
 const (
 	// dialTimeout bounds the connect to the socket, which is local.
 	dialTimeout = 5 * time.Second
-	// maxIdle is how many connections are kept between requests: a caller that has
-	// as many under way at a time connects once for each, and not for each request.
+	// maxIdle is how many connections are kept between requests, so that a caller with
+	// that many concurrent requests connects once for each and not once per request.
 	maxIdle = 64
-	// idleTimeout is when an unused one is closed; the daemon does so after
-	// 30 seconds, and a request that meets that end is lost.
+	// idleTimeout is when the client closes an unused connection. The daemon closes it
+	// after 30 seconds, and a request that races with that is lost.
 	idleTimeout = 20 * time.Second
-	// maxAnswer bounds an answer that is no stream (bytes).
+	// maxAnswer bounds an answer that is not a stream (bytes).
 	maxAnswer = 256 << 20
 )
 
-// ErrNoDaemon: no daemon answers at the socket.
+// ErrNoDaemon means that no daemon answers at the socket.
 var ErrNoDaemon = errors.New("no daemon answers")
 
-// ErrCut: a stream ended before its last line, as it does when the daemon stops.
+// ErrCut means that a stream ended before its last line, as it does when the daemon
+// stops.
 var ErrCut = errors.New("the daemon ended the stream")
 
 // Client calls the node API of one daemon. It is safe for concurrent use.
@@ -48,7 +49,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// New returns a client of the daemon at socket. It connects at the first call.
+// New returns a client of the daemon at socket. It connects on the first call.
 func New(socket string) *Client {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	return &Client{
@@ -70,10 +71,11 @@ func New(socket string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Transport carries requests to the daemon, whatever host they name.
+// Transport returns a transport that sends every request to the daemon, whatever its
+// host.
 func (c *Client) Transport() http.RoundTripper { return c.http.Transport }
 
-// Version says which program answers.
+// Version returns the daemon's version and node.
 func (c *Client) Version(ctx context.Context) (server.Version, error) {
 	return get[server.Version](ctx, c, "/v1/version")
 }
@@ -83,13 +85,13 @@ func (c *Client) Pods(ctx context.Context) ([]server.PodStatus, error) {
 	return list[server.PodStatus](ctx, c, "/v1/pods")
 }
 
-// Pod returns the pod of a name.
+// Pod returns the pod with a name.
 func (c *Client) Pod(ctx context.Context, ns, name string) (server.PodStatus, error) {
 	return get[server.PodStatus](ctx, c, podPath(ns, name))
 }
 
-// Mounts lists a pod's mounted volumes as the runtime of its containers needs
-// them; with an empty name, those of all pods.
+// Mounts lists a pod's mounted volumes as its container runtime needs them; if name is
+// "", it lists those of all pods.
 func (c *Client) Mounts(ctx context.Context, ns, name string) ([]server.Mount, error) {
 	if name == "" {
 		return list[server.Mount](ctx, c, "/v1/mounts")
@@ -97,8 +99,8 @@ func (c *Client) Mounts(ctx context.Context, ns, name string) ([]server.Mount, e
 	return list[server.Mount](ctx, c, podPath(ns, name)+"/mounts")
 }
 
-// ContainerMounts lists what one container of a pod is to be given, and makes
-// the subPaths of it that there are not yet.
+// ContainerMounts lists the mounts to give one container of a pod, and creates missing
+// subPaths.
 func (c *Client) ContainerMounts(ctx context.Context, of server.Container) ([]server.ContainerMount, error) {
 	body, err := json.Marshal(of)
 	if err != nil {
@@ -115,7 +117,7 @@ func (c *Client) Volumes(ctx context.Context) ([]server.VolumeStatus, error) {
 	return list[server.VolumeStatus](ctx, c, "/v1/volumes")
 }
 
-// Volume returns the volume of an id.
+// Volume returns the volume with an id.
 func (c *Client) Volume(ctx context.Context, id state.VolumeID) (server.VolumeStatus, error) {
 	return get[server.VolumeStatus](ctx, c, "/v1/volumes/"+url.PathEscape(string(id)))
 }
@@ -135,12 +137,12 @@ func (c *Client) PersistentVolumes(ctx context.Context) ([]server.PVStatus, erro
 	return list[server.PVStatus](ctx, c, "/v1/persistentvolumes")
 }
 
-// Objects lists the objects of a kind ("Secret") that the sources have.
+// Objects lists the sources' objects of a kind ("Secret").
 func (c *Client) Objects(ctx context.Context, kind string) ([]server.Object, error) {
 	return list[server.Object](ctx, c, "/v1/objects/"+url.PathEscape(kind))
 }
 
-// Stats lists what volumes and drivers last said of themselves.
+// Stats lists how full and how healthy volumes and drivers are.
 func (c *Client) Stats(ctx context.Context) ([]stats.Status, error) {
 	return list[stats.Status](ctx, c, "/v1/stats")
 }
@@ -155,23 +157,24 @@ func (c *Client) Sockets(ctx context.Context) ([]server.SocketStatus, error) {
 	return list[server.SocketStatus](ctx, c, "/v1/sockets")
 }
 
-// Explain returns one causal chain: why kind (pod, pvc, snapshot, volume, driver) name is as it is.
+// Explain explains the state of the object name of a kind (pod, pvc, snapshot,
+// groupsnapshot, volume, driver).
 func (c *Client) Explain(ctx context.Context, kind, name string) (server.Explanation, error) {
 	return get[server.Explanation](ctx, c, "/v1/explain/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
 }
 
 // Trace returns the last calls of a volume, or of all volumes of a pod
-// ("namespace/name"), by when they began.
+// ("namespace/name"), by start time.
 func (c *Client) Trace(ctx context.Context, kind, name string) ([]server.EndedCall, error) {
 	return list[server.EndedCall](ctx, c, "/v1/trace/"+url.PathEscape(kind)+"/"+url.PathEscape(name))
 }
 
-// Traces returns the last calls of every volume, by when they began.
+// Traces returns the last calls of all volumes, by start time.
 func (c *Client) Traces(ctx context.Context) ([]server.EndedCall, error) {
 	return list[server.EndedCall](ctx, c, "/v1/trace")
 }
 
-// Metrics returns the daemon's metrics in the text form of Prometheus.
+// Metrics returns the daemon's metrics in Prometheus' text format.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	body, err := c.open(ctx, request{method: http.MethodGet, path: "/metrics"})
 	if err != nil {
@@ -185,29 +188,32 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// Apply makes all objects of a manifest wanted, or none.
+// Apply adds or updates all objects of a manifest, or none.
 func (c *Client) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	return c.post(ctx, "/v1/apply", m)
 }
 
-// Check says why Apply would refuse a manifest, as far as that is known before; nothing is wanted by it.
+// Check returns the error with which Apply would refuse a manifest, as far as that is
+// known beforehand. It changes nothing.
 func (c *Client) Check(ctx context.Context, m server.Manifest) error {
 	_, err := c.post(ctx, "/v1/check", m)
 	return err
 }
 
-// Withdraw takes back the objects that a manifest names, but for claims.
+// Withdraw removes a manifest's objects from the wanted ones, except claims and
+// snapshots.
 func (c *Client) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	return c.post(ctx, "/v1/withdraw", m)
 }
 
-// DeletePod takes a pod back: the statement that its containers have stopped.
+// DeletePod removes a pod. The caller states with it that the pod's containers have
+// stopped.
 func (c *Client) DeletePod(ctx context.Context, ns, name string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: podPath(ns, name)}, nil)
 }
 
-// DeleteClaim deletes a claim and its data. A volume whose reclaimPolicy is Retain
-// stays unless d.Data is set; the answer's note says where it is.
+// DeleteClaim deletes a claim and its data. If the volume's reclaimPolicy is Retain and
+// d.Data is not set, the volume stays and the answer's note says where it is.
 func (c *Client) DeleteClaim(ctx context.Context, d server.ClaimDeletion) (out server.Applied, err error) {
 	query := url.Values{"reason": {d.Reason}}
 	if d.Data {
@@ -246,7 +252,7 @@ type request struct {
 	body         []byte
 }
 
-// call makes a request and decodes its answer into out, which may be nil.
+// call sends a request and decodes its answer into out, which may be nil.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	body, err := c.open(ctx, r)
 	if err != nil {
@@ -266,9 +272,9 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// open makes a request and returns the body of an answer that is 2xx.
+// open sends a request and returns the body of a 2xx answer.
 func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, error) {
-	// The client's host is only a name: every connection goes to the socket.
+	// The host is only a placeholder: every connection goes to the socket.
 	target := "http://csi-volmgr" + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
@@ -279,7 +285,7 @@ func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, error) {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.noAnswer(ctx, err)
+		return nil, c.requestError(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp.Body, nil
@@ -294,8 +300,9 @@ func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, error) {
 	return nil, e
 }
 
-// noAnswer turns a failed connect into an error that says what to do.
-func (c *Client) noAnswer(ctx context.Context, err error) error {
+// requestError explains a request that got no answer: ErrNoDaemon if the connect
+// failed.
+func (c *Client) requestError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

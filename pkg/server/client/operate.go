@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Who finds who holds the volume that a person calls so, or with a path what is there.
+// Who finds the holders of a volume, by any of its names, or of a path.
 func (c *Client) Who(ctx context.Context, volume, path string) (holders.Report, error) {
 	var out holders.Report
 	q := url.Values{}
@@ -26,19 +26,19 @@ func (c *Client) Who(ctx context.Context, volume, path string) (holders.Report, 
 	return out, err
 }
 
-// Leftovers lists what no record answers for; GC also removes what is safe to remove.
+// Leftovers lists the files and mounts that no record explains.
 func (c *Client) Leftovers(ctx context.Context) ([]leftover.Item, error) {
 	return list[leftover.Item](ctx, c, "/v1/leftovers")
 }
 
-// GC removes the leftovers that are safe to remove and returns all.
+// GC removes the leftovers that are safe to remove and returns all of them.
 func (c *Client) GC(ctx context.Context) ([]leftover.Item, error) {
 	var out server.List[leftover.Item]
 	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/gc"}, &out)
 	return out.Items, err
 }
 
-// Unowned lists what drivers have in their storage and no record of the node knows.
+// Unowned lists what is in drivers' storage and no record of the node names.
 func (c *Client) Unowned(ctx context.Context) (server.Unowned, error) {
 	var out server.Unowned
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/storage"}, &out)
@@ -53,8 +53,8 @@ func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) 
 	return out, err
 }
 
-// AcceptRecovery says that no pod uses what is mounted without a record, and returns
-// what that is.
+// AcceptRecovery states that no pod uses the mounts without a record, and returns these
+// mounts.
 func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]server.Place, error) {
 	var out server.List[server.Place]
 	q := url.Values{"reason": {reason}}
@@ -62,9 +62,9 @@ func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]server.Pl
 	return out.Items, err
 }
 
-// Retry ends the pauses of the volume that a person calls name. With a step its
-// unmount that does not succeed is made by it, once, and reason says why what was
-// not written back may be lost.
+// Retry ends the pauses of the volume that a person calls name. With a step, the
+// failing unmount is made once by that step, and reason says why data not yet written
+// back may be lost.
 func (c *Client) Retry(
 	ctx context.Context, name string, step state.UnmountStep, reason string,
 ) (server.Applied, error) {
@@ -74,12 +74,12 @@ func (c *Client) Retry(
 	return out, err
 }
 
-// Draining returns how far the node is emptied.
+// Draining returns the node's drain.
 func (c *Client) Draining(ctx context.Context) (server.Drain, error) {
 	return get[server.Drain](ctx, c, "/v1/drain")
 }
 
-// Drain begins to empty the node of volumes; see the modes.
+// Drain starts to drain the node; see the modes.
 func (c *Client) Drain(ctx context.Context, mode server.DrainMode, reason string) (server.Drain, error) {
 	var out server.Drain
 	q := url.Values{"mode": {string(mode)}, "reason": {reason}}
@@ -87,12 +87,12 @@ func (c *Client) Drain(ctx context.Context, mode server.DrainMode, reason string
 	return out, err
 }
 
-// Undrain ends what Drain began.
+// Undrain ends the drain.
 func (c *Client) Undrain(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/drain"}, nil)
 }
 
-// RegisterDriver has the daemon register the driver at a socket, over restarts too.
+// RegisterDriver makes the daemon register the driver at a socket, also after restarts.
 func (c *Client) RegisterDriver(ctx context.Context, endpoint string) (server.Applied, error) {
 	var out server.Applied
 	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drivers", query: url.Values{"endpoint": {endpoint}}},
@@ -100,7 +100,7 @@ func (c *Client) RegisterDriver(ctx context.Context, endpoint string) (server.Ap
 	return out, err
 }
 
-// UnregisterDriver ends what RegisterDriver began.
+// UnregisterDriver ends a registration made by RegisterDriver.
 func (c *Client) UnregisterDriver(ctx context.Context, name string) (server.Applied, error) {
 	var out server.Applied
 	err := c.call(ctx, request{method: http.MethodDelete, path: "/v1/drivers/" + url.PathEscape(name)}, &out)

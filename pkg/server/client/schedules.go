@@ -15,7 +15,7 @@ func (c *Client) Schedules(ctx context.Context) ([]server.ScheduleStatus, error)
 	return list[server.ScheduleStatus](ctx, c, "/v1/schedules")
 }
 
-// SetSchedule makes or changes a schedule.
+// SetSchedule creates or changes a schedule.
 func (c *Client) SetSchedule(ctx context.Context, r server.ScheduleRequest) error {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -26,7 +26,7 @@ func (c *Client) SetSchedule(ctx context.Context, r server.ScheduleRequest) erro
 	}, nil)
 }
 
-// RemoveSchedule ends a schedule. Its snapshots stay.
+// RemoveSchedule removes a schedule. Its snapshots stay.
 func (c *Client) RemoveSchedule(ctx context.Context, ns, name string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: schedulePath(ns, name)}, nil)
 }

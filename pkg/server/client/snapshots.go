@@ -44,8 +44,9 @@ func (c *Client) RetryGroupSnapshot(ctx context.Context, namespace, name string)
 	return out, err
 }
 
-// DeleteSnapshot deletes a snapshot, or all of a group snapshot. One whose deletionPolicy is Retain stays unless d.Data
-// is set; the answer's note says where it is.
+// DeleteSnapshot deletes a snapshot, or all snapshots of a group. If its deletionPolicy
+// is Retain and d.Data is not set, the snapshot stays and the answer's note says where
+// it is.
 func (c *Client) DeleteSnapshot(ctx context.Context, d server.SnapshotDeletion) (out server.Applied, err error) {
 	query := url.Values{"reason": {d.Reason}}
 	if d.Data {

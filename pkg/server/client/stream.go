@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// WatchPods calls each with every event of the pods until ctx ends, each fails
-// or the daemon stops (ErrCut). So do the other Watch methods for theirs.
+// WatchPods calls each for every event of the pods until ctx ends, each fails or the
+// daemon stops (ErrCut). The other Watch methods do the same for their lists.
 func (c *Client) WatchPods(ctx context.Context, each func(server.Event[server.PodStatus]) error) error {
 	return watch(ctx, c, "/v1/pods", each)
 }
@@ -51,23 +51,24 @@ func watch[T any](ctx context.Context, c *Client, path string, each func(server.
 // Goal is what a wait waits for.
 type Goal string
 
-// The goals. Verified is Mounted, as the kernel shows it now, on storage that answers.
+// The goals. Verified is Mounted, checked against the kernel now, on storage that
+// answers.
 const (
 	Mounted   Goal = "mounted"
 	Verified  Goal = "verified"
 	Unmounted Goal = "unmounted"
 )
 
-// Wait says for which pod to wait, for what, and how long at most.
+// Wait says which pod to wait for, for what, and how long.
 type Wait struct {
 	Namespace, Name string
 	For             Goal
 	Timeout         time.Duration
 }
 
-// Wait waits, calls progress (if not nil) with every change on the way, and
-// returns the pod as it was last seen. Whether the goal was reached is in Done
-// and TimedOut: running out of time is an answer, not an error.
+// Wait waits until the goal is reached or the timeout ends, calls progress, if not nil,
+// for every change, and returns the pod's last state. Done and TimedOut say how the
+// wait ended: a timeout is an answer, not an error.
 func (c *Client) Wait(ctx context.Context, w Wait, progress func(server.Progress)) (server.Progress, error) {
 	r := request{
 		method: http.MethodGet, path: podPath(w.Namespace, w.Name) + "/wait",
@@ -84,8 +85,7 @@ func (c *Client) Wait(ctx context.Context, w Wait, progress func(server.Progress
 	return last, err
 }
 
-// lines calls each with every line of a streamed answer until it reports that
-// this was the last.
+// lines calls each for every line of a streamed answer until each reports the last one.
 func lines[T any](ctx context.Context, c *Client, r request, each func(T) (bool, error)) error {
 	body, err := c.open(ctx, r)
 	if err != nil {

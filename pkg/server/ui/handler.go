@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxStreams bounds the pages that are open at one time.
+	// maxStreams bounds the pages that are open at once.
 	maxStreams = 16
-	// pause is the least time between two looks for one page.
+	// pause is the minimum time between two updates of one page.
 	pause = 250 * time.Millisecond
 	// writeTimeout is how long a page may leave one write unread.
 	writeTimeout = 30 * time.Second
@@ -26,21 +26,22 @@ const (
 //go:embed page.html page.css page.js
 var files embed.FS
 
-// Config is what a [Handler] shows. All fields are needed.
+// Config is what a [Handler] shows. All fields are required.
 type Config struct {
 	Pods     func() []manager.PodStatus
 	Drivers  func() []manager.DriverStatus
 	Problems func() []Problem
-	// Why returns, for one look, what says in one sentence why a volume of a pod
-	// is not as wanted, as its explanation does; "" where there is nothing to say.
+	// Why returns, for one update of the page, a function that says in one sentence why
+	// a pod's volume is not as wanted, with the text of its explanation; "" if there is
+	// no reason.
 	Why func() func(state.PodUID, manager.PodVolumeStatus) string
 	// Changed returns a channel that is closed at the next change of any of these.
 	Changed func() <-chan struct{}
-	// Explain says as lines of text why a pod or driver is as it is.
+	// Explain explains the state of a pod or driver in lines of text.
 	Explain func(kind, name string) (string, error)
 	// Node is the node's name.
 	Node string
-	// Stopping is closed when the server stops: streams end then.
+	// Stopping is closed when the server stops, which ends the streams.
 	Stopping <-chan struct{}
 }
 
@@ -48,7 +49,7 @@ type Config struct {
 type Handler struct {
 	cfg     Config
 	mux     *http.ServeMux
-	streams chan struct{} // one token for each open page
+	streams chan struct{} // holds one token per open page
 }
 
 // New returns a handler for /ui/.
@@ -62,8 +63,9 @@ func New(cfg Config) *Handler {
 	return h
 }
 
-// ServeHTTP refuses a name that is no address of this machine: a page from
-// elsewhere whose name was made to mean 127.0.0.1 has no business here.
+// ServeHTTP serves the page. It refuses requests whose Host is not an address or
+// localhost, to stop DNS rebinding: a foreign name that was made to resolve to
+// 127.0.0.1.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ByAddress(r.Host) {
 		http.Error(w, fmt.Sprintf("host %q: open this page by address, or as localhost", r.Host), http.StatusForbidden)
@@ -79,8 +81,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// ByAddress reports whether the host of a request, with a port or without, is an
-// address or localhost, and so no name that its owner makes mean this machine.
+// ByAddress reports whether the host of a request, with or without a port, is an
+// address or localhost, and so not a name that its owner can make resolve to this
+// machine.
 func ByAddress(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -115,8 +118,8 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(text))
 }
 
-// rows streams server-sent events: first one with all rows and the node's name,
-// then one for each look that shows something else.
+// rows streams server-sent events: first one with all rows and the node's name, then
+// one for each change.
 func (h *Handler) rows(w http.ResponseWriter, r *http.Request) {
 	select {
 	case h.streams <- struct{}{}:
@@ -126,12 +129,12 @@ func (h *Handler) rows(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { <-h.streams }()
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Time{}) // else the silence of the page would be taken for its end
+	_ = rc.SetReadDeadline(time.Time{}) // else the server would end the stream of a page that sends nothing
 	w.Header().Set("Content-Type", "text/event-stream")
 
 	var before []Row
 	for first := true; ; first = false {
-		next := h.cfg.Changed() // before the look, so that no change is missed
+		next := h.cfg.Changed() // before the rows are made, so that no change is missed
 		now := h.look()
 		if c := diff(before, now); first || !c.empty() {
 			if err := h.send(w, rc, first, c); err != nil {
@@ -170,7 +173,8 @@ func (h *Handler) send(w http.ResponseWriter, rc *http.ResponseController, first
 	return rc.Flush()
 }
 
-// sleep waits for woken, the page's end, or the server's; it reports whether to go on.
+// sleep waits for woken, the end of the page or the stop of the server. It reports
+// whether to continue.
 func sleep[T any](h *Handler, r *http.Request, woken <-chan T) bool {
 	select {
 	case <-woken:

@@ -1,6 +1,6 @@
 "use strict";
-// Rows come as server-sent events and are kept by key; the page is drawn anew
-// from them, at most once a frame. All text goes in as text, never as markup.
+// Rows arrive as server-sent events and are kept by key. The page is redrawn from them,
+// at most once a frame. All text is inserted as text, never as markup.
 const rows = new Map();
 const maxTimeline = 200, maxDrawn = 500;
 const by = (id) => document.getElementById(id);

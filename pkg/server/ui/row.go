@@ -15,7 +15,7 @@ import (
 // States of a row, from best to worst.
 const (
 	good    = "good"    // as wanted
-	working = "working" // a step is under way, or about to be
+	working = "working" // a step is in flight or about to start
 	blocked = "blocked" // something has to happen first; the text says what
 	bad     = "bad"     // a step failed, or a driver is gone
 )
@@ -28,21 +28,21 @@ type Row struct {
 	Kind string `json:"kind"`
 	// Name is what a person calls it: "default/web", "data", "hostpath.csi.k8s.io".
 	Name string `json:"name"`
-	// Of is the key of the row it belongs to; "" for none.
+	// Of is the key of the row that this row belongs to; "" if none.
 	Of string `json:"of,omitempty"`
 	// State is good, working, blocked or bad.
 	State string `json:"state"`
-	// What says in a few words how it stands: "mounted", "Stage".
+	// What is the state in a few words: "mounted", "Stage".
 	What string `json:"what"`
-	// Why says in a sentence what keeps it from being as wanted, as its explanation does.
+	// Why says in a sentence why it is not as wanted, with the text of its explanation.
 	Why string `json:"why,omitempty"`
-	// Detail is where it is, and of what: paths, drivers, claims.
+	// Detail lists its path, driver and claim.
 	Detail string `json:"detail,omitempty"`
-	// Since is when this state began; zero where that is not known.
+	// Since is when this state began; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// look is what the page shows of what is known.
+// look returns the rows for the current state, sorted by key.
 func (h *Handler) look() []Row {
 	var out []Row
 	why := h.cfg.Why()
@@ -148,7 +148,7 @@ func worse(a, b string) string {
 	return b
 }
 
-// changes is what one look shows that the one before did not.
+// changes are the differences between two successive looks.
 type changes struct {
 	Set  []Row    `json:"set,omitempty"`
 	Gone []string `json:"gone,omitempty"`
@@ -177,11 +177,12 @@ func diff(before, now []Row) changes {
 
 func (c changes) empty() bool { return len(c.Set) == 0 && len(c.Gone) == 0 }
 
-// Problem is something that a source could not read.
+// Problem is something that a source could not read, or a volume that outlives its
+// pods.
 type Problem struct {
-	// Where is the file, line and object, as far as they are known.
+	// Where is the file, line and object, as far as known.
 	Where string
 	Text  string
-	// Why says in a sentence what keeps it so; "" where Text says all.
+	// Why says in a sentence why the problem persists; "" if Text says it.
 	Why string
 }
