@@ -9,10 +9,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// refused reports whether the answer to a failed call is one that only a person changes.
+// refused reports whether a failed call's code is one that only a person can resolve.
 func refused(r state.Retry) bool { return state.CodeOf(r.Call, r.Code).Person }
 
-// advice says what a person can do about the step; "" where only waiting helps.
+// advice returns what a person can do about the step; "" if only waiting helps.
 func (s step) advice(up bool) string {
 	switch {
 	case s.inFlight:
@@ -20,7 +20,7 @@ func (s step) advice(up bool) string {
 	case !up && s.driver != "":
 		return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", s.driver)
 	case s.dead():
-		return adviceDead(s.having)
+		return adviceDead(s.mountedBy)
 	case s.operator():
 		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who " +
 			"uses one; " +
@@ -37,20 +37,21 @@ func (s step) advice(up bool) string {
 	}
 }
 
-// stageGone reports whether the driver does not stage under pods what it staged for
-// them before: an answer about the request or the storage has another cause.
+// stageGone reports whether a stage is lost and the driver refuses to stage again while
+// pods have the volume mounted. An answer about the request or the storage has another
+// cause.
 func (s step) stageGone() bool {
-	return s.kind == plan.Stage && len(s.having) > 0 && s.retry.Attempts >= stuckAfter &&
+	return s.kind == plan.Stage && len(s.mountedBy) > 0 && s.retry.Attempts >= stuckAfter &&
 		state.CodeOf(s.retry.Call, s.retry.Code).Conflict
 }
 
-// adviceDead is for pods that have what is dead.
+// adviceDead returns the advice for pods that have a dead mount.
 func adviceDead(pods []state.Pod) string {
 	return "stop the containers of the pods that have it, and delete them; then it is mounted anew for the " +
 		"next: " + deletions(pods)
 }
 
-// deletions are the commands that delete pods.
+// deletions returns the commands that delete pods.
 func deletions(pods []state.Pod) string {
 	var all []string
 	for _, p := range pods[:min(len(pods), maxNamed)] {
@@ -62,18 +63,19 @@ func deletions(pods []state.Pod) string {
 	return strings.Join(all, "; ")
 }
 
-// noEffect reports whether the driver answered OK and the kernel shows otherwise.
+// noEffect reports whether the driver answered OK but the kernel shows no effect.
 func (s step) noEffect() bool {
 	return s.retry.Reason == state.NoEffect
 }
 
-// adviceUnreached is for a driver whose mounts stay in its own mount namespace.
+// adviceUnreached is the advice for a driver whose mounts stay in its own mount
+// namespace.
 const adviceUnreached = "mount the kubelet's directory into the driver's container with mountPropagation: " +
 	"Bidirectional " +
 	"(docker and podman: bind-propagation=rshared), on a shared mount of this node, and start the driver anew; see also " +
 	"csi-volmgr doctor"
 
-// adviceOnFailure is by what the step is and which code its call was answered with.
+// adviceOnFailure returns the advice for the step and the gRPC code of its last call.
 func (s step) adviceOnFailure() string {
 	switch {
 	case s.retry.Stray > 0:
@@ -95,7 +97,7 @@ func (s step) adviceOnFailure() string {
 	if s.stageGone() {
 		return "what was staged is gone, and the driver does not stage it while pods have the volume mounted: stop their " +
 			"containers and delete them, " +
-			"then it is staged anew: " + deletions(s.having)
+			"then it is staged anew: " + deletions(s.mountedBy)
 	}
 	code := state.CodeOf(s.retry.Call, s.retry.Code)
 	if ref := s.secret(); code.Rights && ref.Name != "" {
@@ -111,7 +113,7 @@ func (s step) adviceOnFailure() string {
 	return fmt.Sprintf("look for the time of the failure in the log of driver %s", s.driver)
 }
 
-// secret is the one that goes with the step's call.
+// secret returns the reference of the secret that the step's call sends.
 func (s step) secret() state.SecretRef {
 	switch s.kind {
 	case plan.Attach, plan.Detach:
@@ -127,9 +129,9 @@ func (s step) secret() state.SecretRef {
 	}
 }
 
-// driverWhy says why a driver cannot be called: in the manager's words, and of one
-// that never was up, in those of its socket if it has one. It has no times in it:
-// an event that differed from the one before by them would be another.
+// driverWhy says why a driver cannot be called: in the manager's words, or in those of
+// its registration socket if the driver was never up. The text contains no times,
+// because an event whose text changes counts as a new event.
 func (f Facts) driverWhy(name state.DriverName) string {
 	d, _ := f.driver(name)
 	for _, s := range f.Sockets {
@@ -140,7 +142,7 @@ func (f Facts) driverWhy(name state.DriverName) string {
 	return cmp.Or(d.Problem, fmt.Sprintf("driver %s has not registered since the daemon started", name))
 }
 
-// maxNamed bounds how many volumes an explanation of a driver names.
+// maxNamed bounds how many volumes or pods an explanation names.
 const maxNamed = 5
 
 func (f Facts) explainDriver(e *Explanation) {
@@ -190,7 +192,7 @@ func (f Facts) explainDriver(e *Explanation) {
 	f.explainUsers(e, users)
 }
 
-// explainUsers names the first of the driver's volumes that are not as wanted.
+// explainUsers names up to maxNamed of the driver's volumes that are not as wanted.
 func (f Facts) explainUsers(e *Explanation, users []step) {
 	left := 0
 	for _, s := range users {

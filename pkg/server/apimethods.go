@@ -8,10 +8,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Retry is how the calls for the fact fare.
+// Retry returns the pacing and the last failure of the fact's calls.
 func (f Fact) Retry() RetryStatus { return f.Failed.Value() }
 
-// Value is what r points to, and the zero value for none.
+// Value returns *r, or the zero value if r is nil.
 func (r *RetryStatus) Value() RetryStatus {
 	if r == nil {
 		return RetryStatus{}
@@ -19,10 +19,10 @@ func (r *RetryStatus) Value() RetryStatus {
 	return *r
 }
 
-// Failure is the last failure that r keeps, in one sentence with its gRPC code.
+// Failure returns the last failure as one sentence with its gRPC code.
 func (r RetryStatus) Failure() string { return Failure(r.retry()) }
 
-// Value is what s points to, and the zero value for none: of what is not known.
+// Value returns *s, or the zero value if s is nil because the spec is unknown.
 func (s *Spec) Value() Spec {
 	if s == nil {
 		return Spec{}
@@ -30,7 +30,7 @@ func (s *Spec) Value() Spec {
 	return *s
 }
 
-// Clear reports whether nothing of the volume is on the host or may be.
+// Clear reports whether the volume has certainly left nothing on the host.
 func (v Volume) Clear() bool { return v.Attach.Phase == state.Absent && !v.InUse() }
 
 // Unmounted reports whether every pod's mount is absent.
@@ -43,20 +43,20 @@ func (v Volume) Unmounted() bool {
 	return true
 }
 
-// InUse reports whether anything that a node call made may be there.
+// InUse reports whether the effect of any node call may still exist.
 func (v Volume) InUse() bool { return v.Stage.Phase != state.Absent || !v.Unmounted() }
 
-// String is the call's verb, and its pod where it has one.
+// String returns the call's verb and its pod, if any.
 func (o Op) String() string { return plan.Op{Kind: o.Kind, Pod: o.Pod}.String() }
 
-// Unresolved reports whether it is not known what the pod wants under this name by
-// now. What it has under it, if anything, is kept meanwhile.
+// Unresolved reports whether the daemon does not know what the pod now wants under this
+// name. What is mounted under it stays meanwhile.
 func (v PodVolumeStatus) Unresolved() bool { return v.Step == plan.Resolve.String() }
 
-// Line says in one line how the volume stands at the moment now.
+// Line describes the volume's state at time now in one line.
 func (v PodVolumeStatus) Line(now time.Time) string {
 	var step plan.Kind
-	_ = step.UnmarshalText([]byte(v.Step)) // the line does not say a step that only another version has
+	_ = step.UnmarshalText([]byte(v.Step)) // the line leaves out a step that only another version knows
 	return manager.PodVolumeStatus{
 		Names: v.Names, Driver: v.Driver, Mounted: v.Mounted, Phase: v.Phase, HostPath: v.HostPath, Step: step,
 		Since: v.Since, BlockedBy: v.BlockedBy, Retry: v.Retry.retry(), Drift: v.Drift,

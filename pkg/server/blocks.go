@@ -13,38 +13,38 @@ import (
 // BlocksQuery asks which blocks of a snapshot hold data.
 type BlocksQuery struct {
 	Namespace, Name string
-	// Base is an older snapshot in the namespace: what is asked is which blocks changed since;
-	// "" for none.
+	// Base is an older snapshot in the namespace: then the answer holds the blocks that
+	// changed since; "" for none.
 	Base string
 }
 
-// BlockRange is a part of a volume's bytes.
+// BlockRange is a range of a volume's bytes.
 type BlockRange struct {
 	Offset int64 `json:"offset"`
 	Size   int64 `json:"size"`
 }
 
-// BlocksLine is one line of the answer to a question for blocks: ranges, in ascending order and none
-// overlapping, or the end. An answer without the end is not all.
+// BlocksLine is one line of the answer to a query for blocks: either ranges, in
+// ascending order without overlap, or the end. An answer without the end is incomplete.
 type BlocksLine struct {
 	Ranges []BlockRange `json:"ranges,omitempty"`
-	// End is in the last line alone.
+	// End is set only in the last line.
 	End *BlocksEnd `json:"end,omitempty"`
 }
 
 // BlocksEnd says how an answer ended.
 type BlocksEnd struct {
-	// CapacityBytes is the size of the volume; 0 where the driver had nothing to tell.
+	// CapacityBytes is the volume's size; 0 if the driver returned nothing.
 	CapacityBytes int64 `json:"capacityBytes"`
-	// Failed says why the ranges are not all; nil where they are.
+	// Failed says why the ranges are incomplete; nil if they are complete.
 	Failed *Error `json:"failed,omitempty"`
 }
 
-// errStopping: the server stops.
+// errStopping cancels a query for blocks because the server stops.
 var errStopping = errors.New("the daemon stops")
 
-// blocks serves GET /v1/snapshots/{ns}/{name}/blocks. It has the driver read storage with a secret, so it is
-// for those who may do everything.
+// blocks serves GET /v1/snapshots/{ns}/{name}/blocks. The driver reads storage with a
+// secret for it, so only owners of the socket may ask.
 func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
 	q, err := s.blocksQuery(r)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
-	st.patience = maxWait // its reader copies what each line says before it reads on
+	st.patience = maxWait // the client copies the blocks of each line before it reads on
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	go func() {
@@ -86,7 +86,7 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) blocksQuery(r *http.Request) (BlocksQuery, error) {
 	q := BlocksQuery{Base: r.URL.Query().Get("base")}
-	if r.URL.Query().Has("base") && q.Base == "" { // it would ask for all data, which is no difference
+	if r.URL.Query().Has("base") && q.Base == "" { // it would mean all data, not a difference
 		return q, fmt.Errorf("%w: base: found \"\", want the name of an older snapshot, or no base", ErrInvalid)
 	}
 	p, _ := r.Context().Value(peerKey{}).(peer)

@@ -6,11 +6,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// adviceAway is what to do while the API server is away.
+// adviceAway is the advice while the API server is away.
 const adviceAway = "wait until the API server answers; csi-volmgr get problems says why it does not"
 
-// adviceOnBuiltin says what to do about the failure of a kind that csi-volmgr serves
-// itself: there is no driver, and no log that says more.
+// adviceOnBuiltin returns the advice on a failure of a built-in kind, which has no
+// driver and no log of its own.
 func (s step) adviceOnBuiltin() string {
 	switch s.retry.Reason {
 	case state.NotAllowed:

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// explainCauses adds why the step is not done: because, last error.
+// explainCauses adds the reasons why the step is not done: because, last error.
 func (s step) explainCauses(f Facts, e *Explanation, up bool) {
 	if s.inFlight && s.progress != "" {
 		e.add("progress", "%s", s.progress)
@@ -26,8 +26,8 @@ func (s step) explainCauses(f Facts, e *Explanation, up bool) {
 	}
 }
 
-// causes says why the step is not done, a sentence each, none while it is; failed reports
-// whether the first is the last failure.
+// causes returns the reasons why the step is not done, a sentence each; none while its
+// call is in flight. failed reports whether the first is the last failure.
 func (s step) causes(f Facts, up bool) (all []string, failed bool) {
 	switch {
 	case s.inFlight:
@@ -48,9 +48,9 @@ func (s step) causes(f Facts, up bool) (all []string, failed bool) {
 	return all, failed
 }
 
-// Cause says in one sentence why a volume of a pod is not as wanted, in the
-// words of its explanation; "" where it is, or where a call is in flight. It is
-// the text of events. failed reports whether that is the last failure.
+// Cause says in one sentence why a volume of a pod is not as wanted, with the text of
+// its explanation; "" if it is, or if a call is in flight. Events use this text. failed
+// reports whether it is the last failure.
 func (f Facts) Cause(uid state.PodUID, v manager.PodVolumeStatus) (text string, failed bool) {
 	if v.Unresolved() {
 		return v.BlockedBy, false
@@ -61,7 +61,7 @@ func (f Facts) Cause(uid state.PodUID, v manager.PodVolumeStatus) (text string, 
 	return "", false
 }
 
-// firstCause is the first of the step's causes, "" where it has none, and whether that is the
+// firstCause returns the step's first cause, "" if there is none, and whether it is the
 // last failure.
 func (s step) firstCause(f Facts) (text string, failed bool) {
 	d, known := f.driver(s.driver)
@@ -72,9 +72,9 @@ func (s step) firstCause(f Facts) (text string, failed bool) {
 	return all[0], failed
 }
 
-// CauseLeft says in one sentence why a volume that no pod has or wants any more is
-// here still, in the words of its explanation; "" where a call is in flight, or has
-// failed, which is told when it does.
+// CauseLeft says in one sentence why a volume that no pod has or wants is still on the
+// node, with the text of its explanation. It returns "" while a call is in flight and
+// after a failed call, which is reported when it fails.
 func (f Facts) CauseLeft(v manager.VolumeStatus) string {
 	s := stepOfVolume(f, v)
 	if cause, failed := s.firstCause(f); s.pending() && !failed {
@@ -83,8 +83,8 @@ func (f Facts) CauseLeft(v manager.VolumeStatus) string {
 	return ""
 }
 
-// Why is Cause, the last failure while the call is made again, and how the mount
-// is not as it was made. It is the text of the status page.
+// Why returns Cause or, if that is "", the last failure or the mount's drift. The
+// status page shows this text.
 func (f Facts) Why(uid state.PodUID, v manager.PodVolumeStatus) string {
 	cause, _ := f.Cause(uid, v)
 	if cause == "" && v.Retry.Attempts > 0 {
@@ -93,7 +93,7 @@ func (f Facts) Why(uid state.PodUID, v manager.PodVolumeStatus) string {
 	return cmp.Or(cause, v.Drift)
 }
 
-// Left are the volumes that no pod has or wants any more.
+// Left returns the volumes that no pod has or wants any more.
 func (f Facts) Left() []manager.VolumeStatus {
 	had := map[state.VolumeID]bool{}
 	for _, p := range f.Pods {
@@ -104,7 +104,7 @@ func (f Facts) Left() []manager.VolumeStatus {
 	return slices.DeleteFunc(slices.Clone(f.Volumes), func(v manager.VolumeStatus) bool { return had[v.Volume.ID] })
 }
 
-// WhyLeft is CauseLeft, and the last failure.
+// WhyLeft returns CauseLeft or, if that is "", the last failure.
 func (f Facts) WhyLeft(v manager.VolumeStatus) string {
 	if cause := f.CauseLeft(v); cause != "" {
 		return cause
@@ -115,7 +115,7 @@ func (f Facts) WhyLeft(v manager.VolumeStatus) string {
 	return ""
 }
 
-// VolumeSentence is a sentence about one of a pod's volumes, which it names.
+// VolumeSentence returns a sentence about a pod's volume that starts with its names.
 func VolumeSentence(names, sentence string) string {
 	return fmt.Sprintf("volume %s: %s", names, sentence)
 }

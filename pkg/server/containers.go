@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 )
 
-// maxRequest bounds the body of a request that is no manifest (bytes).
+// maxRequest bounds the body of a request that is not a manifest (bytes).
 const maxRequest = 64 << 10
 
-// containerMounts serves the mounts of one container. It is a POST, since what
-// is missing of subPaths is made; asked again it changes nothing.
+// containerMounts serves the mounts of one container. It is a POST because it creates
+// missing subPaths; a repeated request changes nothing.
 func (s *Server) containerMounts(w http.ResponseWriter, r *http.Request) {
 	c, err := readContainer(r)
 	var mounts []ContainerMount
@@ -37,7 +37,7 @@ func readContainer(r *http.Request) (Container, error) {
 	var c Container
 	dec := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) { // no body is a runtime that can nothing
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) { // without a body, the runtime supports no options
 		return c, fmt.Errorf("%w: the body: %w", ErrInvalid, err)
 	}
 	ns, pod, err := podName(r)

@@ -6,11 +6,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// This file alone makes answers of what the manager and the journal keep. A field of theirs
-// is in no answer that does not name it here. What an answer points to is shared with the
-// manager, which never changes it.
+// Only this file makes the API's answers from what the manager and the journal keep: an
+// answer has no field of theirs that this file does not name. Answers share what they
+// point to with the manager, which never changes it.
 
-// each converts a list. No list stays no list, which is another answer than an empty one.
+// each converts a list. It keeps nil, since null and [] are different answers.
 func each[From, To any](all []From, convert func(From) To) []To {
 	if all == nil {
 		return nil
@@ -32,7 +32,7 @@ func volumeStatus(s manager.VolumeStatus) VolumeStatus {
 		Quarantined: s.Quarantined, Drift: s.Drift,
 	}
 	if c := s.Unmount; c != nil {
-		out.Unmount = &Climb{
+		out.Unmount = &UnmountProgress{
 			Kind: c.Kind, Pod: c.Pod, Path: c.Path, Step: c.Step, Since: c.Since, Next: c.Next, At: c.At,
 		}
 	}
@@ -103,7 +103,7 @@ func failedOf(r *state.Retry) *RetryStatus {
 	return new(RetryOf(*r))
 }
 
-// RetryOf is r as answers have it.
+// RetryOf converts r to its form in answers.
 func RetryOf(r state.Retry) RetryStatus {
 	return RetryStatus{
 		Attempts: r.Attempts, Since: r.Since, NotBefore: r.NotBefore, Final: r.Final, Call: r.Call, Code: r.Code,
@@ -112,7 +112,8 @@ func RetryOf(r state.Retry) RetryStatus {
 	}
 }
 
-// retry is r as the manager has it, but for what no answer says.
+// retry converts r back to the manager's form, without the fields that answers leave
+// out.
 func (r RetryStatus) retry() state.Retry {
 	return state.Retry{
 		Attempts: r.Attempts, Since: r.Since, NotBefore: r.NotBefore, Final: r.Final, Call: r.Call, Code: r.Code,

@@ -2,25 +2,26 @@ package server
 
 import "errors"
 
-// What an implementation of [Objects] wraps to say which kind of failure it
-// met; the API turns each into a status code, and the client back again.
+// Implementations of [Objects] wrap these errors to say which kind of failure occurred.
+// The server turns each into a status code, and the client turns the code into the
+// error.
 var (
-	// ErrNotFound: nothing of that kind and name is known (404).
+	// ErrNotFound means that no object of that kind and name is known (404).
 	ErrNotFound = errors.New("not found")
-	// ErrInvalid: the request or manifest is wrong and must change (400).
+	// ErrInvalid means that the request or manifest is wrong and must change (400).
 	ErrInvalid = errors.New("invalid")
-	// ErrConflict: it cannot be done as things stand (409): the pod comes from
-	// a file, the claim is in use.
+	// ErrConflict means that the current state does not allow the request (409): the
+	// pod comes from a file, the claim is in use.
 	ErrConflict = errors.New("conflict")
-	// ErrForbidden: the caller may not use the API (403).
+	// ErrForbidden means that the caller may not use the API (403).
 	ErrForbidden = errors.New("forbidden")
-	// ErrTooLarge: the request is over the limit (413).
+	// ErrTooLarge means that the request exceeds the size limit (413).
 	ErrTooLarge = errors.New("too large")
-	// ErrBusy: too many streams are open (503).
+	// ErrBusy means that too many streams are open (503).
 	ErrBusy = errors.New("busy")
 )
 
-// failure is err as the API tells it.
+// failure returns err in the API's form.
 func failure(err error) *Error {
 	for _, k := range kinds {
 		if errors.Is(err, k.err) {

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// Facts is all that an explanation is made from. It is a value.
+// Facts are the inputs of an explanation. It is a value.
 type Facts struct {
 	Pods              []manager.PodStatus
 	Volumes           []manager.VolumeStatus
@@ -26,26 +26,27 @@ type Facts struct {
 	Stats             []stats.Status
 	// Named are the named volumes that the explanation is about.
 	Named []NamedVolume
-	// NotReady is what the daemon has not heard of yet.
+	// NotReady lists what the daemon has not read yet.
 	NotReady []string
 	// Cluster: an API server's cluster makes the snapshots of its claims.
 	Cluster bool
 	Now     time.Time
 }
 
-// Verdicts, from best to worst. An explanation of several volumes has the worst of theirs.
+// Verdicts, from best to worst. An explanation of several volumes has the worst verdict
+// among them.
 const (
 	Fine    = "fine"    // as wanted
-	Working = "working" // a call is in flight, or failed only once or twice
-	Waiting = "waiting" // for an event, which the lines name
-	Stuck   = "stuck"   // a person has to act, most likely
-	Unknown = "unknown" // nothing of that name is known
+	Working = "working" // a call is in flight, or has failed only once or twice
+	Waiting = "waiting" // waits for an event that the lines name
+	Stuck   = "stuck"   // probably a person has to act
+	Unknown = "unknown" // no object of that name is known
 )
 
 var verdicts = []string{Fine, Working, Waiting, Stuck, Unknown}
 
-// Explanation is one causal chain: what is wanted, how far it is, at which step,
-// what blocks it, what does not, what comes next, what one can do.
+// Explanation is one causal chain: what is wanted, how far it is, the current step,
+// what blocks it, what does not, what happens next, and what a person can do.
 type Explanation struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
@@ -70,12 +71,13 @@ func (e Explanation) String() string {
 	return b.String()
 }
 
-// oneLine keeps what a driver or a file said from breaking the page, or from
-// reaching the terminal as a control sequence. A no-break space becomes a
-// space: protobuf's errors have one or the other, by the build.
+// oneLine replaces control characters and line breaks in a driver's or a file's text by
+// spaces, so that it can neither break the page nor control the terminal. It also
+// replaces no-break spaces: depending on its build, protobuf puts one or a space into
+// its errors.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r == 0xa0 || !unicode.IsGraphic(r) { // a control, or what turns the direction of writing
+		if r == 0xa0 || !unicode.IsGraphic(r) { // a control or format character, such as a change of the writing direction
 			return ' '
 		}
 		return r
@@ -86,7 +88,7 @@ func (e *Explanation) add(label, format string, args ...any) {
 	e.Lines = append(e.Lines, Line{Label: label, Text: fmt.Sprintf(format, args...)})
 }
 
-// worsen sets the verdict unless it is a worse one already.
+// worsen sets the verdict unless the current one is worse.
 func (e *Explanation) worsen(verdict string) {
 	for _, v := range verdicts {
 		if v == e.Verdict {
@@ -99,9 +101,10 @@ func (e *Explanation) worsen(verdict string) {
 	}
 }
 
-// Explain says why the pod, claim, snapshot or group snapshot ("namespace/name"), volume (see
-// [FindVolume]) or driver of a name is as it is. A name that is not known is explained too; the
-// error, which wraps ErrInvalid, is for another kind or an ambiguous name.
+// Explain explains the state of a pod, claim, snapshot or group snapshot
+// ("namespace/name"), a volume (see [FindVolume]) or a driver. It explains an unknown
+// name too; the error, which wraps ErrInvalid, is for an unknown kind or an ambiguous
+// name.
 func Explain(f Facts, kind, name string) (Explanation, error) {
 	e := Explanation{Kind: kind, Name: name, Verdict: Fine}
 	var err error
@@ -183,8 +186,8 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	f.explainClaims(e, v)
 }
 
-// contentOf says how old the content of a volume is that follows objects. What
-// fails leaves the last good one.
+// contentOf returns the age of the content of a volume that follows objects. If an
+// update fails, the last good content stays.
 func (f Facts) contentOf(v manager.PodVolumeStatus) string {
 	if v.ContentAt.IsZero() {
 		return ""
@@ -192,8 +195,8 @@ func (f Facts) contentOf(v manager.PodVolumeStatus) string {
 	return fmt.Sprintf(", with the content of %s ago", f.ago(v.ContentAt))
 }
 
-// unresolved judges a volume that could not be resolved: it waits where the
-// sources or a claim's controller are still at work, else an operator has to act.
+// unresolved returns the verdict for a volume that could not be resolved: Waiting while
+// the sources or the claim's controller still work on it, else Stuck.
 func (f Facts) unresolved(v manager.PodVolumeStatus) string {
 	if len(f.NotReady) > 0 || v.Unread && f.away() {
 		return Waiting
@@ -206,7 +209,7 @@ func (f Facts) unresolved(v manager.PodVolumeStatus) string {
 	return Stuck
 }
 
-// away reports whether the API server is away, which is a problem by itself.
+// away reports whether the API server is away, which is a problem of its own.
 func (f Facts) away() bool {
 	return slices.ContainsFunc(f.Problems, func(p Problem) bool { return p.Code == APIServerAway })
 }
@@ -247,7 +250,7 @@ func (f Facts) explainVolume(e *Explanation) error {
 			f.explainClaim(e, c)
 		}
 	}
-	// A step of another pod's mount may be behind the one that the volume shows.
+	// The step that the volume shows may hide one of another pod's mount.
 	for _, p := range f.Pods {
 		for _, pv := range p.Volumes {
 			if o := stepOfPod(f, p.Pod.UID, pv); pv.ID == vol.ID && o.pending() && !o.same(s) {
@@ -259,8 +262,8 @@ func (f Facts) explainVolume(e *Explanation) error {
 	return nil
 }
 
-// explainUnused explains a claim or persistent volume that has nothing on
-// this node; it reports false where there is none of that name either.
+// explainUnused explains a claim or persistent volume that no pod on this node uses. It
+// reports whether there is one of that name.
 func (f Facts) explainUnused(e *Explanation) bool {
 	before := len(e.Lines)
 	for _, c := range f.Claims {
@@ -287,7 +290,7 @@ func (f Facts) explainUnused(e *Explanation) bool {
 	return len(e.Lines) > before
 }
 
-// wanters names who wants a volume.
+// wanters names the pods that want a volume.
 func (f Facts) wanters(v manager.VolumeStatus) string {
 	names := make([]string, len(v.Wanted))
 	for i, uid := range v.Wanted {
@@ -299,7 +302,8 @@ func (f Facts) wanters(v manager.VolumeStatus) string {
 	return strings.Join(names, ", ")
 }
 
-// podName is "namespace/name" of a pod that has or wants v, else its uid.
+// podName returns the "namespace/name" of a pod that has or wants v, or its uid if the
+// name is unknown.
 func (f Facts) podName(v state.Volume, uid state.PodUID) string {
 	for _, p := range f.Pods {
 		if p.Pod.UID == uid {
@@ -320,7 +324,7 @@ func (f Facts) unknown(e *Explanation) {
 	}
 	for _, p := range f.Problems {
 		if p.Code == APIServerAway && len(f.NotReady) > 0 {
-			continue // what has not been heard of is so for this reason, which is told above
+			continue // the lines above name this reason for what is not read yet
 		}
 		e.add("perhaps", "it is in what could not be read: %s", p)
 	}
@@ -339,7 +343,7 @@ func (f Facts) unknown(e *Explanation) {
 	}
 }
 
-// String is a problem in one line: where, what, and the message.
+// String returns the problem in one line: place, object, field and message.
 func (p Problem) String() string {
 	var b strings.Builder
 	switch {
@@ -376,5 +380,5 @@ func (f Facts) volume(id state.VolumeID) (manager.VolumeStatus, bool) {
 	return manager.VolumeStatus{}, false
 }
 
-// ago is how long ago t was, as people say it.
+// ago returns the time since t as people say it.
 func (f Facts) ago(t time.Time) string { return Age(t, f.Now) }

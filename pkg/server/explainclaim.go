@@ -9,10 +9,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
-// key is the claim's "namespace/name".
+// key returns the claim's "namespace/name".
 func (c ClaimStatus) key() string { return c.Namespace + "/" + c.Name }
 
-// verdict judges how far the controller is with the claim.
+// verdict returns the verdict on the controller's work for the claim.
 func (c ClaimStatus) verdict() string {
 	switch {
 	case c.Refused, refused(c.Retry.retry()), c.Retry.Attempts >= stuckAfter:
@@ -25,12 +25,12 @@ func (c ClaimStatus) verdict() string {
 	return Fine
 }
 
-// ExplainClaim returns the lines that explain has of a claim ("namespace/name"), from what is
-// known already: no process and no driver is asked.
+// ExplainClaim returns the lines of the explanation of a claim ("namespace/name"). It
+// uses only known facts and asks no process and no driver.
 func (s *Server) ExplainClaim(ctx context.Context, claim string) []string {
 	f := s.facts()
 	if s.cfg.Named != nil {
-		all, _ := s.cfg.Named.NamedVolumes(ctx) // the sources that have not spoken are told apart
+		all, _ := s.cfg.Named.NamedVolumes(ctx) // an error means that sources are not read yet; NotReady names them
 		f.Named = slices.DeleteFunc(all, func(v NamedVolume) bool { return v.Claim != claim })
 	}
 	e, err := Explain(f, "pvc", claim)
@@ -44,8 +44,8 @@ func (s *Server) ExplainClaim(ctx context.Context, claim string) []string {
 	return lines
 }
 
-// explainPVC explains a claim: what it asks for, how far its volume is at the
-// controller, and how far it is on this node.
+// explainPVC explains a claim: what it requests, and the state of its volume at the
+// controller and on this node.
 func (f Facts) explainPVC(e *Explanation) {
 	i := slices.IndexFunc(f.Claims, func(c ClaimStatus) bool { return c.key() == e.Name })
 	if i < 0 {
@@ -120,7 +120,7 @@ func (f Facts) explainClaims(e *Explanation, v manager.PodVolumeStatus) {
 	}
 }
 
-// claimsOf returns the claim through which a pod uses a volume.
+// claimsOf returns the claim of a pod's volume, if any.
 func (f Facts) claimsOf(v manager.PodVolumeStatus) []ClaimStatus {
 	var out []ClaimStatus
 	for _, c := range f.Claims {
@@ -131,8 +131,8 @@ func (f Facts) claimsOf(v manager.PodVolumeStatus) []ClaimStatus {
 	return out
 }
 
-// explainClaim adds what the controller says of the claim. Of one that is bound that
-// is a growth which is not made: the volume is mounted, and not as large as asked for.
+// explainClaim adds the controller's account of the claim. For a bound claim, that is a
+// pending or failed expansion: the volume is mounted but smaller than requested.
 func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 	bound := c.Phase == "Bound"
 	if bound && c.Reason == "" && c.Retry.Attempts == 0 {

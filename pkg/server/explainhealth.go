@@ -8,12 +8,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// askedLong is after how long without an answer it is said that there is none.
+// askedLong is how long a driver may be silent before the explanation says so.
 const askedLong = 30 * time.Second
 
-// explainHealth adds what the driver says is wrong with a volume or with its
-// storage, and since when it has not answered. A driver's opinion of a volume changes
-// no verdict: what is mounted is mounted, and waits for nothing.
+// explainHealth adds the conditions that the driver reports of a volume or its storage,
+// and since when it has not answered. A driver's report on a volume does not change the
+// verdict, because a mounted volume waits for nothing.
 func (f Facts) explainHealth(e *Explanation, key string) {
 	f.explainLabels(e, key)
 	for _, s := range f.Stats {
@@ -33,7 +33,7 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 				e.add("health", "%s says: %s (for %s, as of %s ago)", who, c, f.ago(s.HealthSince), f.ago(s.At))
 				switch {
 				case c.Kernel:
-					e.worsen(Stuck) // what is mounted cannot be used
+					e.worsen(Stuck) // the mount cannot be used
 					dead = true
 				case e.Kind == "driver":
 					e.worsen(Waiting)
@@ -49,7 +49,7 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 	}
 }
 
-// explainHealthOf adds so of the volume of a claim that is not on this node.
+// explainHealthOf does the same for the volume of a claim that is not on this node.
 func (f Facts) explainHealthOf(e *Explanation, claim string) {
 	for _, s := range f.Stats {
 		if s.Claim == claim {
@@ -58,8 +58,8 @@ func (f Facts) explainHealthOf(e *Explanation, claim string) {
 	}
 }
 
-// explainLabels warns of pods that have a volume with different SELinux labels:
-// the runtime gives its files to whichever began last.
+// explainLabels warns if pods use a volume with different SELinux labels: the runtime
+// relabels its files for the pod that started last.
 func (f Facts) explainLabels(e *Explanation, key string) {
 	v, ok := f.volume(state.VolumeID(key))
 	if !ok || v.SELinux == nil || v.SELinux.Applied || len(v.SELinux.Conflicts) == 0 {

@@ -6,25 +6,26 @@ import (
 	"strings"
 )
 
-// key is the snapshot's "namespace/name".
+// key returns the snapshot's "namespace/name".
 func (s SnapshotStatus) key() string { return s.Namespace + "/" + s.Name }
 
-// copying reports whether the driver has made the snapshot and works on it yet.
+// copying reports whether the driver has created the snapshot but it is not ready yet.
 func (s SnapshotStatus) copying() bool {
 	return s.Handle != "" && s.Content != "" && !s.Ready && s.Phase != "Deleting"
 }
 
-// failed reports whether the last call for it failed; one that answered "not ready yet" did not.
+// failed reports whether the last call for the snapshot failed. An answer "not ready
+// yet" is not a failure.
 func (s SnapshotStatus) failed() bool { return s.Retry.Attempts > 0 && s.Retry.Call != "" }
 
-// verdict judges how far the controller is with the snapshot.
+// verdict returns the verdict on the controller's work for the snapshot.
 func (s SnapshotStatus) verdict() string {
 	switch {
 	case s.Call != "":
 		return Working
 	case s.Refused:
 		return Stuck
-	case s.Reason != "" && s.Until.IsZero(): // an event ends it, such as a driver that registers
+	case s.Reason != "" && s.Until.IsZero(): // an event ends the wait, for example a registration
 		return Waiting
 	case s.failed() && (refused(s.Retry.retry()) || s.Retry.Attempts >= stuckAfter):
 		return Stuck
@@ -36,8 +37,8 @@ func (s SnapshotStatus) verdict() string {
 	return Fine
 }
 
-// explainSnapshot explains a snapshot ("namespace/name"): what it is of, whether it is made, which call
-// is in flight or failed, and when and by what its wait ends.
+// explainSnapshot explains a snapshot ("namespace/name"): its claim, whether it exists,
+// the call in flight or the last failure, and what ends its wait and when.
 func (f Facts) explainSnapshot(e *Explanation) {
 	i := slices.IndexFunc(f.Snapshots, func(s SnapshotStatus) bool { return s.key() == e.Name })
 	if i < 0 {
@@ -67,7 +68,8 @@ func (f Facts) explainSnapshot(e *Explanation) {
 	f.explainSnapshotStep(e, s)
 }
 
-// asSnapshot is the group snapshot as far as its steps are those of a snapshot.
+// asSnapshot returns the fields of the group snapshot that describe its steps as a
+// SnapshotStatus.
 func (g GroupSnapshotStatus) asSnapshot() SnapshotStatus {
 	return SnapshotStatus{
 		Namespace: g.Namespace, Name: g.Name, Phase: g.Phase, Reason: g.Reason, Call: g.Call, Refused: g.Refused,
@@ -75,7 +77,7 @@ func (g GroupSnapshotStatus) asSnapshot() SnapshotStatus {
 	}
 }
 
-// explainGroup explains a group snapshot ("namespace/name") as explainSnapshot does a snapshot.
+// explainGroup explains a group snapshot ("namespace/name") like explainSnapshot.
 func (f Facts) explainGroup(e *Explanation) {
 	i := slices.IndexFunc(f.Groups, func(g GroupSnapshotStatus) bool { return g.key() == e.Name })
 	if i < 0 {
@@ -113,7 +115,7 @@ func (f Facts) explainGroup(e *Explanation) {
 	f.explainSnapshotStep(e, s)
 }
 
-// wanted says what is asked for.
+// wanted describes the snapshot that is wanted.
 func (s SnapshotStatus) wanted() string {
 	what := "a snapshot that its VolumeSnapshotContent names"
 	if s.Claim != "" {
@@ -125,7 +127,7 @@ func (s SnapshotStatus) wanted() string {
 	return s.still(what)
 }
 
-// still says of what was asked for whether it still is.
+// still adds to the description of a snapshot if it is no longer wanted.
 func (s SnapshotStatus) still(what string) string {
 	switch s.Phase {
 	case "Deleting":
@@ -136,7 +138,7 @@ func (s SnapshotStatus) still(what string) string {
 	return what
 }
 
-// explainSnapshotStep adds the chain from the call on that is in flight, or waited for.
+// explainSnapshotStep adds the chain that starts at the call in flight or the wait.
 func (f Facts) explainSnapshotStep(e *Explanation, s SnapshotStatus) {
 	r := s.Retry.retry()
 	var step []string
@@ -155,7 +157,7 @@ func (f Facts) explainSnapshotStep(e *Explanation, s SnapshotStatus) {
 	}
 	e.add("step", "%s", strings.Join(step, "; "))
 	switch {
-	case s.failed() && s.Call == "" && !s.Refused && s.Until.IsZero(): // it waits for something else
+	case s.failed() && s.Call == "" && !s.Refused && s.Until.IsZero(): // it waits for something other than the retry
 		e.add("because", "%s", s.Reason)
 		e.add("also", "%s", Failure(r))
 	case s.failed():

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// FindPod returns the pod of a name: the one that a source wants, else one of
-// that name that is being cleaned up.
+// FindPod returns the pod of a name: the one that a source wants, else one that is
+// being cleaned up.
 func FindPod(pods []PodStatus, ns, name string) (PodStatus, bool) {
 	return findPod(pods, func(p PodStatus) (is, listed bool) {
 		return p.Pod.Namespace == ns && p.Pod.Name == name, p.Listed
@@ -36,10 +36,10 @@ func findPod[T any](pods []T, look func(T) (is, listed bool)) (found T, ok bool)
 	return found, ok
 }
 
-// FindVolume returns the one volume that a person calls name: by its id, by a
-// shortened id, by its PersistentVolume's or in-pod name, by its claim
-// ("namespace/name", or the bare name), or by its handle. Several volumes of
-// one name are an error that lists their ids; ErrNotFound means none.
+// FindVolume returns the volume that a person calls name: by its id, shortened id,
+// PersistentVolume's or in-pod name, claim ("namespace/name" or the bare name), or
+// handle. If several volumes match, the error lists their ids; ErrNotFound means that
+// none does.
 func FindVolume(volumes []VolumeStatus, name string) (VolumeStatus, error) {
 	return findVolume(volumes, name, func(v VolumeStatus) volumeNames {
 		s := v.Volume.Spec.Value()
@@ -54,7 +54,7 @@ func volumeNamed(volumes []manager.VolumeStatus, name string) (manager.VolumeSta
 	})
 }
 
-// volumeNames are what people call a volume.
+// volumeNames are the names by which people find a volume.
 type volumeNames struct {
 	id                  state.VolumeID
 	name, claim, handle string
@@ -92,11 +92,11 @@ func findVolume[T any](volumes []T, name string, names func(T) volumeNames) (non
 	return none, fmt.Errorf("%w: no volume on this node is called %q", ErrNotFound, name)
 }
 
-// shortID is how many characters of an id a table shows.
+// shortID is the number of characters of an id in a table.
 const shortID = 26
 
-// ShortID is an id as tables show it: without the driver, and without its
-// middle where it is long. [FindVolume] understands it.
+// ShortID returns an id as tables show it: without the driver and, if it is long,
+// without its middle. [FindVolume] understands it.
 func ShortID(id state.VolumeID) string {
 	_, s, ok := strings.Cut(string(id), "^")
 	if !ok {
@@ -109,8 +109,8 @@ func ShortID(id state.VolumeID) string {
 	return string(r[:12]) + "…" + string(r[len(r)-(shortID-13):])
 }
 
-// mountsOf lists what the runtime of the pod's containers needs, sorted by the
-// pod's names for the volumes. Volumes that are not mounted are left out.
+// mountsOf lists the mounted volumes that the pod's container runtime needs, sorted by
+// the pod's names for them.
 func (s *Server) mountsOf(p manager.PodStatus) []Mount {
 	var out []Mount
 	for _, v := range p.Volumes {
@@ -133,9 +133,9 @@ func (s *Server) mountsOf(p manager.PodStatus) []Mount {
 	return out
 }
 
-// propagation is what to give a container's bind mount: what a driver mounts
-// over its target later (a FUSE daemon that came back) should reach the
-// container; a directory of a built-in kind has no such later mounts.
+// propagation returns the propagation of a container's bind mount. What a driver mounts
+// over its target later (for example a restarted FUSE daemon) must reach the container;
+// built-in kinds make no such later mounts.
 func propagation(spec state.Spec) string {
 	switch {
 	case spec.Mode == state.Block:

@@ -11,12 +11,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
 )
 
-// healthHandler serves metrics, health and, if asked to, the status page to
-// anybody who reaches the port. It tells nothing of a volume's content, and no secret.
+// healthHandler serves metrics, health and, if configured, the status page to everyone
+// who can reach the port. It reveals no content of volumes and no secrets.
 func (s *Server) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	if s.cfg.Metrics != nil {
-		mux.Handle("GET /metrics", s.named(s.metrics()))
+		mux.Handle("GET /metrics", s.requireOwnHost(s.metrics()))
 	}
 	if s.cfg.Page {
 		mux.Handle("GET /ui/", s.page())
@@ -42,9 +42,9 @@ func (s *Server) healthHandler() http.Handler {
 	return mux
 }
 
-// named refuses a request for a name that is not this machine's, as a page from
-// elsewhere makes it in a browser on this machine.
-func (s *Server) named(h http.Handler) http.Handler {
+// requireOwnHost refuses requests whose Host is not a name of this machine, to stop DNS
+// rebinding from a page in a browser on this machine.
+func (s *Server) requireOwnHost(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {

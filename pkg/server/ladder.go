@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// ladderText says at which step of its ladder an unmount is that does not succeed, and
-// what comes next.
+// ladderText describes a failing unmount's current step and the next one.
 func (s step) ladderText(now time.Time) string {
 	c := s.unmount
 	text := fmt.Sprintf("%s of %s", c.Step, c.Path)

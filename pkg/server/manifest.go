@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// manifestRoutes are the paths whose body is a manifest.
+// manifestRoutes adds the paths whose body is a manifest.
 func (s *Server) manifestRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/apply", s.manifest("apply", s.cfg.Objects.Apply))
 	mux.HandleFunc("POST /v1/check", s.check)
 	mux.HandleFunc("POST /v1/withdraw", s.manifest("withdraw", s.cfg.Objects.Withdraw))
 }
 
-// manifest serves a verb that takes a manifest as its body; its name for
-// messages is the query parameter file.
+// manifest serves a request with a manifest as its body. The query parameter file is
+// the manifest's name in messages.
 func (s *Server) manifest(verb string, do func(context.Context, Manifest) ([]Applied, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m, err := readManifest(w, r)
@@ -36,7 +36,8 @@ func (s *Server) manifest(verb string, do func(context.Context, Manifest) ([]App
 	}
 }
 
-// check says why a manifest would not be applied. Nothing is done, so nothing is noted.
+// check returns the error that would refuse a manifest. It changes nothing, so it
+// writes nothing to the audit log.
 func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	m, err := readManifest(w, r)
 	if err == nil {
@@ -50,7 +51,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, List[Applied]{Items: []Applied{}})
 }
 
-// readManifest reads the body of r.
+// readManifest reads the manifest in the body of r.
 func readManifest(w http.ResponseWriter, r *http.Request) (Manifest, error) {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxManifest))
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
@@ -59,7 +60,7 @@ func readManifest(w http.ResponseWriter, r *http.Request) (Manifest, error) {
 	return Manifest{Name: cmp.Or(r.URL.Query().Get("file"), "-"), Data: data}, err
 }
 
-// appliedText is what became of each object, for the audit log.
+// appliedText lists the result for each object, for the audit log.
 func appliedText(done []Applied) string {
 	words := make([]string, len(done))
 	for i, a := range done {

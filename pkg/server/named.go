@@ -13,15 +13,17 @@ import (
 
 // Named serves the volumes that programs outside Kubernetes name (pkg/source/named).
 type Named interface {
-	// NamedVolumes lists them by name; who holds each is what the kernel showed last.
+	// NamedVolumes lists them by name. Their holders are those that the kernel showed
+	// at the last check.
 	NamedVolumes(ctx context.Context) ([]NamedVolume, error)
-	// NamedVolume returns one, with its holders as the kernel shows them now.
+	// NamedVolume returns one, with the holders that the kernel shows now.
 	NamedVolume(ctx context.Context, name string) (NamedVolume, error)
-	// CreateNamed makes one known, and returns once its claim has its storage.
+	// CreateNamed creates one and returns once its claim has storage.
 	CreateNamed(ctx context.Context, r NamedRequest) error
-	// MountNamed mounts one and returns where; it stays so while the kernel shows a holder.
+	// MountNamed mounts one and returns the path. It stays mounted while the kernel
+	// shows a holder.
 	MountNamed(ctx context.Context, name string) (path string, err error)
-	// RemoveNamed removes one; note says where storage is that stays.
+	// RemoveNamed removes one. If its storage stays, note says where.
 	RemoveNamed(ctx context.Context, name string) (note string, err error)
 }
 
@@ -31,7 +33,7 @@ type NamedRequest struct {
 	// FrontEnd is docker, mount or nomad.
 	FrontEnd string            `json:"frontEnd"`
 	Options  map[string]string `json:"options,omitempty"`
-	// Standing: it stays mounted until it is removed, across boots.
+	// Standing: the volume stays mounted until it is removed, also across reboots.
 	Standing bool `json:"standing,omitempty"`
 }
 
@@ -39,30 +41,31 @@ type NamedRequest struct {
 type NamedVolume struct {
 	Name     string `json:"name"`
 	FrontEnd string `json:"frontEnd"`
-	// Claim and Pod are the objects that it is here, as namespace/name.
+	// Claim and Pod are the objects that represent the volume here, as namespace/name.
 	Claim   string    `json:"claim"`
 	Pod     string    `json:"pod"`
 	Created time.Time `json:"created,omitzero"`
-	// Mountpoint is where users were last told to find it; "" while none does.
+	// Mountpoint is the path last given to a user; "" if there are no users.
 	Mountpoint string `json:"mountpoint,omitempty"`
-	// Uses count the mounts that the front end has not ended, by its id of each.
+	// Uses counts the mounts that the front end has not ended, by the front end's id.
 	Uses     map[string]int `json:"uses,omitempty"`
 	Standing bool           `json:"standing,omitempty"`
-	// Holders are who has it, for people; HoldersUnknown says why that is not known.
+	// Holders describes who has the volume open or mounted, for people. HoldersUnknown
+	// says why that is unknown.
 	Holders        []string `json:"holders,omitempty"`
 	HoldersUnknown string   `json:"holdersUnknown,omitempty"`
-	// Waits say what keeps it from being mounted.
+	// Waits says what the mount waits for.
 	Waits    []string `json:"waits,omitempty"`
 	Removing bool     `json:"removing,omitempty"`
 	Problem  string   `json:"problem,omitempty"`
 }
 
-// NamedMount is where a named volume is.
+// NamedMount says where a named volume is mounted.
 type NamedMount struct {
 	Path string `json:"path"`
 }
 
-// Removed is what became of what was removed.
+// Removed is the outcome of a removal.
 type Removed struct {
 	Note string `json:"note,omitempty"`
 }
@@ -70,8 +73,8 @@ type Removed struct {
 // maxNamedRequest bounds a request for a named volume (bytes).
 const maxNamedRequest = 64 << 10
 
-// serveNamed adds the paths of named volumes.
-func (s *Server) serveNamed(mux *http.ServeMux) {
+// namedRoutes adds the paths of named volumes.
+func (s *Server) namedRoutes(mux *http.ServeMux) {
 	if s.cfg.Named == nil {
 		return
 	}
@@ -95,7 +98,7 @@ func (s *Server) serveNamed(mux *http.ServeMux) {
 	})
 }
 
-// answerOr answers with v, or says what err is.
+// answerOr answers with v, or with err if it is not nil.
 func answerOr[T any](s *Server, w http.ResponseWriter, v T, err error) {
 	if err != nil {
 		s.fail(w, err)
@@ -122,15 +125,16 @@ func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {
 	answerOr(s, w, v, err)
 }
 
-// namedOf returns the named volumes that an explanation may be about: those of its pod, or of
-// a pod that wants its volume. They are asked for their holders, which looks at every process.
+// namedOf returns the named volumes that the explained object may concern: those of the
+// pod, or of the pods that want the volume. It looks up their current holders, for
+// which it reads every process.
 func (s *Server) namedOf(ctx context.Context, f Facts, kind, name string) []NamedVolume {
 	if s.cfg.Named == nil || kind != "pod" && kind != "volume" && kind != "pvc" {
 		return nil
 	}
 	all, err := s.cfg.Named.NamedVolumes(ctx)
 	if err != nil {
-		return nil // the sources that have not spoken are told apart
+		return nil // an error means that sources are not read yet; NotReady names them
 	}
 	about := func(v NamedVolume) bool { return kind == "pod" && v.Pod == name || v.Claim == name }
 	if kind == "volume" {
@@ -148,8 +152,8 @@ func (s *Server) namedOf(ctx context.Context, f Facts, kind, name string) []Name
 	return all
 }
 
-// explainNamed says which front end a volume goes through, and who has it by what it says and
-// by what the kernel shows.
+// explainNamed says through which front end a volume is used, and by whom according to
+// the front end and to the kernel.
 func (f Facts) explainNamed(e *Explanation) {
 	for _, v := range f.Named {
 		e.add("front end", "%s volume %s, by pod %s", v.FrontEnd, v.Name, v.Pod)

@@ -13,91 +13,92 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Operator does what the verbs of an operator ask for
-// (docs/adr/0014-what-an-operator-may-do.md). What changes something is in the
-// audit log before it is done.
+// Operator carries out operators' requests (docs/adr/0014-what-an-operator-may-do.md).
+// It writes to the audit log before it changes anything.
 type Operator interface {
-	// Who finds who holds what is asked about.
+	// Who finds the holders of a volume or a path.
 	Who(ctx context.Context, q WhoQuery) (holders.Report, error)
-	// Leftovers lists what no record answers for, and with remove set removes what
-	// is safe to remove.
+	// Leftovers lists the files and mounts that no record explains. If remove is set,
+	// it also removes those that are safe to remove.
 	Leftovers(ctx context.Context, by audit.By, remove bool) ([]leftover.Item, error)
-	// Forget drops a record.
+	// Forget drops a volume's record.
 	Forget(ctx context.Context, by audit.By, f Forget) error
-	// Retry ends the pauses of a volume or a snapshot, or has a volume's unmount made by a step.
+	// Retry ends the pauses of a volume or a snapshot, or has a volume unmounted by a
+	// given step.
 	Retry(ctx context.Context, by audit.By, r Retry) error
-	// AcceptRecovery ends what follows from records that the journal may have lost, and
-	// returns what is mounted without one.
+	// AcceptRecovery ends the restrictions that apply because the journal may have lost
+	// records, and returns the mounts without a record.
 	AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error)
 }
 
 // Drainer empties the node of volumes.
 type Drainer interface {
 	SetDrain(ctx context.Context, by audit.By, d Drain) error
-	// Draining returns what was set last; the zero value is none.
+	// Draining returns the last drain set; the zero value if none is.
 	Draining() Drain
 }
 
-// Registrar registers drivers that do not do it themselves.
+// Registrar registers drivers that do not register themselves.
 type Registrar interface {
-	// RegisterDriver registers the driver at the path of a socket, until
-	// UnregisterDriver, and returns its name once it is registered.
+	// RegisterDriver registers the driver at a socket's path, until UnregisterDriver.
+	// It returns the driver's name once it is registered.
 	RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error)
 	UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error
 }
 
-// WhoQuery names a volume or, with an empty id, a path.
+// WhoQuery names a volume or, if Volume is "", a path.
 type WhoQuery struct {
 	Volume state.VolumeID
 	Path   string
 }
 
-// Forget says which record is to be dropped and why.
+// Forget says which record to drop, and why.
 type Forget struct {
 	Volume state.VolumeID
-	// Reason is the operator's own words, for the audit log.
+	// Reason is the operator's reason, for the audit log.
 	Reason string
-	// Mounted: the record is dropped although the kernel shows mounts of it, or
-	// it is not known whether it does.
+	// Mounted drops the record even if the kernel shows mounts of the volume or the
+	// daemon cannot tell.
 	Mounted bool
 }
 
-// Retry says which volume, or which snapshot, is not to wait any longer.
+// Retry says which volume or snapshot must not wait any longer.
 type Retry struct {
 	Volume state.VolumeID
-	// Snapshot is "namespace/name" of a snapshot; then there is no Volume and no Step.
+	// Snapshot is the "namespace/name" of a snapshot; then Volume is "" and Step is
+	// state.UnmountNormal.
 	Snapshot string
-	// Group: it is the name of a group snapshot.
+	// Group: Snapshot names a group snapshot.
 	Group bool
-	// Step is how the unmount that does not succeed is to be made, once;
-	// state.UnmountNormal for as ever.
+	// Step is how to make the failing unmount, once; state.UnmountNormal changes
+	// nothing about it.
 	Step state.UnmountStep
-	// Reason is the operator's own words, for the audit log; with a Step there has to be one.
+	// Reason is the operator's reason, for the audit log; required with a Step.
 	Reason string
 }
 
-// DrainMode is how far a node is emptied.
+// DrainMode is the extent to which a node is drained.
 type DrainMode string
 
-// The modes; "" is none.
+// The drain modes; "" means that the node is not drained.
 const (
-	// DrainHold keeps anything new from being mounted.
+	// DrainHold prevents new mounts.
 	DrainHold DrainMode = "hold"
-	// DrainEmpty takes all away: the operator's word that no container runs here.
+	// DrainEmpty unmounts everything: the operator states that no container runs here.
 	DrainEmpty DrainMode = "empty"
 )
 
-// Drain is how far the node is emptied of volumes, since when and why.
+// Drain is the drain of the node: its mode, reason and start.
 type Drain struct {
 	Mode   DrainMode `json:"mode,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Since  time.Time `json:"since,omitzero"`
 }
 
-// operate adds the paths of the operator's verbs.
-func (s *Server) operate(mux *http.ServeMux) {
-	s.serveSnapshots(mux)
-	s.serveSchedules(mux)
+// operatorRoutes adds the paths of operators' requests.
+func (s *Server) operatorRoutes(mux *http.ServeMux) {
+	s.snapshotRoutes(mux)
+	s.scheduleRoutes(mux)
 	if s.cfg.Operator != nil {
 		mux.HandleFunc("GET /v1/who", s.who)
 		mux.HandleFunc("GET /v1/leftovers", s.leftovers(false))
@@ -119,7 +120,7 @@ func (s *Server) operate(mux *http.ServeMux) {
 	}
 }
 
-// requester returns who made the request, completed from /proc.
+// requester returns the process that sent the request, with details from /proc.
 func requester(r *http.Request) audit.By {
 	if p, _ := r.Context().Value(peerKey{}).(peer); p.named != nil {
 		return p.named()
@@ -224,7 +225,7 @@ func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, List[Place]{Items: nonNil(each(places, placeOf))})
 }
 
-// drain sets or, by DELETE, ends it.
+// drain sets the drain or, for DELETE, ends it.
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	d := Drain{
 		Mode: DrainMode(r.URL.Query().Get("mode")), Reason: strings.TrimSpace(r.URL.Query().Get("reason")),

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// page serves the status page. It reads what the lists of the API show, and
-// changes nothing.
+// page serves the status page. It reads the same data as the API's lists and changes
+// nothing.
 func (s *Server) page() http.Handler {
 	return ui.New(ui.Config{
 		Pods:     s.cfg.Volumes.Pods,
@@ -27,8 +27,8 @@ func (s *Server) page() http.Handler {
 	})
 }
 
-// pageWhy says, of what is known now, why volumes of pods are not as wanted. Each
-// is looked up and not sought, since there may be thousands.
+// pageWhy returns a function that says, from the facts known now, why a pod's volume is
+// not as wanted. It looks volumes up in a map, since there may be thousands.
 func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 	f := s.facts().public()
 	volumes := make(map[state.VolumeID]manager.VolumeStatus, len(f.Volumes))
@@ -47,7 +47,8 @@ func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 	}
 }
 
-// pageProblems are what could not be read, and volumes that outlive their pods for a reason.
+// pageProblems returns what could not be read, and the volumes that outlive their pods
+// with the reason.
 func (s *Server) pageProblems() []ui.Problem {
 	var out []ui.Problem
 	for _, p := range s.cfg.Health.Problems() {

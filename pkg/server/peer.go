@@ -19,25 +19,26 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// maxPeerGroups bounds what is asked of the kernel about a caller; NGROUPS_MAX
-// is 65,536, and no account is in that many.
+// maxPeerGroups bounds how many groups of a client the kernel is asked for. NGROUPS_MAX
+// is 65,536, but no account is in that many.
 const maxPeerGroups = 1024
 
-// peer is who is at the other end of a connection.
+// peer is the process at the other end of a connection.
 type peer struct {
 	uid    uint32
 	pid    int32
 	groups []uint32 // the first is the primary one
 	err    error
-	// named is who that is for the audit log, read from /proc when the connection's first
-	// act is noted: a client that applies 1,000 pods is one process all the while.
+	// named returns the peer for the audit log. It reads /proc once, when the
+	// connection's first act is noted: a client that applies 1,000 pods stays one
+	// process.
 	named func() audit.By
 }
 
 type peerKey struct{}
 
-// withPeer puts the credentials of a connection's other end, as the kernel
-// vouches for them, into the context of its requests.
+// withPeer adds the kernel's credentials of the connection's other end (SO_PEERCRED) to
+// the context of its requests.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, credentials(c))
 }
@@ -61,8 +62,8 @@ func credentials(c net.Conn) peer {
 	return p
 }
 
-// peerGroups returns the further groups of the other end (SO_PEERGROUPS, Linux
-// 4.13), and none where the kernel does not tell.
+// peerGroups returns the supplementary groups of the other end (SO_PEERGROUPS, Linux
+// 4.13); none if the kernel does not report them.
 func peerGroups(fd uintptr) []uint32 {
 	buf := make([]byte, 4*maxPeerGroups)
 	size := uint32(len(buf))
@@ -78,11 +79,11 @@ func peerGroups(fd uintptr) []uint32 {
 	return groups
 }
 
-// owner reports whether p may do everything: root and the daemon's own user may.
+// owner reports whether p may do everything, as root and the daemon's own user may.
 func (p peer) owner() bool { return p.err == nil && (p.uid == 0 || int(p.uid) == os.Geteuid()) }
 
-// allowed returns nil where p may make a request of this method. A member of the
-// group readers may read, where there is one (not 0).
+// allowed returns nil if p may make a request of this method. Members of the group
+// readers may read; 0 means that there is no such group.
 func (p peer) allowed(method string, readers uint32) error {
 	reads := method == http.MethodGet || method == http.MethodHead
 	member := readers != 0 && slices.Contains(p.groups, readers)
@@ -98,8 +99,8 @@ func (p peer) allowed(method string, readers uint32) error {
 	}
 }
 
-// openTo lets the group connect to the socket at path, and reach it where its
-// directory is the daemon's alone (mode 0700).
+// openTo lets the group connect to the socket at path. If the socket's directory is the
+// daemon's alone (mode 0700), it also lets the group pass the directory.
 func openTo(path string, group uint32) error {
 	dir := filepath.Dir(path)
 	st, err := os.Stat(dir)

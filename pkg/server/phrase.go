@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Age is how long ago t was, in kubectl's form ("14m", "2m10s"); "?" where t is zero.
+// Age returns the time since t in kubectl's form ("14m", "2m10s"); "?" if t is zero.
 func Age(t, now time.Time) string {
 	if t.IsZero() {
 		return "?"

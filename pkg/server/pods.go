@@ -7,14 +7,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// podList is one list of all pods, by name, for all that wait at one time. It is
-// kept up to date by what changes, and wakes those alone whose pod that is.
+// podList is a list of all pods by name that all wait requests share. The changes of
+// the feed update it and wake only the requests for the changed pods.
 type podList struct {
 	follow func() PodFeed
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	waiting int
-	feed    PodFeed // nil while no request waits
+	feed    PodFeed // nil if no request waits
 	pods    map[state.PodUID]manager.PodStatus
 	byName  map[listedName]*namedPods
 	stop    chan struct{} // ends the reader of the feed
@@ -22,13 +22,14 @@ type podList struct {
 
 type listedName struct{ ns, name string }
 
-// namedPods are the pods of one name.
+// namedPods are the pods with one name.
 type namedPods struct {
 	uids    map[state.PodUID]struct{}
-	changed chan struct{} // closed when they may be others; nil while no request has asked for it
+	changed chan struct{} // closed when one may have changed; nil until a request needs it
 }
 
-// join says that one more waits; leave, that it no longer does. Without any, no list is kept.
+// join adds a waiting request, and leave removes it. The list exists only while a
+// request waits.
 func (l *podList) join() (leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,7 +50,7 @@ func (l *podList) join() (leave func()) {
 	}
 }
 
-// run takes what changes until stop.
+// run applies the feed's changes until stop is closed.
 func (l *podList) run(stop <-chan struct{}) {
 	for {
 		l.mu.Lock()
@@ -70,7 +71,7 @@ func (l *podList) run(stop <-chan struct{}) {
 	}
 }
 
-// take brings the list up to date; l.mu is held.
+// take applies the feed's pending changes; l.mu is held.
 func (l *podList) take() {
 	changed, gone := l.feed.Take()
 	for _, p := range gone {
@@ -107,8 +108,8 @@ func (n *namedPods) notify() {
 	}
 }
 
-// named returns the pods of a name as they are now, which are not to be changed,
-// and a channel that is closed when they may be others. It is for who has joined.
+// named returns the current pods of a name, which the caller must not change, and a
+// channel that is closed when one may have changed. The caller must have called join.
 func (l *podList) named(ns, name string) (pods []manager.PodStatus, next <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

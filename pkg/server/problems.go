@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
-// StuckProblems lists what will not mend itself of the pods, the claims and the volumes
-// that no pod has: each with its cause and the command that says more.
+// StuckProblems lists the pods, claims and volumes without a pod that are stuck, each
+// with its cause and the command that explains it.
 func (f Facts) StuckProblems() (out []Problem) {
 	add := func(source, object, kind, name, look string) {
 		e, err := Explain(f, kind, name)
@@ -25,7 +25,7 @@ func (f Facts) StuckProblems() (out []Problem) {
 		}
 		name := p.Pod.Namespace + "/" + p.Pod.Name
 		add("pods", "pod "+name, "pod", name, "pod "+p.Pod.Name+" -n "+p.Pod.Namespace)
-		for _, v := range p.Volumes { // the pod's explanation has all of them
+		for _, v := range p.Volumes { // the pod's explanation includes all of them
 			explained[string(v.ID)] = true
 		}
 	}
@@ -45,7 +45,7 @@ func (f Facts) StuckProblems() (out []Problem) {
 	return out
 }
 
-// troubled reports whether anything about the pod may be stuck.
+// troubled reports whether any volume of the pod may be stuck.
 func troubled(p manager.PodStatus) bool {
 	for _, v := range p.Volumes {
 		if !v.Mounted || v.Drift != "" || v.BlockedBy != "" || v.Retry.Attempts > 0 {
@@ -55,7 +55,7 @@ func troubled(p manager.PodStatus) bool {
 	return false
 }
 
-// cause is the line of an explanation that says why.
+// cause returns the line of the explanation that says why.
 func (e Explanation) cause() string {
 	for _, l := range e.Lines {
 		if l.Label == "because" || l.Label == "but" {

@@ -6,8 +6,8 @@ import (
 	"net/http/pprof"
 )
 
-// profiles serves what the runtime tells of this process. A profile shows parts
-// of its memory, so readers are refused.
+// profiles serves net/http/pprof. A profile shows parts of the process's memory, so
+// members of the readers' group are refused.
 func profiles(s *Server) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -11,12 +11,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// ownersOnly stands for the text of a driver, which only owners of the socket may read.
+// ownersOnly replaces a driver's text, which only owners of the socket may read.
 const ownersOnly = "the text is for users who may ask the daemon: csi-volmgr explain"
 
-// public is f without the words of drivers but those served in this process: what the status page shows to every user
-// of the host. A driver may quote there what it was given, in whatever form. What it
-// answered is left as a code.
+// public returns f without the texts of CSI drivers, for the status page, which every
+// user of the host can read: a driver may quote secrets that it was given. The gRPC
+// codes of its answers stay.
 func (f Facts) public() Facts {
 	f.Pods, f.Volumes, f.Claims = slices.Clone(f.Pods), slices.Clone(f.Volumes), slices.Clone(f.Claims)
 	f.Drivers, f.Sockets, f.Stats = publicDrivers(f.Drivers), slices.Clone(f.Sockets), slices.Clone(f.Stats)
@@ -56,8 +56,8 @@ func (f Facts) public() Facts {
 	return f
 }
 
-// publicDrivers are drivers without the words in which one says why it is not up. Those
-// of a driver that never came are ours.
+// publicDrivers returns the drivers without their texts about why they are not up. The
+// text about a driver that never came up is the manager's own and stays.
 func publicDrivers(all []manager.DriverStatus) []manager.DriverStatus {
 	all = slices.Clone(all)
 	for i, d := range all {

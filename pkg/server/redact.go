@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// redacted stands for a value that only the daemon's owners may read.
+// redacted replaces a value that only owners of the socket may read.
 const redacted = "***redacted***"
 
-// volumesFor lists the volumes as the peer may read them. Attributes and mount options of
-// volumes have passwords in them where their authors knew no better place.
+// volumesFor lists the volumes as the peer may read them. Some users put passwords into
+// the attributes and mount options of volumes.
 func (s *Server) volumesFor(p peer) []VolumeStatus {
 	all := each(s.cfg.Volumes.Volumes(), volumeStatus)
 	if p.owner() {
@@ -24,7 +24,7 @@ func (s *Server) volumesFor(p peer) []VolumeStatus {
 	return all
 }
 
-// forReader is a volume without values that may be secrets.
+// forReader returns a volume without values that may be secrets.
 func forReader(v VolumeStatus) VolumeStatus {
 	spec := v.Volume.Spec.Value()
 	spec.Context, spec.PublishContext = hideValues(spec.Context), hideValues(spec.PublishContext)
@@ -54,8 +54,8 @@ func hideValues(m map[string]string) map[string]string {
 	return m
 }
 
-// secretKey matches keys under which values may be secrets, and nameKey those of them
-// that only name one.
+// secretKey matches keys whose values may be secrets; nameKey matches those of them
+// that only name a secret.
 var (
 	secretKey = regexp.MustCompile(`(?i)pass|secret|token|cred|key|auth|sas|pwd|login`)
 	nameKey   = regexp.MustCompile(`(?i)(name|namespace|class|ref)$`)
@@ -69,7 +69,7 @@ func hideValue(key, value string) string {
 	return userInfo.ReplaceAllString(value, "://"+redacted+"@")
 }
 
-// hideConfig does so in a built-in kind's source, which is an object of JSON.
+// hideConfig hides such values in a built-in kind's source, which is a JSON object.
 func hideConfig(config json.RawMessage) json.RawMessage {
 	var fields map[string]any
 	if json.Unmarshal(config, &fields) != nil {
@@ -87,5 +87,5 @@ func hideConfig(config json.RawMessage) json.RawMessage {
 	return b
 }
 
-// every shows the same to all peers.
-func every[T any](list func() []T) func(peer) []T { return func(peer) []T { return list() } }
+// forAllPeers adapts a list that is the same for all peers.
+func forAllPeers[T any](list func() []T) func(peer) []T { return func(peer) []T { return list() } }

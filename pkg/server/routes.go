@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// apiHandler serves the paths under /v1 to those whom the peer check lets through.
+// apiHandler serves the paths under /v1 to peers that the credential check admits.
 func (s *Server) apiHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/version", s.version)
@@ -34,10 +34,10 @@ func (s *Server) apiHandler() http.Handler {
 			return "", err
 		}))
 	mux.HandleFunc("GET /v1/mounts", s.mounts)
-	mux.HandleFunc("GET /v1/volumes", listed(s, s.cfg.Volumes.Changed, s.volumesFor, volumeKey))
+	mux.HandleFunc("GET /v1/volumes", serveList(s, s.cfg.Volumes.Changed, s.volumesFor, volumeKey))
 	mux.HandleFunc("GET /v1/volumes/{id...}", s.volume)
-	mux.HandleFunc("GET /v1/drivers", listed(s, s.cfg.Volumes.Changed, every(s.driversShown), driverKey))
-	mux.HandleFunc("GET /v1/claims", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.Claims), claimKey))
+	mux.HandleFunc("GET /v1/drivers", serveList(s, s.cfg.Volumes.Changed, forAllPeers(s.driversShown), driverKey))
+	mux.HandleFunc("GET /v1/claims", serveList(s, s.cfg.Claims.Changed, forAllPeers(s.cfg.Claims.Claims), claimKey))
 	mux.HandleFunc("DELETE /v1/claims/{ns}/{name}",
 		s.deleteObject("claim", func(r *http.Request, ns, name string) (string, error) {
 			q := r.URL.Query()
@@ -47,8 +47,8 @@ func (s *Server) apiHandler() http.Handler {
 			}
 			return s.cfg.Objects.DeleteClaim(r.Context(), requester(r), d)
 		}))
-	mux.HandleFunc("GET /v1/persistentvolumes", listed(s, s.cfg.Claims.Changed, every(s.cfg.Claims.PersistentVolumes),
-		pvKey))
+	mux.HandleFunc("GET /v1/persistentvolumes",
+		serveList(s, s.cfg.Claims.Changed, forAllPeers(s.cfg.Claims.PersistentVolumes), pvKey))
 	mux.HandleFunc("GET /v1/objects/{kind}", s.objects)
 	mux.HandleFunc("GET /v1/stats", s.figures)
 	mux.HandleFunc("GET /v1/problems", func(w http.ResponseWriter, r *http.Request) {
@@ -68,8 +68,8 @@ func (s *Server) apiHandler() http.Handler {
 	if s.cfg.Metrics != nil {
 		mux.Handle("GET /metrics", s.metrics())
 	}
-	s.operate(mux)
-	s.serveNamed(mux)
+	s.operatorRoutes(mux)
+	s.namedRoutes(mux)
 	if s.cfg.Profiles {
 		mux.Handle("/debug/pprof/", profiles(s))
 	}
@@ -79,7 +79,7 @@ func (s *Server) apiHandler() http.Handler {
 	return s.forPeers(mux)
 }
 
-// forPeers serves a request of a peer that may make it.
+// forPeers wraps api with the check that the peer may make the request.
 func (s *Server) forPeers(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, _ := r.Context().Value(peerKey{}).(peer)
@@ -92,7 +92,7 @@ func (s *Server) forPeers(api http.Handler) http.Handler {
 	})
 }
 
-// objects lists the objects of a kind. One that there is not has none.
+// objects lists the objects of a kind; the list of an unknown kind is empty.
 func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
 	var all []Object
 	if s.cfg.Catalog != nil {
@@ -101,7 +101,7 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, List[Object]{Items: nonNil(all)})
 }
 
-// drivers returns the drivers, each with the programs that it lacks.
+// drivers returns the drivers; built-in kinds with the programs that they lack.
 func (s *Server) drivers() []manager.DriverStatus {
 	all := s.cfg.Volumes.Drivers()
 	if s.cfg.Lacks == nil {
@@ -134,7 +134,7 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, podStatus(p))
 }
 
-// podOf returns the pod that a request's path names.
+// podOf returns the pod that the request's path names.
 func (s *Server) podOf(r *http.Request) (manager.PodStatus, error) {
 	ns, name, err := podName(r)
 	if err != nil {
@@ -199,23 +199,24 @@ func (s *Server) facts() Facts {
 	}
 }
 
-// withProcesses is facts, with a look at the processes of drivers that said OK without an effect.
+// withProcesses is facts plus, for drivers that answered OK without an effect, why
+// their mounts do not reach this node. For that it inspects the drivers' processes.
 func (s *Server) withProcesses(ctx context.Context) Facts {
 	f := s.facts()
-	lied := map[state.DriverName]bool{}
+	noEffect := map[state.DriverName]bool{}
 	for _, v := range f.Volumes {
 		for _, m := range v.Volume.Mounts {
 			if m.NoEffect > 0 {
-				lied[v.Volume.Spec.Driver] = true
+				noEffect[v.Volume.Spec.Driver] = true
 			}
 		}
 	}
-	if s.cfg.Unreached == nil || len(lied) == 0 {
+	if s.cfg.Unreached == nil || len(noEffect) == 0 {
 		return f
 	}
 	f.Drivers = slices.Clone(f.Drivers)
 	for i, d := range f.Drivers {
-		if lied[d.Name] && d.Up && d.Endpoint != "" {
+		if noEffect[d.Name] && d.Up && d.Endpoint != "" {
 			f.Drivers[i].Unreached = s.cfg.Unreached(ctx, d.Endpoint)
 		}
 	}
@@ -230,7 +231,7 @@ func (s *Server) figures(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, List[stats.Status]{Items: nonNil(all)})
 }
 
-// lastStats is for who wants to know how volumes fare, which is known without asking.
+// lastStats returns the latest statistics without asking any driver.
 func (s *Server) lastStats() []stats.Status {
 	if s.cfg.Stats == nil {
 		return nil
@@ -238,8 +239,7 @@ func (s *Server) lastStats() []stats.Status {
 	return s.cfg.Stats.LastStats()
 }
 
-// deleteObject serves one of the verbs that take something away, and logs who
-// asked for it.
+// deleteObject serves a DELETE request and logs who sent it.
 func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name string) (note string,
 	err error),
 ) http.HandlerFunc {
@@ -261,15 +261,15 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 	}
 }
 
-// note tells the audit log of what r asked for.
+// note records in the audit log what r asked for.
 func (s *Server) note(r *http.Request, verb, object, result string, err error) {
 	if s.cfg.Note != nil {
 		s.cfg.Note(audit.Act{By: requester(r), Verb: verb, Object: object}, result, err)
 	}
 }
 
-// podName reads namespace and name from a path; both must be names that
-// Kubernetes allows, which no path separator is part of.
+// podName reads namespace and name from a request's path. Both must be names that
+// Kubernetes allows; such names contain no path separator.
 func podName(r *http.Request) (ns, name string, err error) {
 	ns, name = r.PathValue("ns"), r.PathValue("name")
 	if m := validation.ValidateNamespaceName(ns, false); len(m) > 0 {
@@ -281,7 +281,7 @@ func podName(r *http.Request) (ns, name string, err error) {
 	return ns, name, nil
 }
 
-// nonNil makes an empty list be written as [] and not as null.
+// nonNil returns an empty list for a nil one, so that JSON has [] and not null.
 func nonNil[T any](items []T) []T {
 	if items == nil {
 		return []T{}
@@ -293,17 +293,17 @@ func (s *Server) answer(w http.ResponseWriter, v any) { s.write(w, http.StatusOK
 
 func (s *Server) write(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
-	if err != nil { // a value of ours that cannot be written is a bug, and must not look like an answer
+	if err != nil { // a bug: our value cannot be encoded; it must not look like an answer
 		s.cfg.Logger.Error("api answer cannot be encoded", "err", err)
 		status, b = http.StatusInternalServerError, []byte(`{"error":"the answer could not be encoded","reason":"internal"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a caller that has gone is told nothing
+	_, _ = w.Write(append(b, '\n')) // if the client is gone, there is no one to report the error to
 }
 
-// kinds says, for each kind of error, the word and the status code of the API.
+// kinds maps each kind of error to the API's reason and status code.
 var kinds = []struct {
 	err    error
 	reason string
@@ -328,8 +328,8 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	s.write(w, status, failure(err))
 }
 
-// Message is the text of err for people: without the word for its kind before
-// it, which is for programs.
+// Message returns the text of err for people: without the prefix of its kind, which the
+// API sends to programs as Error.Reason.
 func Message(err error) string {
 	text := err.Error()
 	for _, k := range kinds {
@@ -340,10 +340,10 @@ func Message(err error) string {
 	return text
 }
 
-// Error is the message for people.
+// Error returns the message for people.
 func (e *Error) Error() string { return e.Message }
 
-// Is reports whether target is this package's error for the reason given.
+// Is reports whether target is this package's error for e.Reason.
 func (e *Error) Is(target error) bool {
 	for _, k := range kinds {
 		if k.reason == e.Reason {

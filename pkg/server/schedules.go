@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Schedules makes snapshots of claims at set moments (pkg/schedule).
+// Schedules takes snapshots of claims at set times (pkg/schedule).
 type Schedules interface {
-	// Schedules lists them by namespace and name.
+	// Schedules lists the schedules by namespace and name.
 	Schedules(ctx context.Context) ([]ScheduleStatus, error)
-	// SetSchedule makes or changes one, durably.
+	// SetSchedule durably creates or changes a schedule.
 	SetSchedule(ctx context.Context, r ScheduleRequest) error
-	// RemoveSchedule ends one; its snapshots stay.
+	// RemoveSchedule removes a schedule; its snapshots stay.
 	RemoveSchedule(ctx context.Context, namespace, name string) error
 }
 
-// ScheduleRequest asks for snapshots of a claim at set moments.
+// ScheduleRequest asks for snapshots of a claim at set times.
 type ScheduleRequest struct {
 	Namespace string `json:"-"`
 	Name      string `json:"-"`
 	// Claim is the claim's name, in the namespace.
 	Claim string `json:"claim"`
-	// Class is the VolumeSnapshotClass; "" for the default of the driver.
+	// Class is the VolumeSnapshotClass; "" for the driver's default.
 	Class string `json:"class,omitempty"`
 	// Every is hourly, daily, weekly, or a duration such as 6h.
 	Every string `json:"every"`
-	// Keep is how many ready snapshots stay.
+	// Keep is how many ready snapshots are kept.
 	Keep int `json:"keep"`
 }
 
-// ScheduleStatus is a schedule of snapshots as it stands.
+// ScheduleStatus is the state of a schedule of snapshots.
 type ScheduleStatus struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -41,21 +41,22 @@ type ScheduleStatus struct {
 	Class     string `json:"class,omitempty"`
 	Every     string `json:"every,omitempty"`
 	Keep      int    `json:"keep,omitempty"`
-	// Next is when the next snapshot is due; zero while it waits for something else.
+	// Next is when the next snapshot is due; zero while the schedule waits for
+	// something else.
 	Next time.Time `json:"next,omitzero"`
-	// Last is the moment that the last snapshot was due at.
+	// Last is when the last snapshot was due.
 	Last time.Time `json:"last,omitzero"`
-	// Snapshots are those that it made and that are there, the oldest first.
+	// Snapshots are the existing snapshots that the schedule made, the oldest first.
 	Snapshots []string `json:"snapshots,omitempty"`
-	// Waits says what keeps it from going on; "" for nothing.
+	// Waits says what the schedule waits for; "" for nothing.
 	Waits string `json:"waits,omitempty"`
 }
 
 // maxSchedule bounds a request for a schedule (bytes).
 const maxSchedule = 4 << 10
 
-// serveSchedules adds the paths of schedules.
-func (s *Server) serveSchedules(mux *http.ServeMux) {
+// scheduleRoutes adds the paths of schedules.
+func (s *Server) scheduleRoutes(mux *http.ServeMux) {
 	if s.cfg.Schedules == nil {
 		return
 	}

@@ -18,89 +18,95 @@ import (
 )
 
 const (
-	// MaxManifest bounds a manifest (bytes): a Secret or ConfigMap may hold 1 MiB,
-	// which base64 and company make larger, and a file may hold several.
+	// MaxManifest bounds a manifest (bytes). A Secret or ConfigMap may hold 1 MiB,
+	// which base64 and metadata enlarge, and a file may hold several objects.
 	MaxManifest = 4 << 20
-	// maxHeader bounds a request's line and headers (bytes); a volume id may be 4 KiB.
+	// maxHeader bounds a request's line and headers (bytes). A volume id may have 4
+	// KiB.
 	maxHeader = 32 << 10
 	// headerTimeout is how long a client may take to send its headers.
 	headerTimeout = 10 * time.Second
 	// writeTimeout is how long a client may leave one write unread.
 	writeTimeout = 30 * time.Second
-	// stopTimeout is how long a stop waits for requests, under way or to come.
+	// stopTimeout bounds how long Run waits, when it stops, for requests that are in
+	// flight or about to arrive.
 	stopTimeout = 5 * time.Second
-	// askTimeout is how long after it was accepted a connection on which no request
-	// has come is waited for at a stop: a verb asks at once.
+	// askTimeout bounds how long a stopping server waits for the first request on a
+	// connection that it has just accepted. The command line sends its request at once.
 	askTimeout = time.Second
-	// maxWait bounds a wait, so that one forgotten does not stay for ever.
+	// maxWait bounds a wait request, so that a forgotten one ends.
 	maxWait = 24 * time.Hour
-	// startPatience bounds how long after New a watch of pods waits for Started.
+	// startPatience bounds how long after New a watch of pods waits for Config.Started.
 	startPatience = 2 * time.Second
-	// watchPause is the least time between two looks of one watch: a node with
-	// thousands of volumes in motion is then listed ten times a second at most.
+	// watchPause is the minimum time between two reads of the state for one watch: a
+	// node with thousands of changing volumes is listed at most ten times a second.
 	watchPause = 100 * time.Millisecond
 )
 
-// Config says what a [Server] serves. All fields are needed but where noted.
+// Config says what a [Server] serves. All fields are required unless noted.
 type Config struct {
-	// Socket is the path of the unix socket, at most 107 bytes. Its directory
-	// is made, 0700, where it is missing.
+	// Socket is the path of the unix socket, at most 107 bytes. New creates its
+	// directory with mode 0700 if it is missing.
 	Socket string
-	// Passed is the socket at that path where a service manager listens on it
-	// (systemd's socket activation); nil: the server makes it. New closes it.
+	// Passed is the already listening socket at that path if a service manager passed
+	// one (systemd's socket activation); if nil, New creates the socket. New closes
+	// Passed.
 	Passed *os.File
-	// Readers is the id of a group whose members may read on the socket, and
-	// change nothing; 0 is none.
+	// Readers is the id of a group whose members may send read-only requests on the
+	// socket; 0 means no such group.
 	Readers uint32
 	// Profiles serves net/http/pprof on the socket, to root and the daemon's user.
 	Profiles bool
-	// HTTPAddress is where metrics and health are served; "" means nowhere.
+	// HTTPAddress is where metrics and health are served; "" disables both.
 	HTTPAddress string
-	// Page serves the status page there, too. On the socket it always is.
+	// Page also serves the status page at HTTPAddress. The socket always serves it.
 	Page bool
 
 	Volumes Volumes
-	// FollowPods returns a feed of the changes of pods; each call begins another.
+	// FollowPods returns a new feed of pod changes.
 	FollowPods func() PodFeed
-	// Started is closed when the manager shows every pod that the sources had at the
-	// start; nil where it does from the beginning.
+	// Started is closed when the manager shows every pod that the sources had at
+	// startup; nil means that it already does.
 	Started <-chan struct{}
-	// Verify returns nil if the pod's volumes are mounted as they were made and
-	// their storage answers, now; nil where that cannot be asked.
+	// Verify returns nil if the pod's volumes are still mounted as they were made and
+	// their storage answers; nil if the daemon cannot check this.
 	Verify  func(ctx context.Context, uid state.PodUID) error
 	Objects Objects
 	Claims  Claims
 	Health  Health
 	Trace   Trace
-	// Containers is asked for the mounts of containers; nil answers notFound.
+	// Containers returns the mounts of containers; if nil, requests for them fail with
+	// ErrNotFound.
 	Containers Containers
-	// Catalog lists the objects of a kind that the sources have; nil means none.
+	// Catalog lists the sources' objects of a kind; nil lists none.
 	Catalog func(kind string) []Object
-	// Lacks returns the programs that a built-in kind cannot do without and that the
-	// node does not have; nil means that none is looked for.
+	// Lacks returns the programs that a built-in kind requires and that are missing on
+	// the node; if nil, the server does not check.
 	Lacks func(kind state.DriverName) []string
-	// Unreached says why what the process behind a driver's endpoint mounts does not
-	// appear on this node; "" where it does, or where that cannot be told. It is asked
-	// of drivers that answered OK without an effect; nil means that none is looked at.
+	// Unreached says why mounts made by the process behind a driver's endpoint do not
+	// appear on this node; "" if they do, or if that cannot be determined. The server
+	// calls it for drivers that answered OK without an effect; if nil, it does not
+	// check.
 	Unreached func(ctx context.Context, endpoint string) string
-	// Stats may be nil; then nothing is known of how full volumes are.
+	// Stats may be nil; then the server does not know how full volumes are.
 	Stats Stats
-	// Operator, Drainer and Registrar serve the verbs of an operator; nil serves none.
+	// Operator, Drainer and Registrar serve operators' requests. The server has no
+	// paths for one that is nil.
 	Operator Operator
-	// Named serves the volumes that programs outside Kubernetes name; nil serves none.
+	// Named serves the volumes that programs outside Kubernetes name; may be nil.
 	Named Named
-	// Schedules makes snapshots at set moments; nil serves none.
+	// Schedules takes snapshots on a schedule; may be nil.
 	Schedules Schedules
 	Drainer   Drainer
 	Registrar Registrar
-	// Storage asks drivers what they have, and for the blocks of snapshots; nil where a cluster makes
-	// volumes.
+	// Storage lists drivers' storage and reads the blocks of snapshots; nil if a
+	// cluster provisions the volumes.
 	Storage Storage
-	// Note writes to the audit log which objects a client applied, withdrew or deleted,
-	// and how that ended; nil where there is no audit log.
+	// Note records in the audit log which objects a client applied, withdrew or
+	// deleted, and the outcome; nil if there is no audit log.
 	Note func(a audit.Act, result string, err error)
 
-	// Metrics is served at /metrics; nil serves none.
+	// Metrics is served at /metrics; nil disables that path.
 	Metrics prometheus.Gatherer
 	Version Version
 	Logger  *slog.Logger
@@ -112,17 +118,16 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	api      *unixsocket.Listener
-	http     net.Listener // nil where HTTPAddress is ""
+	http     net.Listener // nil if HTTPAddress is ""
 	stopping chan struct{}
 	patience time.Duration // stopTimeout
 	made     time.Time
 	streams  streams
-	pods     podList // for those who wait
+	pods     podList // shared by all wait requests
 }
 
-// New takes the socket and the HTTP address, so that a second daemon fails
-// here, before it has touched anything. [Server.Run] or [Server.Close] gives
-// them back.
+// New claims the socket and the HTTP address, so that a second daemon fails here,
+// before it has touched anything. [Server.Run] or [Server.Close] releases them.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -151,8 +156,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// HTTPAddress is where metrics and health are served, with the port chosen
-// where none was asked for; "" where nowhere.
+// HTTPAddress returns the address at which metrics and health are served, with the port
+// that the kernel chose if the configured port is 0; "" if they are not served.
 func (s *Server) HTTPAddress() string {
 	if s.http == nil {
 		return ""
@@ -160,7 +165,7 @@ func (s *Server) HTTPAddress() string {
 	return s.http.Addr().String()
 }
 
-// Close gives up what New took. It is for a server that is never run.
+// Close releases what New claimed. It is for a server that is never run.
 func (s *Server) Close() error {
 	err := s.api.Close()
 	if s.http != nil {
@@ -169,22 +174,22 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Run serves until ctx ends; then streams are ended, requests under way or on
-// connections that were just accepted get [stopTimeout], and the socket is
-// removed. Who has no answer by then gets none, which is logged and no error: Run
-// returns nil after such a stop.
+// Run serves until ctx ends. Then it ends streams, gives [stopTimeout] to requests that
+// are in flight or about to arrive on connections that were just accepted, and removes
+// the socket. It logs the requests that are still unanswered after that and returns
+// nil.
 func (s *Server) Run(ctx context.Context) error {
-	base := context.WithoutCancel(ctx) // a request under way outlives the signal to stop
+	base := context.WithoutCancel(ctx) // a request in flight outlives the signal to stop
 	open := newConnections(s.cfg.Now)
 	api := s.httpServer(base, s.apiHandler(), open)
 	api.ConnContext = withPeer
 	servers := map[*http.Server]net.Listener{api: s.api}
 	if s.http != nil {
-		few := &crowd{most: maxCrowd}
+		limiter := &connLimiter{most: maxConnections}
 		health := s.httpServer(base, s.healthHandler(), open)
 		health.ConnState = func(c net.Conn, state http.ConnState) {
 			open.note(c, state)
-			few.note(c, state)
+			limiter.note(c, state)
 		}
 		servers[health] = s.http
 	}
@@ -201,31 +206,31 @@ func (s *Server) Run(ctx context.Context) error {
 		running--
 	}
 	close(s.stopping)
-	s.acceptNobody()
+	s.stopAccepting()
 	for range running {
-		<-ended // each accepted connection is known then
+		<-ended // from here on, every accepted connection is in open
 	}
 	stop, cancel := context.WithTimeout(base, s.patience)
 	defer cancel()
 	for srv := range servers {
 		srv.SetKeepAlivesEnabled(false)
 	}
-	// Shutdown by itself closes those whose request it has not read yet, and waits
-	// for those who send none.
-	open.answer(stop)
+	// Shutdown alone would close connections whose request it has not read yet, and
+	// wait for connections that send none.
+	open.waitIdle(stop)
 	for srv := range servers {
 		if e := srv.Shutdown(stop); e != nil {
 			s.cfg.Logger.Warn("requests still in flight get no answer", "waited", s.patience, "err", e)
-			_ = srv.Close() // whatever it says, no client is served any more
+			_ = srv.Close() // an error changes nothing: all connections are closed
 		}
 	}
 	return err
 }
 
-// acceptNobody ends the listening. Who is not accepted waits for the next daemon,
-// where systemd has the socket.
-func (s *Server) acceptNobody() {
-	_ = s.api.UnixListener.Close() // a failure has closed it, too
+// stopAccepting closes the listeners. If systemd owns the socket, clients that are not
+// accepted wait there for the next daemon.
+func (s *Server) stopAccepting() {
+	_ = s.api.UnixListener.Close() // after a failure of Serve it is closed already
 	if s.http != nil {
 		_ = s.http.Close()
 	}

@@ -13,29 +13,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// stuckAfter is how many failures in a row make a step look stuck rather than
-// under way.
+// stuckAfter is the number of consecutive failures after which a step counts as stuck.
 const stuckAfter = 3
 
-// step is what one volume is at, for one pod or as a whole: the form to which
-// both statuses are brought.
+// step is the current step of one volume, for one pod or as a whole. It is the common
+// form of a pod's and a volume's status.
 type step struct {
-	kind     plan.Kind // None where nothing is to be done
+	kind     plan.Kind // None if nothing has to be done
 	inFlight bool
-	since    time.Time // when the call, or the wait for it, began
-	progress string    // how far the call is
-	reason   string    // why it is not made, in one sentence
-	code     plan.Code // that for programs
+	since    time.Time // when the call or the wait for it began
+	progress string    // of the call in flight, in a sentence
+	reason   string    // why the call is not made, in one sentence
+	code     plan.Code // reason for programs
 	retry    state.Retry
 
 	driver state.DriverName
 	spec   state.Spec
 	target string
-	// unmount is how far it is with a removal that does not succeed; nil for others.
+	// unmount is the progress of a removal that does not succeed; nil for other steps.
 	unmount *plan.UnmountProgress
-	// having are the pods that have the volume mounted, by name.
-	having []state.Pod
-	// other is the pod that keeps an exclusive volume from this one.
+	// mountedBy are the pods that have the volume mounted, sorted by name.
+	mountedBy []state.Pod
+	// other is the pod whose use of an exclusive volume blocks this one.
 	other state.Pod
 	// unreached: the driver's mounts do not reach this node.
 	unreached bool
@@ -47,13 +46,13 @@ func (s step) same(o step) bool {
 	return s.kind == o.kind && s.code == o.code && s.retry == o.retry
 }
 
-// dead reports whether what is staged is dead, and pods have it.
+// dead reports whether the stage is dead while pods have the volume mounted.
 func (s step) dead() bool { return s.code == plan.DeadMount }
 
 // operator reports whether the step waits for an operator.
 func (s step) operator() bool { return s.code == plan.Unrecorded }
 
-// removes reports whether the step takes something away.
+// removes reports whether the step removes something.
 func (s step) removes() bool { return s.kind.Removes() }
 
 func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
@@ -88,24 +87,24 @@ func stepOfVolume(f Facts, v manager.VolumeStatus) step {
 	return s
 }
 
-// about adds what the record says of the volume and of the pod's mount of it.
+// about adds the record's facts about the volume and the pod's mount of it.
 func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 	s.spec = v.Volume.Spec.Value()
 	if m, ok := v.Volume.Mounts[uid]; ok {
 		s.target = m.Target
 	}
-	s.having = podsWithMount(v.Volume)
+	s.mountedBy = podsWithMount(v.Volume)
 	if !s.spec.Exclusive() {
 		return
 	}
-	for other, m := range v.Volume.Mounts { // at most one, as the volume is exclusive
+	for other, m := range v.Volume.Mounts { // at most one, because the volume is exclusive
 		if other != uid && m.Phase != state.Absent {
 			s.other = m.Pod
 		}
 	}
 }
 
-// podsWithMount are the pods that have v mounted, by name.
+// podsWithMount returns the pods that have v mounted, sorted by name.
 func podsWithMount(v state.Volume) (pods []state.Pod) {
 	for _, m := range v.Mounts {
 		if m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted {
@@ -118,7 +117,8 @@ func podsWithMount(v state.Volume) (pods []state.Pod) {
 	return pods
 }
 
-// explain adds the chain from the step on: step, because, not because, next, you can.
+// explain adds the chain that starts at the step: step, because, not because, next, you
+// can.
 func (s step) explain(f Facts, e *Explanation) {
 	d, known := f.driver(s.driver)
 	up := s.spec.Builtin || known && d.Up
@@ -143,7 +143,7 @@ func (s step) explain(f Facts, e *Explanation) {
 	}
 }
 
-// verdict judges the step alone.
+// verdict returns the verdict on this step alone.
 func (s step) verdict(up bool) string {
 	switch {
 	case s.inFlight:
@@ -163,7 +163,7 @@ func (s step) verdict(up bool) string {
 	}
 }
 
-// line is the step in a few words.
+// line describes the step in a few words.
 func (s step) line(now time.Time) string {
 	name := s.kind.String()
 	if name == "" {
@@ -205,7 +205,7 @@ func (s step) next(now time.Time, up bool) string {
 	}
 }
 
-// otherVolumes says how many other volumes of the driver are as wanted.
+// otherVolumes says how many other volumes of the driver are mounted as wanted.
 func (f Facts) otherVolumes(s step) string {
 	fine := 0
 	for _, v := range f.Volumes {
@@ -220,7 +220,7 @@ func (f Facts) otherVolumes(s step) string {
 	return fmt.Sprintf("; %s of it %s as wanted", count(fine, "other volume"), are(fine))
 }
 
-// Failure is the last failure that r keeps, in one sentence with its gRPC code.
+// Failure returns the last failure in r as one sentence with its gRPC code.
 func Failure(r state.Retry) string {
 	if r.First != "" {
 		first := r.First
@@ -248,7 +248,7 @@ func tries(r state.Retry, now time.Time) string {
 	return fmt.Sprintf("failed %d times since %s ago", r.Attempts, Age(r.Since, now))
 }
 
-// doneOf says which facts of a volume are present.
+// doneOf lists the facts of a volume that are present.
 func doneOf(v state.Volume) string {
 	var done []string
 	if v.Attach.Phase == state.Present {
@@ -269,7 +269,7 @@ func doneOf(v state.Volume) string {
 	return strings.Join(done, ", ")
 }
 
-// title names a volume by what people know it by.
+// title names a volume by the names that people know.
 func (f Facts) title(s state.Spec) string {
 	switch {
 	case s.Builtin:

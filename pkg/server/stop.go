@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// connections knows which connections of a server are neither idle nor closed.
+// connections tracks the connections of a server that are neither idle nor closed.
 type connections struct {
 	now func() time.Time
 
-	mu sync.Mutex // guards what follows
-	// asked are those on which a request is under way.
+	mu sync.Mutex // guards the fields below
+	// asked are the connections with a request in flight.
 	asked map[net.Conn]struct{}
-	// silent are those whose first request has not come, or not wholly, by when
-	// they were accepted.
+	// silent are the connections whose first request has not fully arrived, with the
+	// times when they were accepted.
 	silent map[net.Conn]time.Time
-	// fewer is closed when one of either has gone; nil while no request waits.
+	// fewer is closed when a connection leaves asked or silent; nil unless answer
+	// waits.
 	fewer chan struct{}
 }
 
@@ -26,7 +27,7 @@ func newConnections(now func() time.Time) *connections {
 	return &connections{now: now, asked: map[net.Conn]struct{}{}, silent: map[net.Conn]time.Time{}}
 }
 
-// note is the server's ConnState.
+// note is the server's ConnState hook.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,10 +48,10 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// answer returns when no request is under way or to come, or ctx ends. Nothing
-// is to come of who has been silent for askTimeout: those are closed. One may
-// wait at a time.
-func (c *connections) answer(ctx context.Context) {
+// waitIdle returns when no request is in flight or about to arrive, or when ctx ends.
+// It closes connections that have been silent for askTimeout. Only one call may run at
+// a time.
+func (c *connections) waitIdle(ctx context.Context) {
 	timer := time.NewTimer(askTimeout)
 	defer timer.Stop()
 	for {
@@ -69,7 +70,8 @@ func (c *connections) answer(ctx context.Context) {
 }
 
 // closeSilent closes the connections that have sent no request in time. It returns when
-// to look again, and a channel that signals that there are fewer; nil where there is none.
+// to check again, and a channel that is closed when there are fewer connections; the
+// channel is nil if none is left.
 func (c *connections) closeSilent() (next time.Duration, fewer <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +81,7 @@ func (c *connections) closeSilent() (next time.Duration, fewer <-chan struct{}) 
 			next = min(next, left)
 			continue
 		}
-		_ = conn.Close() // the server hears of it, and has nothing to say to it
+		_ = conn.Close() // the server notices; it owes this client no answer
 		delete(c.silent, conn)
 	}
 	if len(c.silent)+len(c.asked) == 0 {

@@ -9,20 +9,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Storage asks drivers what is in their storage. It changes nothing.
+// Storage asks drivers about their storage. It changes nothing.
 type Storage interface {
-	// Unowned asks every driver that can tell what it has that this node does not know of.
+	// Unowned asks every driver that can list its storage for what this node does not
+	// know of.
 	Unowned(ctx context.Context) (Unowned, error)
-	// Blocks asks the driver of a snapshot for its blocks, and calls each with them as they come.
-	// It returns the size of the volume (bytes).
+	// Blocks asks the driver of a snapshot for the snapshot's blocks and passes them to
+	// each as they arrive. It returns the volume's size (bytes).
 	Blocks(ctx context.Context, q BlocksQuery, each func([]BlockRange) error) (capacity int64, err error)
 }
 
-// Unowned is what drivers have in their storage and no record and no object of this node
-// names. It may be another node's, or another cluster's: a driver does not say whose it is.
+// Unowned lists what is in drivers' storage and is named by no record and no object of
+// this node. It may belong to another node or cluster: a driver does not say whose it
+// is.
 type Unowned struct {
 	Items []Stored `json:"items"`
-	// Unlisted are the drivers that did not say all that they have.
+	// Unlisted are the drivers that did not list all of their storage.
 	Unlisted []Unlisted `json:"unlisted,omitempty"`
 }
 
@@ -33,16 +35,17 @@ type Stored struct {
 	Driver state.DriverName `json:"driver"`
 	// Handle is its CSI volume_id or snapshot_id.
 	Handle string `json:"handle"`
-	// Of is the handle of the volume that a snapshot was made of.
+	// Of is the handle of a snapshot's source volume.
 	Of string `json:"of,omitempty"`
-	// SizeBytes is 0, and Created zero, where the driver does not say.
+	// SizeBytes is 0 and Created is zero if the driver does not report them.
 	SizeBytes int64     `json:"sizeBytes,omitempty"`
 	Created   time.Time `json:"created,omitzero"`
-	// MayBe names a claim or snapshot that is being made and may turn out to have it.
+	// MayBe names a claim or snapshot whose creation is not finished and that may own
+	// it.
 	MayBe string `json:"mayBe,omitempty"`
 }
 
-// Unlisted says why not all that a driver has is known.
+// Unlisted says why a driver's list is incomplete.
 type Unlisted struct {
 	Driver state.DriverName `json:"driver"`
 	Why    string           `json:"why"`

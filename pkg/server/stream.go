@@ -12,18 +12,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// stream is an answer of JSON lines, each sent at once.
+// stream is an answer of JSON lines, each flushed at once.
 type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
-	done <-chan struct{} // the client has gone
-	stop <-chan struct{} // the server stops
+	done <-chan struct{} // closed when the client is gone
+	stop <-chan struct{} // closed when the server stops
 	free func()
-	// patience is how long its client may leave one write unread.
+	// patience is how long the client may leave one write unread.
 	patience time.Duration
 }
 
-// open makes the answer to r a stream, or fails it where too many are open.
+// open makes the answer to r a stream. If too many are open, it answers with the error
+// and reports false.
 func (s *Server) open(w http.ResponseWriter, r *http.Request) (*stream, bool) {
 	p, _ := r.Context().Value(peerKey{}).(peer)
 	free, err := s.streams.take(p)
@@ -35,7 +36,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) (*stream, bool) {
 		w: w, rc: http.NewResponseController(w), done: r.Context().Done(), stop: s.stopping,
 		free: free, patience: writeTimeout,
 	}
-	_ = st.rc.SetReadDeadline(time.Time{}) // else the server would take the silence of its client for its end
+	_ = st.rc.SetReadDeadline(time.Time{}) // else the server would end the stream of a client that sends nothing
 	w.Header().Set("Content-Type", "application/jsonl")
 	return st, true
 }
@@ -48,7 +49,7 @@ func (st *stream) send(v any) error {
 	return st.write(append(b, '\n'))
 }
 
-// write sends whole lines, at once.
+// write sends complete lines at once.
 func (st *stream) write(lines []byte) error {
 	_ = st.rc.SetWriteDeadline(time.Now().Add(st.patience))
 	if _, err := st.w.Write(lines); err != nil {
@@ -57,8 +58,8 @@ func (st *stream) write(lines []byte) error {
 	return st.rc.Flush()
 }
 
-// sleep waits for the first of changed, timeout, client and server; it reports
-// whether the stream goes on.
+// sleep waits for changed, timeout, the end of the client or the stop of the server. It
+// reports whether the stream continues.
 func (st *stream) sleep(changed <-chan struct{}, timeout <-chan time.Time) bool {
 	select {
 	case <-changed:
@@ -72,8 +73,8 @@ func (st *stream) sleep(changed <-chan struct{}, timeout <-chan time.Time) bool 
 	}
 }
 
-// listed serves a list, or with ?watch=true its changes.
-func listed[T any](s *Server, changed func() <-chan struct{}, list func(peer) []T,
+// serveList serves a list, or its changes if the query has watch=true.
+func serveList[T any](s *Server, changed func() <-chan struct{}, list func(peer) []T,
 	key func(T) string,
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +99,7 @@ func watch[T any](st *stream, changed func() <-chan struct{}, list func() []T, k
 	last := map[string][]byte{}
 	items := map[string]T{}
 	for first := true; ; first = false {
-		next := changed() // before the look, so that no change is missed
+		next := changed() // before the list is read, so that no change is missed
 		if err := sendChanges(st, list(), key, last, items); err != nil {
 			return err
 		}
@@ -118,7 +119,7 @@ func watch[T any](st *stream, changed func() <-chan struct{}, list func() []T, k
 	}
 }
 
-// sendChanges sends what differs between now and last, and updates last and items.
+// sendChanges sends the differences between last and now, and updates last and items.
 func sendChanges[T any](st *stream, now []T, key func(T) string, last map[string][]byte, items map[string]T) error {
 	seen := make(map[string]bool, len(now))
 	for _, item := range now {
@@ -154,7 +155,8 @@ func sendChanges[T any](st *stream, now []T, key func(T) string, last map[string
 	return nil
 }
 
-// wait streams a pod's progress until it is as asked for, or the time is over.
+// wait streams a pod's progress until it reaches the requested goal or the timeout
+// ends.
 func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 	ns, name, err := podName(r)
 	if err != nil {
@@ -189,7 +191,7 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 	defer s.pods.join()()
 	var last []byte
 	for over := timeout == 0; ; {
-		anything := s.cfg.Volumes.Changed() // before the look, so that no change is missed
+		anything := s.cfg.Volumes.Changed() // before the pods are read, so that no change is missed
 		pods, next := s.pods.named(wt.ns, wt.name)
 		p := wt.look(pods)
 		p.NotReady = s.cfg.Health.NotReady()
@@ -218,7 +220,7 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 		case len(p.NotReady) > 0:
 			pause = watchPause
 		default:
-			anything = nil // only the pod is waited for
+			anything = nil // only a change of the pod matters
 		}
 		select {
 		case <-end.C:
@@ -237,12 +239,12 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 	}
 }
 
-// waiter judges whether the pod of a name is as waited for.
+// waiter decides whether a pod has reached the goal of a wait request.
 type waiter struct {
 	ns, name, goal string
 	verify         func(state.PodUID) string
-	// uids are the pods of that name there were at the first look: a wait for
-	// unmounted is over when these are gone, also where others took their names since.
+	// uids are the pods of that name at the first look. A wait for unmounted ends when
+	// these are gone, even if a new pod has the name by then.
 	uids map[state.PodUID]bool
 }
 

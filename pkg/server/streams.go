@@ -5,23 +5,24 @@ import (
 	"sync"
 )
 
-// maxStreams bounds the waits and watches that are open at one time; those who only
-// read have maxReaders of them, each user maxOfReader: root is served whatever they do.
+// maxStreams bounds the open waits and watches. Peers that may only read share
+// maxReaders of them, and each of their users gets maxOfReader, so that they cannot
+// lock out root.
 const (
 	maxStreams  = 128
 	maxReaders  = 96
 	maxOfReader = 32
 )
 
-// streams counts the waits and watches that are open.
+// streams counts the open waits and watches.
 type streams struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	all  int
-	read int            // of those who only read
-	of   map[uint32]int // by their user
+	read int            // by peers that may only read
+	of   map[uint32]int // read, by user id
 }
 
-// take counts one more for p, until free is called; the error wraps ErrBusy.
+// take counts one more stream of p until free is called. The error wraps ErrBusy.
 func (s *streams) take(p peer) (free func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +42,7 @@ func (s *streams) take(p peer) (free func(), err error) {
 	}, nil
 }
 
-// count is called with mu held.
+// count adds n to the counts of p; s.mu is held.
 func (s *streams) count(p peer, reads bool, n int) {
 	s.all += n
 	if !reads {

@@ -9,14 +9,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Trace shows the last calls that were made.
+// Trace reads the last calls that the manager made.
 type Trace interface {
-	// Calls returns what is kept of some volumes, by when the calls began.
+	// Calls returns the kept calls of some volumes, by start time.
 	Calls(ids ...state.VolumeID) []manager.EndedCall
-	// AllCalls returns what is kept of every volume, by when the calls began.
+	// AllCalls returns the kept calls of all volumes, by start time.
 	AllCalls() []manager.EndedCall
-	// CallsNamed returns the volumes of a name and with kept calls, also those
-	// that are gone, and CallsOfPod those of a pod ("namespace/name").
+	// CallsNamed returns the volumes with a name that have kept calls, including
+	// volumes that are gone. CallsOfPod returns those of a pod ("namespace/name").
 	CallsNamed(name string) []state.VolumeID
 	CallsOfPod(name string) []state.VolumeID
 }
@@ -39,7 +39,7 @@ func (s *Server) traced(kind, name string) ([]state.VolumeID, error) {
 		if v, err := volumeNamed(s.cfg.Volumes.Volumes(), name); err == nil {
 			return []state.VolumeID{v.Volume.ID}, nil
 		}
-		return append(s.cfg.Trace.CallsNamed(name), state.VolumeID(name)), nil // it may have gone
+		return append(s.cfg.Trace.CallsNamed(name), state.VolumeID(name)), nil // it may be gone
 	default:
 		return nil, fmt.Errorf("%w: trace %q: must be pod or volume", ErrInvalid, kind)
 	}

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// podsPause is the least time between two looks of one watch of pods: what a
-	// pod goes through within it is one event.
+	// podsPause is the minimum time between two reads of the feed for one watch of
+	// pods; a pod's changes within that time become one event.
 	podsPause = 10 * time.Millisecond
-	// lookShare bounds what a watch takes of one CPU: it looks again at the earliest
-	// when lookShare times as long has passed as the last look took, or watchPause.
+	// lookShare bounds the share of a CPU that a watch uses: it waits lookShare times
+	// as long as the last read took, at most watchPause, before it reads again.
 	lookShare = 4
 )
 
-// PodFeed tells which pods changed; [*manager.PodFeed] is one.
+// PodFeed reports which pods changed; [*manager.PodFeed] is one.
 type PodFeed interface {
-	// Changed returns a channel that has a value, or is closed, when there is
-	// something to take.
+	// Changed returns a channel that has a value or is closed when Take has something
+	// to return.
 	Changed() <-chan struct{}
-	// Take returns the pods that changed since it was last called, at first all, and
-	// those that are no more.
+	// Take returns the pods that changed since its last call, at first all pods, and
+	// those that are gone.
 	Take() (changed []manager.PodStatus, gone []state.Pod)
 	Close()
 }
 
-// listPods serves the list of pods, or with ?watch=true its changes.
+// listPods serves the list of pods, or its changes if the query has watch=true.
 func (s *Server) listPods(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("watch") != "true" {
 		s.answer(w, List[PodStatus]{Items: nonNil(each(s.cfg.Volumes.Pods(), podStatus))})
@@ -41,7 +41,7 @@ func (s *Server) listPods(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
-	if !s.started(st) {
+	if !s.waitStarted(st) {
 		return
 	}
 	feed := s.cfg.FollowPods()
@@ -51,10 +51,10 @@ func (s *Server) listPods(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// started waits, not long, until there is something to tell of a daemon that just
-// started: who watches then would be told of every pod two or three times, at first
-// that no client wants it. It reports whether the stream goes on.
-func (s *Server) started(st *stream) bool {
+// waitStarted waits briefly until the manager of a daemon that just started shows the
+// sources' pods. Without that, a watch would get every pod two or three times, first as
+// unwanted. It reports whether the stream continues.
+func (s *Server) waitStarted(st *stream) bool {
 	if s.cfg.Started == nil {
 		return true
 	}
@@ -91,8 +91,8 @@ func watchPods(st *stream, feed PodFeed) error {
 	}
 }
 
-// changesOf returns the lines of what a feed has to tell, and updates last, which
-// has each pod as it was sent.
+// changesOf returns the lines for the feed's changes, and updates last, which holds
+// each pod as it was last sent.
 func changesOf(feed PodFeed, last map[state.PodUID][]byte) (lines []byte, err error) {
 	line := func(what string, pod []byte) {
 		lines = append(lines, `{"type":"`+what+`","item":`...)

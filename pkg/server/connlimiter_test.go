@@ -23,7 +23,7 @@ func TestAttackConnectionsThatAreKeptOpenHinderNoProbe(t *testing.T) {
 		}
 	})
 	begun := map[int]string{0: "", 1: "GET /healthz HTTP/1.1\r\nHost: x\r\n", 2: "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"}
-	for i := range 2 * maxCrowd {
+	for i := range 2 * maxConnections {
 		c, err := net.Dial("tcp", s.HTTPAddress())
 		if err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ type conn struct {
 //
 // Attacks: C39.
 func TestTheLongestSilentConnectionGoes(t *testing.T) {
-	c := crowd{most: 3}
+	c := connLimiter{most: 3}
 	a, b, d, e, f, g := conn{name: "a"}, conn{name: "b"}, conn{name: "d"}, conn{name: "e"}, conn{name: "f"}, conn{name: "g"}
 	for _, step := range []struct {
 		conn  net.Conn

@@ -1,0 +1,75 @@
+package server
+
+import (
+	"net"
+	"net/http"
+	"sync"
+)
+
+// maxConnections bounds the connections to the HTTP address, which every user of this host
+// can open; scrapers and probes need only a few.
+const maxConnections = 256
+
+// connLimiter limits the connections of a server. If there is one too many, it closes the one
+// that has been without a request for the longest, or else the one with the oldest
+// request. So the server answers a new probe, however many connections others keep
+// open.
+type connLimiter struct {
+	most int
+
+	mu      sync.Mutex // guards the fields below
+	waiting []net.Conn // without a request; the longest idle first
+	asking  []net.Conn // with a request; the oldest request first
+}
+
+// note is the server's ConnState hook.
+func (c *connLimiter) note(conn net.Conn, state http.ConnState) {
+	if out := c.move(conn, state); out != nil {
+		_ = out.Close() // the server notices
+	}
+}
+
+// move records a connection's new state and returns the connection that has to be
+// closed, if any.
+func (c *connLimiter) move(conn net.Conn, state http.ConnState) (out net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting, c.asking = without(c.waiting, conn), without(c.asking, conn)
+	switch state {
+	case http.StateNew, http.StateIdle:
+		c.waiting = append(c.waiting, conn)
+	case http.StateActive:
+		c.asking = append(c.asking, conn)
+	default:
+		return nil
+	}
+	if len(c.waiting)+len(c.asking) <= c.most {
+		return nil
+	}
+	if out = c.oldest(conn); out != nil {
+		c.waiting, c.asking = without(c.waiting, out), without(c.asking, out)
+	}
+	return out
+}
+
+// oldest returns the connection to close in favor of conn.
+func (c *connLimiter) oldest(conn net.Conn) net.Conn {
+	for _, list := range [][]net.Conn{c.waiting, c.asking} {
+		for _, other := range list {
+			if other != conn {
+				return other
+			}
+		}
+	}
+	return nil
+}
+
+// without returns the list without conn, in the same order.
+func without(list []net.Conn, conn net.Conn) []net.Conn {
+	for i, other := range list {
+		if other == conn {
+			return append(list[:i:i], list[i+1:]...)
+		}
+	}
+	return list
+}
