@@ -176,7 +176,7 @@ func (s *Server) mount(ctx context.Context, in mountRequest) (any, error) {
 // undoMount undoes a Mount whose answer did not reach the client.
 func (s *Server) undoMount(ctx context.Context, in mountRequest) {
 	if err := s.cfg.Volumes.Unmount(ctx, in.Name, in.ID); err != nil {
-		s.cfg.Logger.Warn("a mount whose client has gone is not taken back", "volume", in.Name, "id", in.ID, "err", err)
+		s.cfg.Logger.Warn("a mount whose client is gone cannot be undone", "volume", in.Name, "id", in.ID, "err", err)
 	}
 }
 

@@ -22,16 +22,16 @@ func (s step) advice(up bool) string {
 	case s.dead():
 		return adviceDead(s.mountedBy)
 	case s.operator():
-		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all, csi-volmgr who PATH says who " +
-			"uses one; " +
-			"or apply the pod again that it is of; or say that no pod uses any of them: csi-volmgr journal accept --reason=TEXT"
+		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all such mounts, csi-volmgr who PATH " +
+			"shows who uses one; or apply again the pod that it belongs to; or state that no pod uses any of them: " +
+			"csi-volmgr journal accept --reason=TEXT"
 	case s.other.Name != "":
-		return fmt.Sprintf("delete the pod that has it when its containers have stopped: csi-volmgr delete pod %s -n %s",
+		return fmt.Sprintf("delete the pod that has it once its containers have stopped: csi-volmgr delete pod %s -n %s",
 			s.other.Name, s.other.Namespace)
 	case s.retry.Attempts > 0:
 		return s.adviceOnFailure()
 	case s.removes():
-		return "delete the pod once its containers have stopped, or wait for the sources; nothing is taken away before"
+		return "delete the pod once its containers have stopped, or wait for the sources; nothing is unmounted before that"
 	default:
 		return ""
 	}
@@ -47,8 +47,8 @@ func (s step) stageGone() bool {
 
 // adviceDead returns the advice for pods that have a dead mount.
 func adviceDead(pods []state.Pod) string {
-	return "stop the containers of the pods that have it, and delete them; then it is mounted anew for the " +
-		"next: " + deletions(pods)
+	return "stop the containers of the pods that have it mounted, and delete these pods; then it is mounted again " +
+		"for the next pod: " + deletions(pods)
 }
 
 // deletions returns the commands that delete pods.
@@ -71,17 +71,15 @@ func (s step) noEffect() bool {
 // adviceUnreached is the advice for a driver whose mounts stay in its own mount
 // namespace.
 const adviceUnreached = "mount the kubelet's directory into the driver's container with mountPropagation: " +
-	"Bidirectional " +
-	"(docker and podman: bind-propagation=rshared), on a shared mount of this node, and start the driver anew; see also " +
-	"csi-volmgr doctor"
+	"Bidirectional (docker and podman: bind-propagation=rshared), on a shared mount of this node, and restart the " +
+	"driver; see also csi-volmgr doctor"
 
 // adviceOnFailure returns the advice for the step and the gRPC code of its last call.
 func (s step) adviceOnFailure() string {
 	switch {
 	case s.retry.Stray > 0:
-		return fmt.Sprintf("move away what lies in %s itself (%s): it is on the node's own disk and not on the volume, and "+
-			"csi-volmgr deletes no file there; "+
-			"see ls -la %s", s.target, count(s.retry.Stray, "file"), s.target)
+		return fmt.Sprintf("move the files out of %s (%s): they are on the node's own disk, not on the volume, and "+
+			"csi-volmgr does not delete them; see ls -la %s", s.target, count(s.retry.Stray, "file"), s.target)
 	case s.spec.Builtin:
 		return s.adviceOnBuiltin()
 	case s.retry.Reason == state.ServerAway:
@@ -89,19 +87,17 @@ func (s step) adviceOnFailure() string {
 	case s.noEffect() && s.unreached:
 		return adviceUnreached
 	case s.noEffect():
-		return fmt.Sprintf("see what driver %s did instead, in its log: it says that it is done, and the kernel shows "+
-			"otherwise", s.driver)
+		return fmt.Sprintf("see the log of driver %s: it answered OK, but the kernel shows no effect", s.driver)
 	case s.retry.Reason == state.Unreadable:
-		return fmt.Sprintf("see which program driver %s is: what it sends cannot be read", s.driver)
+		return fmt.Sprintf("check which program serves driver %s: its answers cannot be decoded", s.driver)
 	}
 	if s.stageGone() {
-		return "what was staged is gone, and the driver does not stage it while pods have the volume mounted: stop their " +
-			"containers and delete them, " +
-			"then it is staged anew: " + deletions(s.mountedBy)
+		return "the stage is lost, and the driver does not stage again while pods have the volume mounted: stop their " +
+			"containers and delete the pods; then it is staged again: " + deletions(s.mountedBy)
 	}
 	code := state.CodeOf(s.retry.Call, s.retry.Code)
 	if ref := s.secret(); code.Rights && ref.Name != "" {
-		return fmt.Sprintf("see whether secret %s/%s holds what the storage accepts", ref.Namespace, ref.Name)
+		return fmt.Sprintf("check whether secret %s/%s has credentials that the storage accepts", ref.Namespace, ref.Name)
 	}
 	if code.Advice != "" {
 		return strings.NewReplacer("{volume}", s.spec.Name, "{handle}", s.spec.Handle, "{driver}",
@@ -110,7 +106,7 @@ func (s step) adviceOnFailure() string {
 	if s.removes() && s.target != "" {
 		return "find who uses it: csi-volmgr who " + s.target
 	}
-	return fmt.Sprintf("look for the time of the failure in the log of driver %s", s.driver)
+	return fmt.Sprintf("see the log of driver %s at the time of the failure", s.driver)
 }
 
 // secret returns the reference of the secret that the step's call sends.
@@ -171,7 +167,7 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.worsen(Stuck)
 			e.add("because", "%s is not installed on this node: no volume of this kind can be mounted",
 				strings.Join(d.Lacks, ", "))
-			e.add("you can", "install it; csi-volmgr doctor says what has it")
+			e.add("you can", "install it; csi-volmgr doctor says what to install")
 		}
 		if d.Unreached != "" {
 			e.worsen(Stuck)
@@ -179,8 +175,7 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.add("you can", "%s", adviceUnreached)
 		}
 		if d.Limit > 0 {
-			e.add("limit", "%s at once, %d in flight: fewer after it was overloaded, more where many take no longer "+
-				"than one", count(d.Limit, "call"), d.Calls)
+			e.add("limit", "%s at once, %d in flight: fewer after an overload, more if many calls take no longer than one", count(d.Limit, "call"), d.Calls)
 		}
 	} else {
 		e.worsen(Waiting)

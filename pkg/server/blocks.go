@@ -94,8 +94,8 @@ func (s *Server) blocksQuery(r *http.Request) (BlocksQuery, error) {
 		return q, fmt.Errorf("%w: only root may read the blocks of snapshots, not user %d", ErrForbidden, p.uid)
 	}
 	if s.cfg.Storage == nil {
-		return q, fmt.Errorf("%w: in a cluster csi-volmgr reads no snapshots, also those of the node's own claims; of the "+
-			"cluster's, ask external-snapshot-metadata", ErrConflict)
+		return q, fmt.Errorf("%w: in a cluster csi-volmgr reads no snapshots, not even those of the node's own claims; for "+
+			"the cluster's snapshots, ask external-snapshot-metadata", ErrConflict)
 	}
 	var err error
 	if q.Namespace, q.Name, err = podName(r); err != nil {

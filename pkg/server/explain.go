@@ -134,7 +134,7 @@ func (f Facts) explainPod(e *Explanation) {
 		f.unknown(e)
 		for _, other := range f.Pods {
 			if other.Pod.Name == name {
-				e.add("you can", "name the other namespace, where a pod %s is: -n %s", name, other.Pod.Namespace)
+				e.add("you can", "name the right namespace: there is a pod %s in -n %s", name, other.Pod.Namespace)
 			}
 		}
 		return
@@ -148,7 +148,7 @@ func (f Facts) explainPod(e *Explanation) {
 	if p.Listed {
 		e.add("wanted", "%s, %d mounted (pod uid %s)", count(len(p.Volumes), "volume"), mounted, p.Pod.UID)
 	} else {
-		e.add("wanted", "nothing any more: the pod has left, and its volumes are being unmounted (pod uid %s)", p.Pod.UID)
+		e.add("wanted", "nothing: the pod is gone, and its volumes are being unmounted (pod uid %s)", p.Pod.UID)
 	}
 	for _, v := range p.Volumes {
 		f.explainPodVolume(e, p.Pod, v)
@@ -172,7 +172,7 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 		e.worsen(f.unresolved(v))
 		e.add("because", "%s", v.BlockedBy)
 		f.explainClaims(e, v)
-		e.add("next", "tried again automatically when the objects change")
+		e.add("next", "retried automatically when the objects change")
 		if v.Unread && f.away() {
 			e.add("you can", "%s", adviceAway)
 			return
@@ -270,7 +270,7 @@ func (f Facts) explainUnused(e *Explanation) bool {
 		if c.Namespace+"/"+c.Name != e.Name && c.Name != e.Name {
 			continue
 		}
-		e.add("wanted by", "no pod here that could be resolved")
+		e.add("wanted by", "no pod on this node that could be resolved")
 		f.explainClaim(e, c)
 		switch {
 		case c.Phase == "Bound":
@@ -320,13 +320,13 @@ func (f Facts) unknown(e *Explanation) {
 	e.Verdict = Unknown
 	e.add("because", "no %s called %s is known here", e.Kind, e.Name)
 	for _, n := range f.NotReady {
-		e.add("perhaps", "it is not known yet: %s", n)
+		e.add("perhaps", "it has not been read yet: %s", n)
 	}
 	for _, p := range f.Problems {
 		if p.Code == APIServerAway && len(f.NotReady) > 0 {
 			continue // the lines above name this reason for what is not read yet
 		}
-		e.add("perhaps", "it is in what could not be read: %s", p)
+		e.add("perhaps", "it is in a source that could not be read: %s", p)
 	}
 	switch e.Kind {
 	case "pod", "pvc":

@@ -87,7 +87,7 @@ func (f Facts) explainPVC(e *Explanation) {
 
 func bytesOf(n int64) string {
 	if n == 0 {
-		return "a size that is not known"
+		return "an unknown size"
 	}
 	return count(int(n), "byte")
 }
@@ -158,7 +158,7 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 	}
 	e.worsen(c.verdict())
 	if c.verdict() == Stuck && c.RequestedBytes != c.CapacityBytes {
-		e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the other one: its "+
+		e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the new size: its "+
 			"class, its limit or its driver", c.key())
 	}
 }

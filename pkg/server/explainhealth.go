@@ -74,6 +74,5 @@ func (f Facts) explainLabels(e *Explanation, key string) {
 		label = "none"
 	}
 	e.add("warning", "conflicting SELinux labels of the volume: %s, and another for pod %s; each pod's containers "+
-		"relabel its files, "+
-		"and with --selinux-mount=on the second would wait", label, strings.Join(names, ", "))
+		"relabel its files, and with --selinux-mount=on the second pod would wait", label, strings.Join(names, ", "))
 }

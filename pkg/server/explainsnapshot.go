@@ -37,6 +37,10 @@ func (s SnapshotStatus) verdict() string {
 	return Fine
 }
 
+// notReady explains a snapshot or group snapshot that exists but is not ready.
+const notReady = "it exists but is not ready: its driver still works on it, and no claim can be restored from it " +
+	"until the driver reports that it is ready"
+
 // explainSnapshot explains a snapshot ("namespace/name"): its claim, whether it exists,
 // the call in flight or the last failure, and what ends its wait and when.
 func (f Facts) explainSnapshot(e *Explanation) {
@@ -54,7 +58,7 @@ func (f Facts) explainSnapshot(e *Explanation) {
 			text += ", " + f.ago(s.Created) + " ago"
 		}
 		if s.Ready {
-			text += ", and ready: claims can be made of it"
+			text += ", and ready: claims can be restored from it"
 		}
 		if s.Ready && s.RestoreBytes > 0 {
 			text += ", of " + bytesOf(s.RestoreBytes) + " at least"
@@ -62,8 +66,7 @@ func (f Facts) explainSnapshot(e *Explanation) {
 		e.add("done", "%s", text)
 	}
 	if s.copying() {
-		e.add("but", "it is made and not ready yet: its driver works on it, and no claim can be made of it before the "+
-			"driver says that it is ready")
+		e.add("but", "%s", notReady)
 	}
 	f.explainSnapshotStep(e, s)
 }
@@ -98,7 +101,7 @@ func (f Facts) explainGroup(e *Explanation) {
 	if g.Content != "" {
 		text := "made by driver " + string(g.Driver) + ": " + strings.Join(g.Snapshots, ", ")
 		if g.Ready {
-			text += "; all are ready: claims can be made of them"
+			text += "; all are ready: claims can be restored from them"
 		}
 		e.add("done", "%s", text)
 	}
@@ -109,8 +112,7 @@ func (f Facts) explainGroup(e *Explanation) {
 		e.add("but", "the freeze ended early, or an answer was lost: its snapshots are not known to be of one moment")
 	}
 	if s.copying() {
-		e.add("but", "it is made and not ready yet: its driver works on it, and no claim can be made of it before the "+
-			"driver says that it is ready")
+		e.add("but", "%s", notReady)
 	}
 	f.explainSnapshotStep(e, s)
 }
@@ -131,9 +133,9 @@ func (s SnapshotStatus) wanted() string {
 func (s SnapshotStatus) still(what string) string {
 	switch s.Phase {
 	case "Deleting":
-		return "nothing any more: it is being deleted (it was " + what + ")"
+		return "nothing: it is being deleted (it was " + what + ")"
 	case "Released":
-		return "nothing any more: no source lists it, and it is kept (it was " + what + ")"
+		return "nothing: no source lists it, and it is kept (it was " + what + ")"
 	}
 	return what
 }
@@ -167,16 +169,16 @@ func (f Facts) explainSnapshotStep(e *Explanation, s SnapshotStatus) {
 	}
 	switch {
 	case s.Call != "":
-		e.add("next", "the answer of the call, or its deadline; a lost answer is asked for again")
+		e.add("next", "the call ends or times out; a call without an answer is repeated")
 	case s.Refused:
-		e.add("next", "tried again automatically when the driver registers again, or the snapshot, its class, its claim or "+
-			"the claim's volume changes, and not before")
+		e.add("next", "retried only when the driver registers again, or when the snapshot, its class, its claim or the "+
+			"claim's volume changes")
 	case s.Until.After(f.Now):
-		e.add("next", "tried again automatically in %s", Age(f.Now, s.Until))
+		e.add("next", "retried automatically in %s", Age(f.Now, s.Until))
 	default:
-		e.add("next", "tried at once, automatically, when what it waits for happens")
+		e.add("next", "continues automatically as soon as what it waits for happens")
 	}
 	if s.Call == "" && (!s.Until.IsZero() || s.Refused && s.failed()) {
-		e.add("you can", "have it tried now: csi-volmgr retry %s %s -n %s", e.Kind, s.Name, s.Namespace)
+		e.add("you can", "retry it now: csi-volmgr retry %s %s -n %s", e.Kind, s.Name, s.Namespace)
 	}
 }

@@ -26,8 +26,8 @@ func TestWhatWasNotAnsweredIsNotSaidToBeAnswered(t *testing.T) {
 func TestAdviceGoesByTheReason(t *testing.T) {
 	for reason, want := range map[state.Reason]string{
 		"":               "log",
-		state.NoEffect:   "the kernel shows otherwise",
-		state.Unreadable: "what it sends cannot be read",
+		state.NoEffect:   "the kernel shows no effect",
+		state.Unreadable: "its answers cannot be decoded",
 		state.ServerAway: adviceAway,
 	} {
 		for _, text := range []string{"x", "grpc: x", "answered OK without the effect: x"} {

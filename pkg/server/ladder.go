@@ -13,11 +13,11 @@ func (s step) ladderText(now time.Time) string {
 	case s.inFlight:
 		text += ", under way for " + Age(s.since, now)
 	case !c.Since.IsZero():
-		text += ", in vain for " + Age(c.Since, now)
+		text += ", failing for " + Age(c.Since, now)
 	}
 	switch {
 	case c.Next == "":
-		return text + "; nothing harder is done by itself, see csi-volmgr retry --help for what may lose data"
+		return text + "; no harder step follows automatically; csi-volmgr retry --help describes them, and they may lose data"
 	case c.At.After(now):
 		return fmt.Sprintf("%s; by policy %s comes in %s, which may lose data", text, c.Next, Age(now, c.At))
 	default:

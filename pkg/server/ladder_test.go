@@ -29,10 +29,10 @@ func TestTheLadderIsExplained(t *testing.T) {
 	}
 	hour := now.Add(-time.Hour)
 	for want, f := range map[string]server.Facts{
-		"normal of /stage, in vain for 60m; nothing harder is done by itself":             volume(plan.UnmountProgress{Since: hour}, plan.Op{}),
-		"normal of /stage, in vain for 60m; by policy force comes in 10m, which may lose": volume(plan.UnmountProgress{Since: hour, Next: state.UnmountForce, At: now.Add(10 * time.Minute)}, plan.Op{}),
-		"force of /stage, in vain for 60m; by policy lazy comes next, which may lose":     volume(plan.UnmountProgress{Step: state.UnmountForce, Since: hour, Next: state.UnmountLazy}, plan.Op{}),
-		"lazy of /stage, under way for 5s; nothing harder":                                volume(plan.UnmountProgress{Step: state.UnmountLazy, Since: hour}, plan.Op{Kind: plan.Unstage, Step: state.UnmountLazy}),
+		"normal of /stage, failing for 60m; no harder step follows automatically":         volume(plan.UnmountProgress{Since: hour}, plan.Op{}),
+		"normal of /stage, failing for 60m; by policy force comes in 10m, which may lose": volume(plan.UnmountProgress{Since: hour, Next: state.UnmountForce, At: now.Add(10 * time.Minute)}, plan.Op{}),
+		"force of /stage, failing for 60m; by policy lazy comes next, which may lose":     volume(plan.UnmountProgress{Step: state.UnmountForce, Since: hour, Next: state.UnmountLazy}, plan.Op{}),
+		"lazy of /stage, under way for 5s; no harder step":                                volume(plan.UnmountProgress{Step: state.UnmountLazy, Since: hour}, plan.Op{Kind: plan.Unstage, Step: state.UnmountLazy}),
 	} {
 		e, err := server.Explain(f, "volume", "v")
 		if err != nil || !strings.Contains(e.String(), want) {

@@ -163,12 +163,12 @@ func (f Facts) explainNamed(e *Explanation) {
 		}
 		switch {
 		case v.HoldersUnknown != "":
-			e.add("used by", "it is not known who has it: %s", v.HoldersUnknown)
+			e.add("used by", "unknown: %s", v.HoldersUnknown)
 		case len(v.Holders) > 0:
 			e.add("used by", "%s", strings.Join(v.Holders, "; "))
 		case counted > 0:
-			e.add("used by", "no process that the kernel shows, although %s not ended by %s: a container that is about to "+
-				"start, or an end that %s lost, which csi-volmgr gc finds", count(counted, "use"), v.FrontEnd, v.FrontEnd)
+			e.add("used by", "no process that the kernel shows, although %s has not ended %s: either a container is about to "+
+				"start, or %s lost the end of a use, which csi-volmgr gc finds", v.FrontEnd, count(counted, "use"), v.FrontEnd)
 		case v.Standing:
 			e.add("used by", "%s until the volume is deleted", v.FrontEnd)
 		default:

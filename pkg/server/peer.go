@@ -93,7 +93,7 @@ func (p peer) allowed(method string, readers uint32) error {
 	case p.owner() || reads && member:
 		return nil
 	case member:
-		return fmt.Errorf("%w: user %d may read here and change nothing; root may", ErrForbidden, p.uid)
+		return fmt.Errorf("%w: user %d may only read on this socket; root may also change something", ErrForbidden, p.uid)
 	default:
 		return fmt.Errorf("%w: user %d may not use this socket, only root and user %d may", ErrForbidden, p.uid, os.Geteuid())
 	}

@@ -252,11 +252,11 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 		p, _ := r.Context().Value(peerKey{}).(peer)
 		who := []any{"kind", kind, "object", ns + "/" + name, "uid", p.uid, "pid", p.pid}
 		if err != nil {
-			s.cfg.Logger.Info("deletion asked for and refused", append(who, "err", err)...)
+			s.cfg.Logger.Info("deletion refused", append(who, "err", err)...)
 			s.fail(w, err)
 			return
 		}
-		s.cfg.Logger.Info("deleted as asked for", who...)
+		s.cfg.Logger.Info("object deleted", who...)
 		s.answer(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "deleted", Note: note})
 	}
 }

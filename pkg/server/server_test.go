@@ -146,8 +146,8 @@ func TestWhatIsNoSocketIsNeverRemoved(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(cfg.Socket), 0o700), os.WriteFile(cfg.Socket, []byte("mine"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "no socket") {
-		t.Errorf("got %v, want that it is no socket", err)
+	if _, err := New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "not a socket") {
+		t.Errorf("got %v, want that it is not a socket", err)
 	}
 	if b, err := os.ReadFile(cfg.Socket); err != nil || string(b) != "mine" {
 		t.Errorf("the file is now %q, %v", b, err)

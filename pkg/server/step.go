@@ -187,21 +187,21 @@ func (s step) line(now time.Time) string {
 func (s step) next(now time.Time, up bool) string {
 	switch {
 	case s.inFlight:
-		return "the answer of the call, or its deadline; a lost answer is asked for again"
+		return "the call ends or times out; a call without an answer is repeated"
 	case !up:
-		return "tried at once, automatically, when the driver registers"
+		return "continues automatically as soon as the driver registers"
 	case s.dead():
-		return "it is staged anew at once, automatically, when no pod has it any more"
+		return "staged again automatically as soon as no pod has it mounted"
 	case s.operator():
 		return "not automatically: when that mount is gone, or an operator says that no pod uses it"
 	case s.retry.Final:
 		return "not automatically: when the driver registers again, what pods want changes, or the volume is staged anew"
 	case s.spec.Builtin && (s.retry.Refused || !s.retry.Reason.Passes()) && s.retry.NotBefore.After(now):
-		return "again in " + Age(now, s.retry.NotBefore) + ", which helps only once that is mended"
+		return "tried again in " + Age(now, s.retry.NotBefore) + ", which helps only after the cause is fixed"
 	case s.retry.NotBefore.After(now):
-		return "tried again automatically in " + Age(now, s.retry.NotBefore)
+		return "retried automatically in " + Age(now, s.retry.NotBefore)
 	default:
-		return "tried at once, automatically, when what it waits for happens"
+		return "continues automatically as soon as what it waits for happens"
 	}
 }
 

@@ -29,9 +29,9 @@ func (s *streams) take(p peer) (free func(), err error) {
 	reads := !p.owner()
 	switch {
 	case s.all >= maxStreams || reads && s.read >= maxReaders:
-		return nil, fmt.Errorf("%w: %d waits and watches are open, and no more are served", ErrBusy, s.all)
+		return nil, fmt.Errorf("%w: %d waits and watches are open, which is the maximum", ErrBusy, s.all)
 	case reads && s.of[p.uid] >= maxOfReader:
-		return nil, fmt.Errorf("%w: user %d has %d waits and watches open, and no more are served to one who only reads",
+		return nil, fmt.Errorf("%w: user %d has %d waits and watches open, the maximum for a user who may only read",
 			ErrBusy, p.uid, s.of[p.uid])
 	}
 	s.count(p, reads, 1)

@@ -38,7 +38,7 @@ func passed(f *os.File, path string) (*Listener, error) {
 		if u, ok := l.(*net.UnixListener); ok {
 			return &Listener{UnixListener: u, lock: lock}, nil
 		}
-		err = errors.Join(fmt.Errorf("what was passed is %T", l), l.Close())
+		err = errors.Join(fmt.Errorf("the service manager passed a %T, want a unix socket", l), l.Close())
 	}
 	return nil, errors.Join(fmt.Errorf("serve on %s: %w", path, err), unlock(lock))
 }
@@ -100,7 +100,7 @@ func Free(ctx context.Context, path string) error {
 		return err
 	}
 	if st.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("there is something that is no socket (%s); remove it, or listen at another path",
+		return fmt.Errorf("there is a file that is not a socket (%s); remove it, or listen at another path",
 			st.Mode().Type())
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -124,7 +124,7 @@ func lockFile(path string) (*os.File, error) {
 			return nil, err
 		}
 		if err := filelock.Take(f); errors.Is(err, filelock.ErrHeld) {
-			return nil, errors.New("another daemon is there (it holds " + path + ")")
+			return nil, errors.New("another daemon holds " + path)
 		} else if err != nil {
 			return nil, err
 		}

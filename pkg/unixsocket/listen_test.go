@@ -104,7 +104,7 @@ func TestPathIsFreeWhereNoProcessListens(t *testing.T) {
 	if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := unixsocket.Free(t.Context(), path); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if err := unixsocket.Free(t.Context(), path); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a file is there: %v", err)
 	}
 }

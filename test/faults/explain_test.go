@@ -139,7 +139,7 @@ var changing = []struct {
 	by string
 }{
 	{regexp.MustCompile(`failed (?:once, \S+ ago|\d+ times since \S+ ago)`), "failed N times since AGE ago"},
-	{regexp.MustCompile(`(in flight for|in vain for|waiting for|up for|since|automatically in|at least|again in) (?:\d+[dhms])+`), "$1 AGE"},
+	{regexp.MustCompile(`(in flight for|failing for|waiting for|up for|since|automatically in|at least|again in) (?:\d+[dhms])+`), "$1 AGE"},
 	{regexp.MustCompile(`; before it failed N times since AGE ago`), ""},
 	{regexp.MustCompile(`\n  last error .*`), ""},
 	{regexp.MustCompile(`; \d+ other volumes? of it (?:is|are) as wanted`), ""},

@@ -103,7 +103,7 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 	if v.Unmount == nil || v.Unmount.Step != state.UnmountNormal || v.Unmount.Next != "" || !strings.HasSuffix(v.Unmount.Path, "/data") {
 		t.Errorf("shown: %+v", v.Unmount)
 	}
-	n.explained("pod", "web", "unmount", "normal of", "in vain for", "nothing harder is done by itself")
+	n.explained("pod", "web", "unmount", "normal of", "failing for", "no harder step follows automatically")
 	for _, bad := range [][]string{
 		{"retry", id, "--step=force"},
 		{"retry", id, "--reason=x"},

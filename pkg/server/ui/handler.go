@@ -124,7 +124,7 @@ func (h *Handler) rows(w http.ResponseWriter, r *http.Request) {
 	select {
 	case h.streams <- struct{}{}:
 	default:
-		http.Error(w, fmt.Sprintf("%d pages are open, and no more are served", maxStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d pages are open, which is the maximum", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
 	defer func() { <-h.streams }()
