@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -70,7 +69,7 @@ func JSON(v any) ([]byte, error) {
 func without(v any, all bool) any {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, key := range slices.Collect(maps.Keys(v)) {
+		for key := range v {
 			v[key] = without(v[key], all || slices.Contains(foreign, key))
 		}
 		return v

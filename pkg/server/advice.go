@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -157,7 +158,7 @@ func (f Facts) explainDriver(e *Explanation) {
 	f.explainHealth(e, "driver "+e.Name)
 	e.add("wanted by", "%s on this node", count(len(users), "volume"))
 	if known && d.Up {
-		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, orUnknown(d.Version),
+		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, cmp.Or(d.Version, "unknown"),
 			at(d.Endpoint))
 		if d.Problem != "" {
 			e.worsen(Working)
@@ -223,19 +224,7 @@ func (f Facts) usersOf(name state.DriverName) []step {
 }
 
 func (f Facts) hasSocket(name state.DriverName) bool {
-	for _, s := range f.Sockets {
-		if s.Driver == name {
-			return true
-		}
-	}
-	return false
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
+	return slices.ContainsFunc(f.Sockets, func(s SocketStatus) bool { return s.Driver == name })
 }
 
 func at(endpoint string) string {

@@ -89,7 +89,7 @@ func (s *Server) blocksQuery(r *http.Request) (BlocksQuery, error) {
 	if r.URL.Query().Has("base") && q.Base == "" { // it would mean all data, not a difference
 		return q, fmt.Errorf("%w: base: found \"\", want the name of an older snapshot, or no base", ErrInvalid)
 	}
-	p, _ := r.Context().Value(peerKey{}).(peer)
+	p := peerOf(r)
 	if !p.owner() {
 		return q, fmt.Errorf("%w: only root may read the blocks of snapshots, not user %d", ErrForbidden, p.uid)
 	}

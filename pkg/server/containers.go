@@ -14,6 +14,14 @@ import (
 // maxRequest bounds the body of a request that is not a manifest (bytes).
 const maxRequest = 64 << 10
 
+// decodeBody decodes the first limit bytes of the body of r, a JSON object, into v. A
+// field that v does not have is an error.
+func decodeBody(r *http.Request, limit int64, v any) error {
+	d := json.NewDecoder(io.LimitReader(r.Body, limit))
+	d.DisallowUnknownFields()
+	return d.Decode(v)
+}
+
 // containerMounts serves the mounts of one container. It is a POST because it creates
 // missing subPaths; a repeated request changes nothing.
 func (s *Server) containerMounts(w http.ResponseWriter, r *http.Request) {
@@ -26,18 +34,12 @@ func (s *Server) containerMounts(w http.ResponseWriter, r *http.Request) {
 			mounts, err = s.cfg.Containers.ContainerMounts(r.Context(), c)
 		}
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, List[ContainerMount]{Items: nonNil(mounts)})
+	s.reply(w, List[ContainerMount]{Items: nonNil(mounts)}, err)
 }
 
 func readContainer(r *http.Request) (Container, error) {
 	var c Container
-	dec := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) { // without a body, the runtime supports no options
+	if err := decodeBody(r, maxRequest, &c); err != nil && !errors.Is(err, io.EOF) { // without a body, the runtime supports no options
 		return c, fmt.Errorf("%w: the body: %w", ErrInvalid, err)
 	}
 	ns, pod, err := podName(r)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -90,14 +91,8 @@ func (e *Explanation) add(label, format string, args ...any) {
 
 // worsen sets the verdict unless the current one is worse.
 func (e *Explanation) worsen(verdict string) {
-	for _, v := range verdicts {
-		if v == e.Verdict {
-			e.Verdict = verdict
-			return
-		}
-		if v == verdict {
-			return
-		}
+	if slices.Index(verdicts, verdict) > slices.Index(verdicts, e.Verdict) {
+		e.Verdict = verdict
 	}
 }
 
@@ -217,7 +212,7 @@ func (f Facts) away() bool {
 func (f Facts) explainVolume(e *Explanation) error {
 	v, err := volumeNamed(f.Volumes, e.Name)
 	if err != nil {
-		if !isNotFound(err) {
+		if !errors.Is(err, ErrNotFound) {
 			return err
 		}
 		if !f.explainUnused(e) {

@@ -28,11 +28,7 @@ func (s *Server) manifest(verb string, do func(context.Context, Manifest) ([]App
 		}
 		done, err := do(r.Context(), m)
 		s.note(r, verb, m.Name, appliedText(done), err)
-		if err != nil {
-			s.fail(w, err)
-			return
-		}
-		s.answer(w, List[Applied]{Items: nonNil(done)})
+		s.reply(w, List[Applied]{Items: nonNil(done)}, err)
 	}
 }
 
@@ -44,11 +40,7 @@ func (s *Server) check(w http.ResponseWriter, r *http.Request) {
 		m.Check = true
 		_, err = s.cfg.Objects.Apply(r.Context(), m)
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, List[Applied]{Items: []Applied{}})
+	s.reply(w, List[Applied]{Items: []Applied{}}, err)
 }
 
 // readManifest reads the manifest in the body of r.

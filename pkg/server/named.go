@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -70,9 +68,6 @@ type Removed struct {
 	Note string `json:"note,omitempty"`
 }
 
-// maxNamedRequest bounds a request for a named volume (bytes).
-const maxNamedRequest = 64 << 10
-
 // namedRoutes adds the paths of named volumes.
 func (s *Server) namedRoutes(mux *http.ServeMux) {
 	if s.cfg.Named == nil {
@@ -80,38 +75,27 @@ func (s *Server) namedRoutes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /v1/named", func(w http.ResponseWriter, r *http.Request) {
 		all, err := s.cfg.Named.NamedVolumes(r.Context())
-		answerOr(s, w, List[NamedVolume]{Items: nonNil(all)}, err)
+		s.reply(w, List[NamedVolume]{Items: nonNil(all)}, err)
 	})
 	mux.HandleFunc("GET /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		v, err := s.cfg.Named.NamedVolume(r.Context(), r.PathValue("name"))
-		answerOr(s, w, v, err)
+		s.reply(w, v, err)
 	})
 	mux.HandleFunc("POST /v1/named", s.createNamed)
 	mux.HandleFunc("POST /v1/named-mounts/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		path, err := s.cfg.Named.MountNamed(r.Context(), r.PathValue("name"))
-		answerOr(s, w, NamedMount{path}, err)
+		s.reply(w, NamedMount{path}, err)
 	})
 	mux.HandleFunc("DELETE /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		note, err := s.cfg.Named.RemoveNamed(r.Context(), r.PathValue("name"))
 		s.note(r, "remove volume", r.PathValue("name"), note, err)
-		answerOr(s, w, Removed{note}, err)
+		s.reply(w, Removed{note}, err)
 	})
 }
 
-// answerOr answers with v, or with err if it is not nil.
-func answerOr[T any](s *Server, w http.ResponseWriter, v T, err error) {
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, v)
-}
-
 func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {
-	d := json.NewDecoder(io.LimitReader(r.Body, maxNamedRequest))
-	d.DisallowUnknownFields()
 	var req NamedRequest
-	if err := d.Decode(&req); err != nil {
+	if err := decodeBody(r, maxRequest, &req); err != nil {
 		s.fail(w, fmt.Errorf("%w: create a named volume: %w", ErrInvalid, err))
 		return
 	}
@@ -122,7 +106,7 @@ func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v, err := s.cfg.Named.NamedVolume(r.Context(), req.Name)
-	answerOr(s, w, v, err)
+	s.reply(w, v, err)
 }
 
 // namedOf returns the named volumes that the explained object may concern: those of the

@@ -122,7 +122,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 
 // requester returns the process that sent the request, with details from /proc.
 func requester(r *http.Request) audit.By {
-	if p, _ := r.Context().Value(peerKey{}).(peer); p.named != nil {
+	if p := peerOf(r); p.named != nil {
 		return p.named()
 	}
 	return audit.By{}
@@ -135,7 +135,7 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, fmt.Errorf("%w: expected either volume or path", ErrInvalid))
 		return
 	}
-	if p, _ := r.Context().Value(peerKey{}).(peer); q.Path != "" && !p.owner() {
+	if p := peerOf(r); q.Path != "" && !p.owner() {
 		s.fail(w, fmt.Errorf("%w: only root may ask who has files open below a path; user %d may ask about a volume",
 			ErrForbidden, p.uid))
 		return
@@ -161,11 +161,7 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 func (s *Server) leftovers(remove bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		items, err := s.cfg.Operator.Leftovers(r.Context(), requester(r), remove)
-		if err != nil {
-			s.fail(w, err)
-			return
-		}
-		s.answer(w, List[leftover.Item]{Items: nonNil(items)})
+		s.reply(w, List[leftover.Item]{Items: nonNil(items)}, err)
 	}
 }
 
@@ -181,11 +177,7 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) {
 		f.Volume = v.Volume.ID
 		err = s.cfg.Operator.Forget(r.Context(), requester(r), f)
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, Applied{Kind: "volume", Name: string(f.Volume), Result: "forgotten"})
+	s.reply(w, Applied{Kind: "volume", Name: string(f.Volume), Result: "forgotten"}, err)
 }
 
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
@@ -204,11 +196,7 @@ func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
 		again.Volume = v.Volume.ID
 		err = s.cfg.Operator.Retry(r.Context(), requester(r), again)
 	}
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, Applied{Kind: "volume", Name: string(v.Volume.ID), Result: "retried"})
+	s.reply(w, Applied{Kind: "volume", Name: string(v.Volume.ID), Result: "retried"}, err)
 }
 
 func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
@@ -218,11 +206,7 @@ func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	places, err := s.cfg.Operator.AcceptRecovery(r.Context(), requester(r), reason)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, List[Place]{Items: nonNil(each(places, placeOf))})
+	s.reply(w, List[Place]{Items: nonNil(each(places, placeOf))}, err)
 }
 
 // drain sets the drain or, for DELETE, ends it.
@@ -247,18 +231,11 @@ func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) registerDriver(w http.ResponseWriter, r *http.Request) {
 	name, err := s.cfg.Registrar.RegisterDriver(r.Context(), requester(r), r.URL.Query().Get("endpoint"))
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, Applied{Kind: "driver", Name: string(name), Result: "registered"})
+	s.reply(w, Applied{Kind: "driver", Name: string(name), Result: "registered"}, err)
 }
 
 func (s *Server) unregisterDriver(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
-	if err := s.cfg.Registrar.UnregisterDriver(r.Context(), requester(r), state.DriverName(name)); err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, Applied{Kind: "driver", Name: name, Result: "unregistered"})
+	err := s.cfg.Registrar.UnregisterDriver(r.Context(), requester(r), state.DriverName(name))
+	s.reply(w, Applied{Kind: "driver", Name: name, Result: "unregistered"}, err)
 }

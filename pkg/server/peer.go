@@ -43,6 +43,12 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, credentials(c))
 }
 
+// peerOf returns the peer that sent r.
+func peerOf(r *http.Request) peer {
+	p, _ := r.Context().Value(peerKey{}).(peer)
+	return p
+}
+
 func credentials(c net.Conn) peer {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {

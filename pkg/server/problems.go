@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -47,12 +48,9 @@ func (f Facts) StuckProblems() (out []Problem) {
 
 // troubled reports whether any volume of the pod may be stuck.
 func troubled(p manager.PodStatus) bool {
-	for _, v := range p.Volumes {
-		if !v.Mounted || v.Drift != "" || v.BlockedBy != "" || v.Retry.Attempts > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Volumes, func(v manager.PodVolumeStatus) bool {
+		return !v.Mounted || v.Drift != "" || v.BlockedBy != "" || v.Retry.Attempts > 0
+	})
 }
 
 // cause returns the line of the explanation that says why.

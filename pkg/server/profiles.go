@@ -15,7 +15,7 @@ func profiles(s *Server) http.Handler {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p, _ := r.Context().Value(peerKey{}).(peer); !p.owner() {
+		if !peerOf(r).owner() {
 			s.fail(w, fmt.Errorf("%w: only root may read profiles", ErrForbidden))
 			return
 		}

@@ -82,7 +82,7 @@ func (s *Server) apiHandler() http.Handler {
 // forPeers wraps api with the check that the peer may make the request.
 func (s *Server) forPeers(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := r.Context().Value(peerKey{}).(peer)
+		p := peerOf(r)
 		if err := p.allowed(r.Method, s.cfg.Readers); err != nil {
 			s.cfg.Logger.Warn("api call refused", "uid", p.uid, "pid", p.pid, "err", err)
 			s.fail(w, err)
@@ -127,11 +127,7 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) { s.answer(w, s
 
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) {
 	p, err := s.podOf(r)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, podStatus(p))
+	s.reply(w, podStatus(p), err)
 }
 
 // podOf returns the pod that the request's path names.
@@ -149,11 +145,7 @@ func (s *Server) podOf(r *http.Request) (manager.PodStatus, error) {
 
 func (s *Server) podMounts(w http.ResponseWriter, r *http.Request) {
 	p, err := s.podOf(r)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, List[Mount]{Items: nonNil(s.mountsOf(p))})
+	s.reply(w, List[Mount]{Items: nonNil(s.mountsOf(p))}, err)
 }
 
 func (s *Server) mounts(w http.ResponseWriter, _ *http.Request) {
@@ -172,7 +164,7 @@ func (s *Server) volume(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	shown := volumeStatus(v)
-	if p, _ := r.Context().Value(peerKey{}).(peer); !p.owner() {
+	if !peerOf(r).owner() {
 		shown = forReader(shown)
 	}
 	s.answer(w, shown)
@@ -182,11 +174,7 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 	f, kind, name := s.withProcesses(r.Context()), r.PathValue("kind"), r.PathValue("name")
 	f.Named = s.namedOf(r.Context(), f, kind, name)
 	e, err := Explain(f, kind, name)
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	s.answer(w, e)
+	s.reply(w, e, err)
 }
 
 func (s *Server) facts() Facts {
@@ -249,7 +237,7 @@ func (s *Server) deleteObject(kind string, do func(r *http.Request, ns, name str
 		if err == nil {
 			note, err = do(r, ns, name)
 		}
-		p, _ := r.Context().Value(peerKey{}).(peer)
+		p := peerOf(r)
 		who := []any{"kind", kind, "object", ns + "/" + name, "uid", p.uid, "pid", p.pid}
 		if err != nil {
 			s.cfg.Logger.Info("deletion refused", append(who, "err", err)...)
@@ -287,6 +275,15 @@ func nonNil[T any](items []T) []T {
 		return []T{}
 	}
 	return items
+}
+
+// reply answers with v, or with err if it is not nil.
+func (s *Server) reply(w http.ResponseWriter, v any, err error) {
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	s.answer(w, v)
 }
 
 func (s *Server) answer(w http.ResponseWriter, v any) { s.write(w, http.StatusOK, v) }

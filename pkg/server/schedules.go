@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 )
@@ -79,15 +77,13 @@ func (s *Server) setSchedule(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
-	d := json.NewDecoder(io.LimitReader(r.Body, maxSchedule))
-	d.DisallowUnknownFields()
 	var req ScheduleRequest
-	if err := d.Decode(&req); err != nil {
+	if err := decodeBody(r, maxSchedule, &req); err != nil {
 		s.fail(w, fmt.Errorf("%w: schedule %s/%s: %w", ErrInvalid, ns, name, err))
 		return
 	}
 	req.Namespace, req.Name = ns, name
 	err = s.cfg.Schedules.SetSchedule(r.Context(), req)
 	s.note(r, "set schedule", ns+"/"+name, fmt.Sprintf("claim %s, %s, keeps %d", req.Claim, req.Every, req.Keep), err)
-	answerOr(s, w, Applied{Kind: "schedule", Namespace: ns, Name: name, Result: "set"}, err)
+	s.reply(w, Applied{Kind: "schedule", Namespace: ns, Name: name, Result: "set"}, err)
 }

@@ -146,6 +146,6 @@ func (s *Server) retrySnapshot(kind string, known func(key string) bool) http.Ha
 		} else {
 			err = fmt.Errorf("%w: %s %s is not known here", ErrNotFound, kind, again.Snapshot)
 		}
-		answerOr(s, w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "retried"}, err)
+		s.reply(w, Applied{Kind: kind, Namespace: ns, Name: name, Result: "retried"}, err)
 	}
 }

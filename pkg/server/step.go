@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -294,5 +293,3 @@ func (f Facts) titleOf(v manager.PodVolumeStatus) string {
 		return fmt.Sprintf("%q", names)
 	}
 }
-
-func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }

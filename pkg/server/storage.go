@@ -59,10 +59,6 @@ func (s *Server) storage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	found, err := s.cfg.Storage.Unowned(r.Context())
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
 	found.Items = nonNil(found.Items)
-	s.answer(w, found)
+	s.reply(w, found, err)
 }

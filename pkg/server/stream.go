@@ -26,7 +26,7 @@ type stream struct {
 // open makes the answer to r a stream. If too many are open, it answers with the error
 // and reports false.
 func (s *Server) open(w http.ResponseWriter, r *http.Request) (*stream, bool) {
-	p, _ := r.Context().Value(peerKey{}).(peer)
+	p := peerOf(r)
 	free, err := s.streams.take(p)
 	if err != nil {
 		s.fail(w, err)
@@ -78,7 +78,7 @@ func serveList[T any](s *Server, changed func() <-chan struct{}, list func(peer)
 	key func(T) string,
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p, _ := r.Context().Value(peerKey{}).(peer)
+		p := peerOf(r)
 		list := func() []T { return list(p) }
 		if r.URL.Query().Get("watch") != "true" {
 			s.answer(w, List[T]{Items: nonNil(list())})

@@ -40,9 +40,7 @@ func (c *Client) GC(ctx context.Context) ([]leftover.Item, error) {
 
 // Unowned lists what is in drivers' storage and no record of the node names.
 func (c *Client) Unowned(ctx context.Context) (server.Unowned, error) {
-	var out server.Unowned
-	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/storage"}, &out)
-	return out, err
+	return get[server.Unowned](ctx, c, "/v1/storage")
 }
 
 // Forget drops the record of the volume that a person calls name.
