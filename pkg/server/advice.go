@@ -23,8 +23,8 @@ func (s step) advice(up bool) string {
 	case s.dead():
 		return adviceDead(s.mountedBy)
 	case s.operator():
-		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all such mounts, csi-volmgr who PATH " +
-			"shows who uses one; or apply again the pod that it belongs to; or state that no pod uses any of them: " +
+		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all such mounts, csi-volmgr who " +
+			"PATH shows who uses one; or apply again the pod that it belongs to; or state that no pod uses any of them: " +
 			"csi-volmgr journal accept --reason=TEXT"
 	case s.other.Name != "":
 		return fmt.Sprintf("delete the pod that has it once its containers have stopped: csi-volmgr delete pod %s -n %s",
@@ -176,7 +176,8 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.add("you can", "%s", adviceUnreached)
 		}
 		if d.Limit > 0 {
-			e.add("limit", "%s at once, %d in flight: fewer after an overload, more if many calls take no longer than one", count(d.Limit, "call"), d.Calls)
+			e.add("limit", "%s at once, %d in flight: fewer after an overload, more if many "+
+				"calls take no longer than one", count(d.Limit, "call"), d.Calls)
 		}
 	} else {
 		e.worsen(Waiting)

@@ -39,7 +39,8 @@ func (s *Server) containerMounts(w http.ResponseWriter, r *http.Request) {
 
 func readContainer(r *http.Request) (Container, error) {
 	var c Container
-	if err := decodeBody(r, maxRequest, &c); err != nil && !errors.Is(err, io.EOF) { // without a body, the runtime supports no options
+	// Without a body, the runtime supports no options.
+	if err := decodeBody(r, maxRequest, &c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("%w: the body: %w", ErrInvalid, err)
 	}
 	ns, pod, err := podName(r)

@@ -54,7 +54,8 @@ type Unlisted struct {
 // storage serves GET /v1/storage.
 func (s *Server) storage(w http.ResponseWriter, r *http.Request) {
 	if s.cfg.Storage == nil {
-		s.fail(w, fmt.Errorf("%w: in a cluster, sidecars create the volumes, so this node does not know which ones the cluster has",
+		s.fail(w, fmt.Errorf("%w: in a cluster, sidecars create the volumes, so this node "+
+			"does not know which ones the cluster has",
 			ErrConflict))
 		return
 	}
