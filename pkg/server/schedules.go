@@ -60,7 +60,7 @@ func (s *Server) scheduleRoutes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /v1/schedules", func(w http.ResponseWriter, r *http.Request) {
 		all, err := s.cfg.Schedules.Schedules(r.Context())
-		answerOr(s, w, List[ScheduleStatus]{Items: nonNil(all)}, err)
+		s.reply(w, List[ScheduleStatus]{Items: nonNil(all)}, err)
 	})
 	mux.HandleFunc("PUT /v1/schedules/{ns}/{name}", s.setSchedule)
 	mux.HandleFunc("DELETE /v1/schedules/{ns}/{name}",
