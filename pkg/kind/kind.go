@@ -1,15 +1,19 @@
 // Package kind is the table of the built-in kinds of volumes, which csi-volmgr serves
-// itself: what each is called, where an object may name it, and what it can do. Rooms ask
-// it by a kind's name and spell none of their own.
+// itself: the name of each, the objects that may name it, and what it can do. Other
+// packages look kinds up here and never spell their names.
 package kind
 
-import "github.com/csi-volmgr/csi-volmgr/pkg/state"
+import (
+	"slices"
 
-// Prefix begins the name of every built-in kind, and of no CSI driver that follows the
-// specification: the domain is Kubernetes' own.
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// Prefix begins the name of every built-in kind. A conforming CSI driver cannot have it,
+// since the domain belongs to Kubernetes.
 const Prefix = "kubernetes.io/"
 
-// The kinds by the names of the kubelet's plugins. Records, metrics and paths have them.
+// The kinds, named after the kubelet's plugins. Records, metrics and paths contain these names.
 const (
 	CephFS      state.DriverName = Prefix + "cephfs"
 	ConfigMap   state.DriverName = Prefix + "configmap"
@@ -29,45 +33,45 @@ const (
 // Kind is one built-in kind.
 type Kind struct {
 	Name state.DriverName
-	// Field is its source in a pod's volume and in a PersistentVolume's spec.
+	// Field names the kind's source in a pod's volume and in a PersistentVolume's spec.
 	Field string
-	// Pod and PV: a pod's volume, a PersistentVolume may be of it.
+	// Pod and PV: a pod's volume may be of this kind; a PersistentVolume may be.
 	Pod, PV bool
-	// Network: a pod's author names what it reaches over a network (--inline-allow).
+	// Network: the pod's author chooses the network address that it reaches (--inline-allow).
 	Network bool
-	// Mounts: after Publish the target is a mount point, on the node and under a kubelet.
+	// Mounts: after Publish the target is a mount point, here and under a kubelet.
 	Mounts bool
-	// Stages: it is mounted on the node before it is shown to pods, and can grow.
+	// Stages: it is mounted on the node before it is published to pods, and can grow.
 	Stages bool
 	// Grows: it can grow, although it is not staged.
 	Grows bool
-	// Block: it has raw block volumes.
+	// Block: it supports raw block volumes.
 	Block bool
 	// Forced: the kernel can force its unmount.
 	Forced bool
 	// Kept: a kubelet keeps its volumes at the same paths, so that they can be handed over.
 	Kept bool
-	// Wrapped: a kubelet makes an emptyDir around its files.
+	// Wrapped: a kubelet puts its files into an emptyDir.
 	Wrapped bool
 	// Labels says whether the container runtime gives its files the pod's SELinux label.
 	Labels Labels
 	// Context: its PersistentVolumes can be mounted with a pod's label instead (the
 	// kubelet's SupportsSELinuxContextMount).
 	Context bool
-	// Program is what the node needs to mount it; "" for none.
+	// Program is the program that the node needs to mount it; "" for none.
 	Program string
 }
 
-// Labels is when the container runtime labels a volume's files for SELinux, as the
-// attributes of the kubelet's plugins have it.
+// Labels says when the container runtime labels a volume's files for SELinux, as the
+// attributes of the kubelet's plugins do.
 type Labels int
 
-// Files of a server, of an image or of the node itself are not the pod's to label.
+// A pod must not relabel files that belong to a server, an image or the node itself.
 const (
 	LabelsNever Labels = iota
 	LabelsAlways
 	LabelsWritable  // unless it is mounted read-only
-	LabelsSupported // as LabelsWritable, and only where the file system has labels
+	LabelsSupported // like LabelsWritable, if the file system supports labels
 )
 
 var table = [...]Kind{
@@ -99,10 +103,10 @@ var table = [...]Kind{
 }
 
 // All returns the kinds, sorted by name.
-func All() []Kind { return append([]Kind(nil), table[:]...) }
+func All() []Kind { return slices.Clone(table[:]) }
 
-// Of returns the kind of a name, and the zero Kind, which can do nothing, for another
-// name: that of a CSI driver, or of a kind that this version does not know.
+// Of returns the kind called name. For any other name, such as that of a CSI driver or of
+// a kind that this version does not know, it returns the zero Kind, which can do nothing.
 func Of(name state.DriverName) (Kind, bool) {
 	for _, k := range table {
 		if k.Name == name {
@@ -112,7 +116,7 @@ func Of(name state.DriverName) (Kind, bool) {
 	return Kind{}, false
 }
 
-// OfField returns the kind whose source has the name.
+// OfField returns the kind whose [Kind.Field] is field.
 func OfField(field string) (Kind, bool) {
 	for _, k := range table {
 		if k.Field == field {
