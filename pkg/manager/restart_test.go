@@ -146,7 +146,7 @@ func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
 		if v.Mounts["a"].Ownership != "" || v.Mounts["b"].Ownership != state.OwnAlways {
 			t.Errorf("records: a %q, b %q", v.Mounts["a"].Ownership, v.Mounts["b"].Ownership)
 		}
-		if v, _ := l.Volume("d^v"); !strings.Contains(v.Held.Reason, "the pod now asks for another form of mount") {
+		if v, _ := l.Volume("d^v"); !strings.Contains(v.Held.Reason, "the pod now asks for a different mount") {
 			t.Errorf("held: %+v", v.Held)
 		}
 	})

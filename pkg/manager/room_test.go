@@ -117,7 +117,7 @@ func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
 		p.Volumes[0].Topology = []map[string][]string{{"zone": {"b"}}}
 		l.SetPod(p)
 		rest()
-		if s, _ := l.Pod("a"); len(h.calls()) != 0 || !strings.Contains(s.Volumes[0].BlockedBy, "it is at zone=b, and the driver says that the node is at zone=a") {
+		if s, _ := l.Pod("a"); len(h.calls()) != 0 || !strings.Contains(s.Volumes[0].BlockedBy, "it is at zone=b, and the driver reports that the node is at zone=a") {
 			t.Errorf("calls %v, blocked by %q", h.calls(), s.Volumes[0].BlockedBy)
 		}
 		up("b")

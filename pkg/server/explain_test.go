@@ -285,7 +285,7 @@ func sourcesNotSynced() Facts {
 	v, p := nfsVolume(), podVolume()
 	present(&v, &p)
 	v.Wanted, p.Mounted, p.HostPath = nil, false, ""
-	held(&v, &p, plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "not every source of pods has spoken yet, so nothing is removed"}, before(5*time.Second))
+	held(&v, &p, plan.Held{Step: plan.Unpublish, Pod: webUID, Reason: "nothing is removed until every source of pods has listed its pods"}, before(5*time.Second))
 	f := one(v, p, false)
 	f.NotReady = []string{"source file: /etc/manifests has not been read yet"}
 	return f
@@ -333,7 +333,7 @@ func expandRefused() Facts {
 	r := failed("NodeExpandVolume", "FailedPrecondition", "volume is in use", 1)
 	r.Final = true
 	v.Volume.ExpandFailed = &r
-	held(&v, &p, plan.Held{Step: plan.Expand, Pod: webUID, Reason: "the driver's answer forbids a repetition until the driver registers again, what pods want changes, or the volume is staged anew"}, before(time.Minute))
+	held(&v, &p, plan.Held{Step: plan.Expand, Pod: webUID, Reason: "the driver's answer forbids a retry until the driver registers again, what pods want changes, or the volume is staged again"}, before(time.Minute))
 	p.Retry = r
 	return one(v, p, true)
 }

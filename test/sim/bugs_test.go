@@ -52,7 +52,7 @@ var bugs = []bug{
 	},
 	{
 		"a pod that is listed keeps nothing", "pkg/manager/plan/adopt.go",
-		`return "not unmounted: the pod is still listed, and its containers are not known to have ended"`, `return ""`,
+		`return "not unmounted: the pod is still listed, and its containers may still be running"`, `return ""`,
 	},
 	{
 		"what cannot be resolved is taken away", "pkg/manager/plan/adopt.go",

@@ -4,23 +4,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Change is a fact that turned out not to be what its record says.
+// Change is a fact that the kernel shows to differ from its record.
 type Change struct {
-	// Pod is the pod whose mount it is; "" for the stage.
+	// Pod is the pod whose mount changed; "" for the stage.
 	Pod  state.PodUID
 	Path string
 	// Why says what is wrong, for people.
 	Why string
 }
 
-// Adopt returns v as a daemon that just started, or that learnt of a change in
-// the mount table, must see it. What was present and is not there any more
-// becomes entering, so that the call is made again if the volume is wanted and
-// its negation is made if not; nothing ever becomes absent here.
+// Adopt corrects v by what the kernel shows, when the daemon starts or the mount
+// table changes. A fact that was present and has vanished becomes entering, so that
+// the call is repeated if the volume is wanted and undone if it is not. No fact
+// becomes absent here.
 //
-// seen holds what the kernel shows at the record's paths; a path that is
-// missing in it could not be looked at, and its fact is kept. After a reboot
-// (sameBoot false) no mount of the record is there, whatever is seen.
+// seen holds what the kernel shows at the record's paths. A path that is missing
+// from it could not be examined, and its fact is kept. After a reboot (sameBoot is
+// false) no recorded mount exists, whatever seen says.
 func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Volume, []Change) {
 	var changes []Change
 	lost := func(pod state.PodUID, path string, was state.Seen) bool {
@@ -47,23 +47,23 @@ func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Vol
 		}
 		switch m := v.Mounts[pod]; {
 		case !sameBoot:
-			m.Seen = state.Seen{} // and no container that used it runs
+			m.Seen = state.Seen{} // no container that used it survived the reboot
 			v.Mounts = with(v.Mounts, pod, m)
 		case m.Phase == state.Entering && !seenMade(v, m.Seen) && seenMade(v, seen[m.Target]):
-			m.Seen = seen[m.Target] // the pod may have been told, and the journal not
+			m.Seen = seen[m.Target] // made but not journaled: the pod may already use it
 			v.Mounts = with(v.Mounts, pod, m)
 		}
 	}
 	return v, changes
 }
 
-// differs says how what is seen now is no longer what was there, or "".
+// differs says how now differs from was; "" if it does not.
 func differs(was, now state.Seen) string {
 	switch {
 	case was.Mounted && !now.Mounted:
 		return "it is no longer mounted"
 	case was.Exists && !now.Exists:
-		return "it is no longer there"
+		return "it no longer exists"
 	case was.Mounted && was.Dev != 0 && now.Dev != 0 && was.Dev != now.Dev && !covered(was, now):
 		return "another device is mounted there"
 	default:
@@ -71,13 +71,13 @@ func differs(was, now state.Seen) string {
 	}
 }
 
-// covered reports whether something was mounted over what was there.
-// What the pod has is below it still, so no call is made for it: the driver
-// would look at what covers it, and hang where that does.
+// covered reports whether something was mounted over the volume's mount. The pod's
+// mount is still there below it, so no call is made: the driver would look at the
+// covering mount, and hang if that one hangs.
 func covered(was, now state.Seen) bool { return was.Layers > 0 && now.Layers > was.Layers }
 
-// Drift returns, by path, what is seen of v's mounts that is not as it was when
-// they were made and that no call would mend, for people.
+// Drift says, by path, how v's mounts differ from how they were made, if no call
+// would repair that. The texts are for people.
 func Drift(v state.Volume, seen map[string]state.Seen) map[string]string {
 	var found map[string]string
 	compare := func(path string, was state.Seen) {
@@ -113,12 +113,12 @@ func drifted(was, now state.Seen) string {
 	}
 }
 
-// Fault is how what was made to be written to takes no more writes: its file system
-// was shut down after an error, has become read-only after one, or, the zero value,
-// it is read-only and it is not known why.
+// Fault says why a file system that was mounted writable rejects writes: it was shut
+// down after an error, or it became read-only after one. The zero value is a file
+// system that became read-only for an unknown reason.
 type Fault struct{ ShutDown, AfterError bool }
 
-// String says so for people, and what to do.
+// String describes the fault to people and says what to do.
 func (f Fault) String() string {
 	what := "it has become read-only"
 	switch {
@@ -127,31 +127,30 @@ func (f Fault) String() string {
 	case f.AfterError:
 		what = "its file system has become read-only after an error"
 	}
-	return what + ": the kernel log may say why; its pods have to be started anew once that is mended"
+	return what + ": the kernel log may say why; once that is repaired, restart its pods"
 }
 
 // PodFacts is what is known of a pod that has a volume, or may have it, and does not want it.
 type PodFacts struct {
 	// Listed: some source lists the pod.
 	Listed bool
-	// Stopped: that source says that its containers have ended for good.
+	// Stopped: that source says that the pod's containers have ended for good.
 	Stopped bool
-	// Unresolved: a volume of the pod could not be resolved, and it may be this one; says which and why.
+	// Unresolved says which volume of the pod could not be resolved and why, if that
+	// may be this volume; "" otherwise.
 	Unresolved string
-	// Living says why containers of it may live, where a container runtime is
-	// asked; "" where none does, or none is.
+	// Living is the container runtime's reason why containers of the pod may still
+	// run; "" if none does, or if no runtime is asked.
 	Living string
 }
 
-// Keep is the one function that decides whether it is proven that nothing of
-// the pod uses a volume any more (rule 5). It returns "" if so, else why the
-// volume is kept.
+// Keep is the one function that decides whether it is proven that a pod no longer uses
+// a volume (rule 5). It returns "" if so, else the reason why the volume is kept.
 //
-// A pod that no source lists is gone: the source's owner says by removing
-// it that its containers have ended. A pod that is listed needs the source's
-// word that they have; not naming the volume any more is not enough. What could
-// not be looked up is kept. A container runtime, where there is one to ask, has to
-// agree with the source.
+// A pod that no source lists is gone: by removing it, the source's owner states that
+// its containers have ended. For a listed pod the source must say that they have; that
+// the pod no longer names the volume is not enough. A volume that could not be looked
+// up is kept. If there is a container runtime to ask, it has to agree with the source.
 func Keep(p PodFacts) string {
 	switch {
 	case (!p.Listed || p.Stopped) && p.Living != "":
@@ -161,8 +160,8 @@ func Keep(p PodFacts) string {
 	case p.Stopped:
 		return ""
 	case p.Unresolved != "":
-		return "not unmounted: what the pod wants cannot be resolved: " + p.Unresolved
+		return "not unmounted: a volume of the pod cannot be resolved: " + p.Unresolved
 	default:
-		return "not unmounted: the pod is still listed, and its containers are not known to have ended"
+		return "not unmounted: the pod is still listed, and its containers may still be running"
 	}
 }

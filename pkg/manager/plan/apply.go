@@ -8,26 +8,26 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Result is what a call and the look at the kernel after it said.
+// Result is the outcome of a call and of the look at the kernel after it.
 type Result struct {
 	// Err is nil for success.
 	Err *state.CallError
-	// PublishContext is Attach's.
+	// PublishContext is what Attach returned.
 	PublishContext map[string]string
-	// SizeBytes is Expand's, 0 where the driver did not say.
+	// SizeBytes is what Expand returned; 0 if the driver did not say.
 	SizeBytes int64
-	// RenewAt is when what Publish brought has to be renewed; zero is never.
+	// RenewAt is when the mount that Publish made has to be renewed; zero means never.
 	RenewAt time.Time
 	// Seen is what the kernel shows at the path that Stage or Publish made.
 	Seen state.Seen
-	// NoEffect: Err is that the driver answered OK and the kernel shows no effect.
+	// NoEffect: Err says that the driver answered OK and the kernel shows no effect.
 	NoEffect bool
 }
 
-// mostNoEffect bounds [state.Mount.NoEffect], and so the calls that one removal makes.
+// mostNoEffect bounds [state.Mount.NoEffect], and so the number of calls in one removal.
 const mostNoEffect = 1000
 
-// Begin returns v as it is while op's call is in flight.
+// Begin returns the record of v while op's call is in flight.
 func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	w = keepShared(w, v, f)
 	switch op.Kind {
@@ -47,7 +47,7 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 			m.Waits = f.Driver.Expand && waits(v, w, m)
 		}
 		if seen, made := f.Doubt.Made[op.Pod]; made {
-			m.Seen = seen // so that it counts as in use until the call has ended
+			m.Seen = seen // so that the mount counts as in use until the call has ended
 		}
 		m = refresh(m, w.Pods[op.Pod])
 		m.Fact = turn(m.Fact, state.Entering)
@@ -64,9 +64,9 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	return v
 }
 
-// Leave returns v with what pod has of it leaving: its containers are proven to
-// have ended ([Keep]), and a pod with the same UID from now on is another pod,
-// which begins with nothing of that one's.
+// Leave returns v with pod's mount leaving. The pod's containers are proven to have
+// ended ([Keep]); a pod that is listed with the same UID from now on is a new pod and
+// inherits nothing.
 func Leave(v state.Volume, pod state.PodUID) state.Volume {
 	v.For = slices.DeleteFunc(slices.Clone(v.For), func(p state.PodUID) bool { return p == pod })
 	if m, has := v.Mounts[pod]; has && m.Phase != state.Absent {
@@ -75,8 +75,8 @@ func Leave(v state.Volume, pod state.PodUID) state.Volume {
 	return v
 }
 
-// markLeaving returns v with pod's mount leaving, which it mostly is before the call
-// that takes it away has a slot.
+// markLeaving returns v with pod's mount leaving. Usually that happens before Unpublish
+// has a slot.
 func markLeaving(v state.Volume, pod state.PodUID) state.Volume {
 	if m := v.Mounts[pod]; m.Phase != state.Leaving {
 		m.Fact = turn(m.Fact, state.Leaving)
@@ -85,7 +85,7 @@ func markLeaving(v state.Volume, pod state.PodUID) state.Volume {
 	return v
 }
 
-// turn keeps the pacing of calls only while their direction stays the same.
+// withPhase returns f in phase p. A change of phase drops the pacing of earlier calls.
 func turn(f state.Fact, p state.Phase) state.Fact {
 	if f.Phase != p {
 		f = state.Fact{Phase: p}
@@ -94,7 +94,7 @@ func turn(f state.Fact, p state.Phase) state.Fact {
 }
 
 func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) map[state.PodUID]state.Mount {
-	if _, has := mounts[pod]; len(mounts) == 0 || has && len(mounts) == 1 { // as most
+	if _, has := mounts[pod]; len(mounts) == 0 || has && len(mounts) == 1 { // most volumes have one pod
 		return map[state.PodUID]state.Mount{pod: m}
 	}
 	mounts = maps.Clone(mounts)
@@ -103,7 +103,7 @@ func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) 
 }
 
 func without(mounts map[state.PodUID]state.Mount, pod state.PodUID) map[state.PodUID]state.Mount {
-	if _, has := mounts[pod]; has && len(mounts) == 1 { // as most
+	if _, has := mounts[pod]; has && len(mounts) == 1 { // most volumes have one pod
 		return nil
 	}
 	mounts = maps.Clone(mounts)
@@ -111,17 +111,17 @@ func without(mounts map[state.PodUID]state.Mount, pod state.PodUID) map[state.Po
 	return mounts
 }
 
-// chainLimit bounds how far Intent looks ahead; a longer chain pays another durable write.
+// chainLimit bounds how far Intent looks ahead; a longer chain costs another durable write.
 const chainLimit = 64
 
-// Intent returns what must be durable before op's call is made: begun, which is
-// Begin's record, with the facts of the calls that will follow if each succeeds
-// marked too, so that they need no durable write of their own.
+// Intent returns the record that must be durable before op's call is made: begun, which
+// Begin returned, plus the facts of the calls that follow if each one succeeds. So
+// those calls need no durable writes of their own.
 func Intent(begun state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	intent, ahead, removes := begun, begun, op.Kind.Removes()
 	for range chainLimit {
 		if op.Kind == Publish && len(w.Pods) == 1 {
-			break // as most end: what follows the only pod's Publish marks nothing
+			break // nothing that follows the only pod's Publish has to be marked
 		}
 		ahead = Complete(ahead, op, Result{}, time.Time{})
 		op, _ = Next(w, ahead, f, time.Time{})
@@ -134,7 +134,7 @@ func Intent(begun state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	return intent
 }
 
-// mark returns intent with the fact that op begins as it stands in ahead.
+// mark returns intent with the fact that op changes copied from ahead.
 func mark(intent, ahead state.Volume, op Op) state.Volume {
 	switch op.Kind {
 	case Attach, Detach:
@@ -142,7 +142,7 @@ func mark(intent, ahead state.Volume, op Op) state.Volume {
 	case Stage, Unstage:
 		intent.Stage = ahead.Stage
 	case Publish, Unpublish:
-		if len(intent.Mounts) == 0 && len(ahead.Mounts) == 1 { // as most
+		if len(intent.Mounts) == 0 && len(ahead.Mounts) == 1 { // most volumes have one pod
 			intent.Mounts = ahead.Mounts
 			break
 		}
@@ -151,11 +151,11 @@ func mark(intent, ahead state.Volume, op Op) state.Volume {
 	return intent
 }
 
-// Covers reports whether durable already says what must be durable before the
-// call of op is made for begun, which is Begin's result.
+// Covers reports whether durable already holds what must be durable before op's call is
+// made; begun is Begin's result.
 func Covers(durable, begun state.Volume, op Op) bool {
 	if op.Kind == Republish || op.Kind == Expand {
-		return true // they make no fact, and repeating them is harmless
+		return true // they change no fact, and repeating them is harmless
 	}
 	if durable.Needs != begun.Needs || !durable.Spec.Equal(begun.Spec) {
 		return false
@@ -171,7 +171,7 @@ func Covers(durable, begun state.Volume, op Op) bool {
 	}
 }
 
-// revisionAt is when the content that op brought was published; zero for none.
+// revisionAt returns when the content that op published was published; zero if it has none.
 func revisionAt(op Op, now time.Time) time.Time {
 	if op.Revision == "" {
 		return time.Time{}
@@ -179,7 +179,7 @@ func revisionAt(op Op, now time.Time) time.Time {
 	return now
 }
 
-// Complete returns v after op's call, which Begin announced, ended with r.
+// Complete returns v, a result of Begin, after op's call has ended with r.
 func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	if op.Kind == Publish && r.NoEffect {
 		m := v.Mounts[op.Pod]
@@ -187,7 +187,7 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 		v.Mounts = with(v.Mounts, op.Pod, m)
 	}
 	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
-		return v // the pod left during the call, and what has to go is not there again (rule 2)
+		return v // the pod left during the call, and a removal is never turned back (rule 2)
 	}
 	if r.Err != nil {
 		return fail(v, op, r.Err, now)
@@ -220,7 +220,8 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	return v
 }
 
-// fail leaves every phase as Begin wrote it: no error proves anything absent.
+// fail records the failure of op. It leaves every phase as Begin wrote it, since no error
+// proves a fact absent.
 func fail(v state.Volume, op Op, err *state.CallError, now time.Time) state.Volume {
 	next := func(r *state.Retry) *state.Retry { return backoff(r.Value(), v.ID, op, err, now).Kept() }
 	switch op.Kind {

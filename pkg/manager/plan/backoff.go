@@ -8,20 +8,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The pauses after failures: the first, and the longest that doubling leads to.
+// The first and the longest pause after failures. Each failure doubles the pause.
 const (
-	// retryFirst and retryMost are the kubelet's own, which drivers are used to.
+	// retryFirst and retryMost are the kubelet's, which drivers are used to.
 	retryFirst = 500 * time.Millisecond
 	retryMost  = 2 * time.Minute
 	// refusedFirst and refusedMost pace calls whose request would have to change
-	// (CSI 1.13 forbids a blind repetition); they are made again at all only
-	// because the world around a request may change unseen.
+	// (CSI 1.13 forbids retrying them blindly). They are repeated at all only because
+	// the world around a request may change unnoticed.
 	refusedFirst = 30 * time.Second
 	refusedMost  = 10 * time.Minute
 )
 
-// backoff returns the pacing after another failure. The pause carries a jitter
-// of up to a tenth that depends on nothing but volume, call and attempt.
+// backoff returns the pacing after another failure. The pause has a jitter of up to a
+// tenth that depends only on volume, call and attempt.
 func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now time.Time) state.Retry {
 	least, most := retryFirst, retryMost
 	if err.Outcome == state.Refused {
@@ -50,8 +50,8 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	return r
 }
 
-// first is what failed before the driver began to answer that an earlier call goes on,
-// where it does so now.
+// first returns the error from before the driver began to answer that an earlier call is
+// still running; "" if it does not answer that now.
 func first(r state.Retry, now *state.CallError) string {
 	switch {
 	case !state.CodeOf(now.Call, now.Code).Earlier:
@@ -65,10 +65,10 @@ func first(r state.Retry, now *state.CallError) string {
 	}
 }
 
-// Reset returns v with every pause ended, for an event that may have cured the
-// failures: the driver came back, the wish or a secret changed, a person asked.
-// What is known of the failures stays, for people. An expansion that failed for good is
-// not tried again for it ([AskAgain]).
+// Reset returns v with every pause ended, after an event that may have cured the
+// failures: the driver came back, the wish or a secret changed, or an operator asked.
+// The description of the failures stays, for people. An expansion whose failure is
+// final is not retried; see [AskAgain].
 func Reset(v state.Volume) state.Volume {
 	ready := func(failed *state.Retry) *state.Retry {
 		if failed == nil {
@@ -91,15 +91,15 @@ func Reset(v state.Volume) state.Volume {
 	return v
 }
 
-// AskAgain returns v with an expansion that failed for good to be tried again when its
-// pause is over: the claim asks for the size anew, or for another one, or a person asks.
+// AskAgain lets an expansion whose failure was final be retried after its pause, because
+// the claim asks for this size again or for another one, or because an operator asks.
 func AskAgain(v state.Volume) state.Volume {
 	return askAgain(v, func(*state.Retry) bool { return true })
 }
 
-// AskDriver does so for a driver that is another process now. What the use of the volume
-// forbids it forbids to that one, too: such an expansion waits until the volume is staged
-// anew (CSI 1.13, NodeExpandVolume: FAILED_PRECONDITION).
+// AskDriver is AskAgain for a driver that is a new process. An expansion that was refused
+// because the volume is in use would be refused again, so it waits until the volume is
+// staged again (CSI 1.13, NodeExpandVolume: FAILED_PRECONDITION).
 func AskDriver(v state.Volume) state.Volume {
 	return askAgain(v, func(r *state.Retry) bool { return !state.CodeOf(r.Call, r.Code).Conflict })
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Dead says of a mounted file system that the process that served it has ended: every
-// access fails, and publishing it to another pod gives that pod the same.
+// Dead says whether the process that served a mounted file system has ended. Then every
+// access to it fails, and another pod to which it is published could not use it either.
 type Dead struct {
 	Known bool
-	// Until is when it is made anew at the soonest: its server may end at once again.
+	// Until is the earliest time to mount it again, since its new server may end at once too.
 	Until time.Time
 }
 
 const reasonDead = "the server of the mounted file system has ended; it is mounted anew once no pod has it"
 
-// redo offers the removal of what is dead, for the sake of what is made in its place.
+// redo proposes op, the removal of a dead mount, so that it can be mounted again.
 func (c *chooser) redo(op Op, f Facts) {
 	switch below := c.doubt.below(); {
 	case !f.Synced:
@@ -28,5 +28,6 @@ func (c *chooser) redo(op Op, f Facts) {
 	}
 }
 
-// DeadPause is how long what was found dead for the nth time in a row is left so.
+// DeadPause returns how long to wait before a volume is mounted again whose mount was
+// found dead for the nth time in a row.
 func DeadPause(times int) time.Duration { return min(retryFirst<<min(times, 16), retryMost) }

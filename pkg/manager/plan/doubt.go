@@ -2,23 +2,25 @@ package plan
 
 import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 
-// Doubt is what may be on the host of a volume without a record of it, since the
-// journal may have lost its newest ones ([state.Recovery]).
+// Doubt is what may exist of a volume on the host without a record, because the journal
+// may have lost its newest records ([state.Recovery]).
 type Doubt struct {
-	// Why says that a pod may use the volume that no record tells of; "" for none.
+	// Why says that a pod without a record may use the volume; "" if none may.
 	Why string
-	// Operator: only an operator knows more, or the end of the mount that Why names.
+	// Operator: the doubt ends only when an operator resolves it, or when the mount that
+	// Why names is gone.
 	Operator bool
-	// Made are pods that want the volume and at whose target something is mounted
-	// without a record. A publish call there is one made again: it takes nothing from
-	// another pod, and then there is a record.
+	// Made are the pods that want the volume and have something mounted at their target
+	// without a record. Publishing to such a pod repeats a call: it takes nothing from
+	// another pod, and afterwards there is a record.
 	Made map[state.PodUID]state.Seen
 	// Staged is what is mounted at the volume's stage path without a record.
 	Staged state.Seen
 }
 
-// TakeIn returns v with the stage that the journal lost, where v has a record of what
-// the stage stands on: it is made again, or taken away before that goes (rule 1).
+// TakeIn returns v with the stage that the journal lost, if v has other facts. The stage
+// is then made again, or removed before the attachment below it (rule 1). changed reports
+// whether there was one.
 func TakeIn(v state.Volume, d Doubt) (now state.Volume, changed bool) {
 	if !d.Staged.Mounted || !v.Needs.Stage || v.Stage.Phase != state.Absent || v.Clear() {
 		return v, false
@@ -27,14 +29,14 @@ func TakeIn(v state.Volume, d Doubt) (now state.Volume, changed bool) {
 	return v, true
 }
 
-// keeps reports whether v stays as it was begun though w says something else: a pod has
-// it that is to have its record first, and nothing is taken away below that pod.
+// keeps reports whether v stays as it was begun although w differs: a pod has the volume
+// without a record and gets its record first, and nothing below that pod is removed.
 func (d Doubt) keeps(w state.Want, v state.Volume) bool {
 	leaving := v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving
 	return len(d.Made) > 0 && v.Spec != nil && !v.Clear() && !leaving && !reattached(w, v)
 }
 
-// why is d.Why with its code.
+// why returns d.Why with its code.
 func (d Doubt) why() why {
 	if d.Operator {
 		return reasonFor(Unrecorded, d.Why)
@@ -42,7 +44,8 @@ func (d Doubt) why() why {
 	return reasonFor(Unlooked, d.Why)
 }
 
-// below says why nothing is taken away on which a pod without a record may stand.
+// below says why neither stage nor attachment is removed: a pod without a record may
+// depend on it.
 func (d Doubt) below() why {
 	if d.Why == "" && len(d.Made) > 0 {
 		return why{Unmade, reasonUnmade}
@@ -50,8 +53,8 @@ func (d Doubt) below() why {
 	return d.why()
 }
 
-// unlooked says why nothing that pods want is made anew in another form: it is not known
-// yet what is mounted, and a record in doubt does not say whether its pod has it.
+// unlooked says why no wanted mount is replaced by one of another form: the mount table has
+// not been read yet, and a record in doubt does not say whether its pod has the mount.
 func (d Doubt) unlooked() why {
 	if d.Operator {
 		return why{}
@@ -59,8 +62,8 @@ func (d Doubt) unlooked() why {
 	return d.why()
 }
 
-// begin says why v is neither attached nor staged. Where a pod has it already that is
-// known, these calls are made again, as they were.
+// begin says why v is neither attached nor staged. If a known pod already has the volume,
+// these calls only repeat earlier ones and need not wait.
 func (d Doubt) begin(v state.Volume) why {
 	if len(d.Made) > 0 || !v.Unmounted() {
 		return why{}
@@ -68,8 +71,8 @@ func (d Doubt) begin(v state.Volume) why {
 	return d.why()
 }
 
-// publish says why v is not published to pod. What a record says of an exclusive volume
-// may be older than what another pod has.
+// publish says why v is not published to pod. The record of an exclusive volume may be
+// older than another pod's mount of it.
 func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) why {
 	m := v.Mounts[pod]
 	if _, made := d.Made[pod]; made {
@@ -86,7 +89,7 @@ func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) why {
 }
 
 const (
-	reasonUnmade = "a pod has the volume mounted without a record, and is to have its record first"
-	// reasonInUse is followed by the pod.
+	reasonUnmade = "a pod has the volume mounted without a record; its record is written first"
+	// reasonInUse is followed by the pod's name or UID.
 	reasonInUse = "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, "
 )

@@ -52,7 +52,7 @@ func TestDriftIsMendedOrReported(t *testing.T) {
 
 // However a mount came to take no writes, what is to be done is the same.
 func TestWhatTakesNoWritesIsSaidInOneForm(t *testing.T) {
-	const mend = ": the kernel log may say why; its pods have to be started anew once that is mended"
+	const mend = ": the kernel log may say why; once that is repaired, restart its pods"
 	for fault, want := range map[Fault]string{
 		{}:                                 "it has become read-only",
 		{AfterError: true}:                 "its file system has become read-only after an error",

@@ -2,11 +2,11 @@ package plan
 
 import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 
-// releasesExclusive reports whether what may have been made of a ReadWriteOncePod volume for
-// pod goes, so that another can have it: one that uses it, or else the first of
-// those for which it may have been made, as after a takeover of what a kubelet had
-// begun for several. Each would wait for the others for good. One that has it without
-// a record uses it too.
+// releasesExclusive reports whether pod's mount of a ReadWriteOncePod volume, whose outcome
+// is unknown, is removed for the sake of another pod. The volume stays with the pod that
+// uses it, with or without a record. If none does, as when a kubelet had begun it for
+// several pods before the takeover, it stays with the first of them by UID: otherwise each
+// would wait for the others for ever.
 func (c *chooser) releasesExclusive(w state.Want, v state.Volume, pod state.PodUID) bool {
 	if !exclusive(w, v) {
 		return false
@@ -24,5 +24,6 @@ func (c *chooser) releasesExclusive(w state.Want, v state.Volume, pod state.PodU
 	return false
 }
 
-// exclusive: a record that was taken over may not know it.
+// exclusive reports whether only one pod may have the volume. It also asks the wish, since
+// records that were taken over lack access modes.
 func exclusive(w state.Want, v state.Volume) bool { return v.Spec.Exclusive() || w.Spec.Exclusive() }

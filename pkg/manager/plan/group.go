@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groupOf is the pod's fsGroup as CSI has it; "" for none.
+// groupOf returns the pod's fsGroup as CSI's volume_mount_group; "" if it has none.
 func groupOf(m state.MountSpec) string {
 	if m.FSGroup == nil {
 		return ""

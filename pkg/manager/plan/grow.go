@@ -7,9 +7,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// untilStaged returns w without the wish to grow where the driver does not make volumes
-// larger under a pod (CSI 1.13, VolumeExpansion OFFLINE) and one has it. Pods that wait
-// since the stage for the volume to grow do not have it yet.
+// untilStaged returns w without the wish to grow if the driver expands volumes only while
+// no pod has them (CSI 1.13, VolumeExpansion OFFLINE) and a pod has this one. A pod whose
+// mount still waits for the volume to grow does not have it yet.
 func untilStaged(w state.Want, v state.Volume, f Facts) state.Want {
 	if !f.Driver.Up || !f.Driver.Offline || !grows(v, w) {
 		return w
@@ -22,22 +22,21 @@ func untilStaged(w state.Want, v state.Volume, f Facts) state.Want {
 	return w
 }
 
-// grows reports whether the volume is to be made larger on this node.
+// grows reports whether the volume has to be expanded on this node.
 func grows(v state.Volume, w state.Want) bool {
 	return v.SizeBytes != 0 && v.SizeBytes < w.SizeBytes && w.NoGrow == ""
 }
 
-// waits reports whether a pod that is given a mount now has to wait until the
-// volume has grown. One that has it already never has to.
+// waits reports whether a pod whose mount is made now has to wait until the volume has
+// grown. A pod that already uses its mount never waits.
 func waits(v state.Volume, w state.Want, m state.Mount) bool {
 	return grows(v, w) && !m.ReadOnly && !v.ExpandFailed.Value().Final
 }
 
-// Resize returns v with what follows for its size without a call, and whether
-// that is news. A volume has the size that is wanted where the keeper of its
-// claim says so, or where there is nothing for a node to do: then its driver has
-// no NodeExpandVolume. And no pod waits any longer for it to grow where it does
-// not, or cannot.
+// Resize returns v with the changes of its size that need no call, and whether there were
+// any. A volume has the wanted size if its claim says so, or if its driver has no
+// NodeExpandVolume, so that a node has nothing to do. Pods stop waiting for it to grow
+// if it does not grow, or cannot.
 func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 	changed := false
 	if v.SizeBytes == 0 && w.SizeBytes != 0 && !v.Clear() {
@@ -56,12 +55,12 @@ func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 	return v, changed
 }
 
-// expand offers NodeExpandVolume through a pod that has the volume mounted (CSI 1.13: after Publish).
+// expand proposes NodeExpandVolume through a pod that has the volume mounted (CSI 1.13: after Publish).
 func (c *chooser) expand(w state.Want, v state.Volume) {
 	switch {
 	case v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes:
 		return
-	case !c.driver.Up && anyWaits(w, v): // whether the driver can make it larger is not known before
+	case !c.driver.Up && anyWaits(w, v): // until it is up, it is unknown whether the driver can expand it
 		c.hold(Op{Kind: Expand}, why{DriverDown, c.driver.Why}, time.Time{})
 		return
 	case !c.driver.Expand:
@@ -87,7 +86,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 	}
 }
 
-// anyWaits reports whether a pod is not to have the volume before it has grown.
+// anyWaits reports whether a pod waits for the volume to grow.
 func anyWaits(w state.Want, v state.Volume) bool {
 	for pod := range w.Pods {
 		if v.Mounts[pod].Waits {

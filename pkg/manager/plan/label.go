@@ -6,11 +6,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// labelFor returns the SELinux label that the volume is mounted with: a file system
-// has one for all its mounts, and the kernel refuses a second (EINVAL, "Same
-// superblock, different security settings"). It is has, if a pod asks for it, else
-// the first pod's by uid. None is a label like any other: such a pod's runtime would
-// relabel what has a label already.
+// labelFor returns the SELinux label to mount the volume with. A file system has one
+// label for all its mounts; the kernel rejects a second one (EINVAL, "Same superblock,
+// different security settings"). The result is has if a pod asks for that, else the
+// label of the first pod by UID. "" counts as a label of its own, since the runtime of
+// a pod without a label would relabel the files.
 func labelFor(wanted map[state.PodUID]state.WantMount, has string) (label string) {
 	for i, pod := range byUID(wanted) {
 		if asked := wanted[pod].SELinuxLabel; i == 0 || asked == has {
@@ -20,8 +20,8 @@ func labelFor(wanted map[state.PodUID]state.WantMount, has string) (label string
 	return label
 }
 
-// Labels returns which of the pods' labels a volume has, or would have: has, if a
-// pod asks for it, else that of the first by uid; and the pods that ask for another.
+// Labels returns the label that a volume has or would have, chosen as labelFor does, and
+// the pods that ask for another one.
 func Labels(wanted map[state.PodUID]string, has string) (label string, others []state.PodUID) {
 	pods := byUID(wanted)
 	for i, pod := range pods {

@@ -9,22 +9,22 @@ import (
 // Rung is one step of a ladder.
 type Rung struct {
 	Step state.UnmountStep
-	// After is how long the unmount has to have failed before.
+	// After is how long the unmount must have kept failing before the step is taken.
 	After time.Duration
 }
 
-// Ladder is what is done about an unmount that keeps failing, from the mildest
-// step to the hardest. An empty one, which is the default, has normal unmounts
-// only: each other step may lose what a pod wrote.
+// Ladder lists the steps against an unmount that keeps failing, from the mildest to
+// the hardest. The default is empty: only normal unmounts are made, since each other
+// step may lose data that a pod wrote.
 type Ladder []Rung
 
-// Ladders are ladders by driver; AnyDriver is every other one.
+// Ladders are the ladders by driver; that of AnyDriver is for all other drivers.
 type Ladders map[state.DriverName]Ladder
 
-// AnyDriver stands for drivers that are not named.
+// AnyDriver stands for every driver that has no ladder of its own.
 const AnyDriver state.DriverName = "*"
 
-// Of returns the ladder of a driver's volumes.
+// Of returns the ladder for a driver's volumes.
 func (l Ladders) Of(name state.DriverName) Ladder {
 	if ladder, named := l[name]; named {
 		return ladder
@@ -32,10 +32,9 @@ func (l Ladders) Of(name state.DriverName) Ladder {
 	return l[AnyDriver]
 }
 
-// escalate returns op with the step that is due, and its pacing as that changes it:
-// a step that is new is not held up by the pause after a milder one. Nothing is
-// due before a normal unmount has failed in this run of the daemon, unless an
-// operator asked for it.
+// escalate returns op with the step that is due, and its pacing, adjusted: a new step
+// does not wait for the pause after a milder one. No step is due until a normal unmount
+// has failed in this run of the daemon, unless an operator ordered one.
 func (c *chooser) escalate(op Op, r state.Retry) (Op, state.Retry) {
 	switch {
 	case !unmounts(op.Kind):
@@ -64,8 +63,8 @@ func (c *chooser) escalate(op Op, r state.Retry) (Op, state.Retry) {
 
 func unmounts(k Kind) bool { return k == Unpublish || k == Unstage }
 
-// Stuck returns the unmount of v that does not succeed: the one
-// in flight, if there is one, else the first that has failed; none where there is no such.
+// Stuck returns the unmount of v that does not succeed: the one in flight if there is
+// one, else the first that has failed. stuck is false if there is neither.
 func Stuck(v state.Volume, inFlight Op) (op Op, stuck bool) {
 	if unmounts(inFlight.Kind) {
 		return inFlight, true
@@ -78,24 +77,24 @@ func Stuck(v state.Volume, inFlight Op) (op Op, stuck bool) {
 	return Op{Kind: Unstage, Step: v.Stage.Retry().Step}, v.Stage.Phase == state.Leaving && v.Stage.Retry().Attempts > 0
 }
 
-// UnmountProgress is how far an unmount is that has failed, or that is made otherwise
-// than normally.
+// UnmountProgress describes an unmount that has failed, or that is made by another than
+// the normal step.
 type UnmountProgress struct {
 	Kind Kind         `json:"kind"`
 	Pod  state.PodUID `json:"pod,omitempty"`
-	// Path is what is to be unmounted.
+	// Path is the mount point to unmount.
 	Path string `json:"path"`
-	// Step is what is being tried, or was tried last; "" is a normal unmount.
+	// Step is the step being tried, or tried last; "" is a normal unmount.
 	Step state.UnmountStep `json:"step,omitempty"`
-	// Since is when it failed first; zero where it has not.
+	// Since is when it first failed; zero if it has not.
 	Since time.Time `json:"since,omitzero"`
-	// Next is the harder step that comes next by policy, and At when; "" where
-	// none comes by itself. At is zero while nothing failed since the daemon started.
+	// Next is the next harder step of the ladder, and At is when it is due. Next is ""
+	// if the ladder has none. At is zero until an unmount fails in this run of the daemon.
 	Next state.UnmountStep `json:"next,omitempty"`
 	At   time.Time         `json:"at,omitzero"`
 }
 
-// ProgressOf returns how far the unmount of v is that does not succeed, nil where there is none.
+// ProgressOf describes the unmount of v that does not succeed; nil if there is none.
 func ProgressOf(v state.Volume, inFlight Op, l Ladder) *UnmountProgress {
 	op, stuck := Stuck(v, inFlight)
 	if !stuck {

@@ -8,23 +8,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Facts is what Next has to know besides the wish and the record.
+// Facts is what Next needs besides the wish and the record.
 type Facts struct {
 	Driver DriverFacts
-	// Synced: every source of wishes has spoken since the daemon started.
+	// Synced: every source has listed its pods since the daemon started.
 	Synced bool
-	// Keep says, for pods that the record names and that do not want the volume,
-	// why what they have must stay; see [Keep]. No entry: proven unwanted. For
-	// pods that want it otherwise than it was begun, it says why it is not known
-	// that they do not use it.
+	// Keep says why the mount of a pod must stay; see [Keep]. It is for the pods that the
+	// record names and that do not want the volume; without an entry the mount is proven
+	// unwanted. For a pod that wants the volume in another form than the recorded one,
+	// an entry says why the pod may be using that.
 	Keep map[state.PodUID]string
-	// Ladder is what is done about an unmount of the volume that keeps failing.
+	// Ladder lists the steps against an unmount of the volume that keeps failing.
 	Ladder Ladder
-	// Order is the removal, with its step, that an operator asked for; zero is none.
+	// Order is the removal, with its step, that an operator ordered; zero is none.
 	Order Op
-	// Dead is what is known of the server of what is staged, or was published last.
+	// Dead is about the server of the file system that is staged, or was last published.
 	Dead Dead
-	// Doubt is what may be of the volume on the host without a record.
+	// Doubt is what may exist of the volume on the host without a record.
 	Doubt Doubt
 }
 
@@ -33,34 +33,35 @@ type DriverFacts struct {
 	Up bool
 	// Why says why it is not up.
 	Why string
-	// Full says why the volume may not be begun here: as many are as the driver
-	// serves on a node, or it is out of its reach; "" where nothing is in the way.
+	// Full says why the volume must not be begun here: the driver already serves its
+	// maximum on this node, or the volume is not accessible from it; "" if it may.
 	Full string
 	// Attach, Stage, Expand and MountGroup are its abilities, meaningful while it is up.
 	Attach, Stage, Expand, MountGroup bool
-	// Offline: it makes volumes larger only while no pod has them.
+	// Offline: it expands volumes only while no pod has them.
 	Offline bool
 }
 
-// Reasons for waiting that this package states itself.
+// The texts of [Held.Reason].
 const (
-	reasonSources = "not every source of pods has spoken yet, so nothing is removed"
-	reasonFinal   = "the driver's answer forbids a repetition until the driver registers again, " +
-		"what pods want changes, or the volume is staged anew"
-	reasonBackoff    = "waiting to try again after a failure"
-	reasonOtherwise  = "the pod now asks for another form of mount; this one stays until the pod's containers have ended"
-	reasonReattached = "the volume was attached anew while pods have it as it was before; it is staged anew once they " +
-		"are gone"
-	reasonOffline = "the driver expands volumes only while no pod has them: this one grows when its pods are gone " +
+	reasonSources = "nothing is removed until every source of pods has listed its pods"
+	reasonFinal   = "the driver's answer forbids a retry until the driver registers again, " +
+		"what pods want changes, or the volume is staged again"
+	reasonBackoff   = "waiting to try again after a failure"
+	reasonOtherwise = "the pod now asks for a different mount; the current one stays until the pod's containers " +
+		"have ended"
+	reasonReattached = "the volume was detached and attached again while pods have it mounted; it is staged again once " +
+		"they are gone"
+	reasonOffline = "the driver expands a volume only while no pod has it: this one grows when its pods are gone " +
 		"and it is staged again"
 	reasonROSize = "the volume is mounted read-only, so it cannot be expanded here"
 )
 
-// Next returns the one call that moves v towards w, or else why none is made.
+// Next returns the one call that moves v towards w, or the reason why no call is made.
 // Both are zero when the volume is as wanted.
 //
-// Removal comes first, then what builds up; a step that has to wait does not
-// keep another that is independent of it from being made.
+// Removals come before calls that make something. A step that has to wait does not delay
+// a step that does not depend on it.
 func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	w = keepShared(w, v, f)
 	v = renew(v, w, f)
@@ -80,8 +81,8 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	return c.op, c.held
 }
 
-// chooser takes the first call that may be made and remembers the first reason
-// why an earlier one may not.
+// chooser picks the first proposed call that may be made. If none may, it keeps the first
+// reason.
 type chooser struct {
 	driver DriverFacts
 	ladder Ladder
@@ -93,6 +94,7 @@ type chooser struct {
 	held   Held
 }
 
+// hold notes that op waits for the reason why, until the time until if that is set.
 func (c *chooser) hold(op Op, why why, until time.Time) {
 	if c.held.Code == "" {
 		c.held.Step, c.held.Pod, c.held.Code, c.held.Reason = op.Kind, op.Pod, why.code, why.text
@@ -103,6 +105,8 @@ func (c *chooser) hold(op Op, why why, until time.Time) {
 	}
 }
 
+// propose picks op unless an earlier proposal was picked or op has to wait, for its driver
+// or for the pause after the failure failed.
 func (c *chooser) propose(op Op, failed *state.Retry) {
 	op, r := c.escalate(op, failed.Value())
 	switch {
@@ -118,8 +122,8 @@ func (c *chooser) propose(op Op, failed *state.Retry) {
 	}
 }
 
-// unmount offers the removal of every mount that is leaving, unwanted, or
-// wanted in another form than the one whose outcome is unknown.
+// unmount proposes the removal of every mount that is leaving or unwanted, and of every
+// mount with an unknown outcome that is dead or now wanted in another form.
 func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 	for _, pod := range byUID(v.Mounts) {
 		m, op := v.Mounts[pod], Op{Kind: Unpublish, Pod: pod}
@@ -142,8 +146,8 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 	}
 }
 
-// remove offers op, which takes fact away, unless that must not be begun for
-// the sake of any of pods (rule 5). A removal once begun goes on (rule 2).
+// remove proposes op, the removal of fact, unless one of pods may still need it (rule 5).
+// A removal that has begun goes on (rule 2).
 func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 	if why := c.doubt.below(); why.code != "" && op.Kind != Unpublish {
 		c.hold(op, why, time.Time{})
@@ -166,9 +170,9 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 	c.propose(op, nil)
 }
 
-// keepers returns the pods that may still need a stage or an attachment although none
-// of them has it mounted: those that it was begun for. Where other pods want the volume
-// in another form there are none, since none of these pods has a mount to lose.
+// keepers returns the pods that may still need a stage or an attachment although none of
+// them has the volume mounted: those for which it was begun. There are none if other pods
+// want the volume, since these pods have no mount to lose.
 func keepers(w state.Want, v state.Volume) []state.PodUID {
 	if len(w.Pods) > 0 {
 		return nil
@@ -176,20 +180,21 @@ func keepers(w state.Want, v state.Volume) []state.PodUID {
 	return v.For
 }
 
-// mustGo reports whether fact (the stage or the attachment) has to go.
+// mustGo reports whether fact, the stage or the attachment, has to be removed.
 func mustGo(fact state.Fact, w state.Want, v state.Volume) bool {
 	return fact.Phase == state.Leaving ||
 		fact.Phase != state.Absent && (len(w.Pods) == 0 || reversed(w, v))
 }
 
-// keepsAttach: a change of the wish does not undo an attachment, which is made of driver and handle alone.
+// keepsAttach reports whether the attachment stays although the wish has changed: it depends
+// on driver and handle alone.
 func keepsAttach(w state.Want, v state.Volume) bool {
 	return v.Attach.Phase == state.Present && len(w.Pods) > 0
 }
 
-// reversed reports whether what was begun has to be undone because the wish
-// says something else now and no pod uses the volume as it was begun. A
-// repeated call must repeat its request, so the way to another is through absent.
+// reversed reports whether the volume as it was begun has to be undone because the wish
+// has changed and no pod uses it. A repeated call must repeat its request, so a call with
+// another request can be made only after the fact is absent.
 func reversed(w state.Want, v state.Volume) bool {
 	if len(w.Pods) == 0 || v.Spec.Equal(w.Spec) && !reattached(w, v) {
 		return false
@@ -202,32 +207,34 @@ func reversed(w state.Want, v state.Volume) bool {
 	return true
 }
 
-// reattached reports whether the cluster has detached the volume and attached it
-// anew since the record was begun: what is staged may be of a device that is
-// gone, or another volume's now.
+// reattached reports whether the cluster has detached the volume and attached it again
+// since the record was begun: the device that is staged may be gone, or belong to
+// another volume now.
 func reattached(w state.Want, v state.Volume) bool {
 	was, is := v.Spec.Attachment, w.Spec.Attachment
 	return was != is && was != "" && is != "" || !maps.Equal(v.Spec.PublishContext, w.Spec.PublishContext)
 }
 
-// used reports whether containers may use the mount as it was asked for: it is
-// present, or it was in this boot of the node and is said to be entering only
-// because the journal or the mount table lost it. It is made again as it was and
-// not taken away because the wish says something else now (rule 5).
-// What is made without a mount shows by being there.
+// used reports whether containers may use the mount in its recorded form: it is present,
+// or it was present in this boot of the node and is entering only because the journal or
+// the mount table lost it. Such a mount is made again in that form, and is not removed
+// because the wish has changed (rule 5).
 func used(v state.Volume, m state.Mount) bool {
 	return m.Phase == state.Present || m.Phase == state.Entering && seenMade(v, m.Seen)
 }
 
+// seenMade reports whether s shows an effect of Publish. Built-in kinds may make a plain
+// directory, so there it is enough that the path exists.
 func seenMade(v state.Volume, s state.Seen) bool {
 	return s.Mounted || v.Spec.Builtin && s.Exists
 }
 
-// build offers the steps that make the volume, each only when what it stands on is present (rule 1).
+// build proposes the steps that make the volume, each only when the fact that it depends on
+// is present (rule 1).
 func (c *chooser) build(w state.Want, v state.Volume) {
 	switch {
 	case v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving:
-		return // after a crash, with a mount above that has to leave first
+		return // possible after a crash, with a mount above that has to leave first
 	case c.driver.Full != "" && v.Clear():
 		c.hold(opening(v), why{NoRoom, c.driver.Full}, time.Time{})
 		return
@@ -250,7 +257,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 			c.keep(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
 		case c.dead.Known && v.Needs.Stage:
-			c.hold(Op{Kind: Publish, Pod: pod}, why{DeadMount, reasonDead}, time.Time{}) // it would be handed on
+			c.hold(Op{Kind: Publish, Pod: pod}, why{DeadMount, reasonDead}, time.Time{}) // the new mount would be dead too
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Failed)
 		}
@@ -258,7 +265,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	c.expand(w, v)
 }
 
-// opening is the step that a volume begins with.
+// opening returns the first step of a volume.
 func opening(v state.Volume) Op {
 	switch {
 	case v.Needs.Attach:
@@ -270,10 +277,10 @@ func opening(v state.Volume) Op {
 	}
 }
 
-// keep offers what a mount that is present needs to stay as wanted.
+// keep proposes the call that a present mount needs to stay as wanted, if it needs one.
 func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
-	// what it has ends while its driver is away
+	// a mount that expires is reported as waiting while its driver is down
 	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
 		c.propose(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
@@ -284,6 +291,7 @@ func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	}
 }
 
+// make proposes op unless hold says that it has to wait.
 func (c *chooser) make(op Op, hold why, failed *state.Retry) {
 	if hold.code != "" {
 		c.hold(op, hold, time.Time{})
@@ -313,7 +321,7 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) wh
 	_, made := c.doubt.Made[pod]
 	again := made || used(v, v.Mounts[pod])
 	group := groupOf(w.Pods[pod].MountSpec)
-	if !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup { // else as it was
+	if !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
 		return why{OtherGroup, "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group}
 	}
@@ -325,18 +333,18 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) wh
 	return reasonFor(WishHeld, w.Pods[pod].Hold)
 }
 
-// renew lets the record follow the wish where nothing holds it to what was
-// said before: nothing is staged or mounted, or may be.
+// renew updates the record from the wish. It does so only while neither a stage nor a mount
+// exists or may exist, since those have to keep the request with which they were begun.
 func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 	if len(w.Pods) == 0 || v.Stage.Phase != state.Absent || !v.Unmounted() {
 		return v
 	}
 	if v.Attach.Phase == state.Entering && !v.Spec.Equal(w.Spec) {
-		return v // to be detached first
+		return v // it has to be detached first
 	}
 	persistent := !w.Spec.Ephemeral && !w.Spec.Builtin
 	v.Spec = w.Spec
-	// Of the built-in kinds those have a stage whose wish says where.
+	// A volume of a built-in kind is staged if its wish has a stage path.
 	v.Needs.Stage = (persistent || w.Spec.Builtin && w.Spec.StagePath != "") && f.Driver.Stage
 	if v.Attach.Phase == state.Absent {
 		v.Needs.Attach = persistent && f.Driver.Attach && !w.Spec.NoAttach
@@ -348,11 +356,11 @@ func renew(v state.Volume, w state.Want, f Facts) state.Volume {
 	return v
 }
 
-// keepShared returns w with the group and the label that the volume has for all of its
-// pods, although each pod asks for its own. An attachment that is awaited, for one because it
-// was not read since the daemon began, says nothing against what was made of it: that
-// stays until the volume is attached anew, or not wanted. Nor does a CSIDriver that needs
-// none any more: what was begun as attached is in use, and stays attached, until it is unstaged.
+// keepShared returns w with the parts that all pods of the volume share. These are the one
+// group and the one label, although each pod asks for its own, and the attachment: while w
+// has none, because it has not been read since the daemon started or because the CSIDriver
+// no longer requires one, a volume that was begun as attached keeps its attachment until
+// it is attached again, unstaged, or unwanted.
 func keepShared(w state.Want, v state.Volume, f Facts) state.Want {
 	if len(w.Pods) == 0 {
 		return w
@@ -377,14 +385,14 @@ func keepShared(w state.Want, v state.Volume, f Facts) state.Want {
 	return w
 }
 
-// groupFor returns the group that the driver itself is to give the volume (CSI 1.13,
-// volume_mount_group): one for the stage and all pods, since a volume is not to be
-// published with different capabilities. It is has, if a pod asks for it, else that
-// of the first pod by uid that asks for one.
+// groupFor returns the group that the driver gives the volume (CSI 1.13, volume_mount_group).
+// It is the same for the stage and all pods, since a volume must not be published with
+// different capabilities: has if a pod asks for that, else the group of the first pod by
+// UID that asks for one.
 func groupFor(wanted map[state.PodUID]state.WantMount, has string, f Facts) (group string) {
 	switch {
 	case !f.Driver.Up:
-		return has // what the driver can do is not known
+		return has // the driver's abilities are unknown
 	case !f.Driver.MountGroup:
 		return ""
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Kind is a verb: what one call does.
+// Kind is the verb of a call.
 type Kind uint8
 
 // The verbs. All but Attach and Detach are those of the CSI Node service.
@@ -21,8 +21,8 @@ const (
 	Unpublish
 	Unstage
 	Detach
-	// Resolve is the step before any call: it is not known yet what the pod wants.
-	// Statuses say it; [Next] never returns it.
+	// Resolve is the step before any call: the pod's volume is not resolved yet. Only
+	// statuses contain it; [Next] never returns it.
 	Resolve
 )
 
@@ -40,7 +40,7 @@ func (k Kind) String() string {
 // MarshalText writes the verb's name.
 func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses a verb's name.
 func (k *Kind) UnmarshalText(b []byte) error {
 	for i, name := range kindNames {
 		if name == string(b) {
@@ -51,21 +51,21 @@ func (k *Kind) UnmarshalText(b []byte) error {
 	return fmt.Errorf("verb %q: not one of %q", b, kindNames[1:])
 }
 
-// Removes reports whether the verb takes something away from the host.
+// Removes reports whether the verb removes something from the host.
 func (k Kind) Removes() bool { return k == Unpublish || k == Unstage || k == Detach }
 
-// Op is one call to be made for a volume, as a value: with the volume's record
-// it holds all that the call and its completion need.
+// Op is one call for a volume, as a value. Together with the volume's record it holds
+// all that the call and its completion need.
 type Op struct {
 	Kind Kind `json:"kind,omitempty"`
 	// Pod is set for Publish, Republish, Expand and Unpublish.
 	Pod state.PodUID `json:"pod,omitempty"`
-	// Revision is the content that Publish and Republish bring.
+	// Revision identifies the content that Publish or Republish writes.
 	Revision string `json:"revision,omitempty"`
 	// SizeBytes is the size that Expand asks for.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// Step is how what Unpublish or Unstage is about is unmounted before the
-	// driver is called; UnmountNormal leaves it to the driver.
+	// Step is how Unpublish or Unstage unmounts before the driver is called;
+	// UnmountNormal leaves that to the driver.
 	Step state.UnmountStep `json:"step,omitempty"`
 }
 
@@ -76,7 +76,7 @@ func (o Op) String() string {
 	return o.Kind.String() + " for pod " + string(o.Pod)
 }
 
-// Retry returns the pacing of v's calls for what the operation changes.
+// Retry returns the pacing of v's calls for the fact that the operation changes.
 func (o Op) Retry(v state.Volume) state.Retry {
 	switch o.Kind {
 	case Attach, Detach:
@@ -90,8 +90,8 @@ func (o Op) Retry(v state.Volume) state.Retry {
 	}
 }
 
-// byUID lists the pods that a map is about, sorted. It is asked for several times
-// a plan, nearly always of one pod, for which a sequence of keys costs more than all else.
+// byUID returns the keys of a map, sorted. A plan needs it several times, nearly always
+// for one pod. For that, slices.Sorted(maps.Keys) costs more than the rest of the plan.
 func byUID[T any](of map[state.PodUID]T) []state.PodUID {
 	pods := make([]state.PodUID, 0, len(of))
 	for pod := range of {

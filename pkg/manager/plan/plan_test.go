@@ -123,7 +123,7 @@ func TestAdoptSaysWhatIsWrong(t *testing.T) {
 	}{
 		"still there":                        {was: mounted, now: mounted},
 		"unmounted":                          {was: mounted, now: state.Seen{Exists: true}, want: "it is no longer mounted"},
-		"a plain directory vanished":         {was: state.Seen{Exists: true}, now: state.Seen{}, want: "it is no longer there"},
+		"a plain directory vanished":         {was: state.Seen{Exists: true}, now: state.Seen{}, want: "it no longer exists"},
 		"another device":                     {was: mounted, now: state.Seen{Exists: true, Mounted: true, Dev: 8}, want: "another device is mounted there"},
 		"a device that cannot be told":       {was: mounted, now: state.Seen{Exists: true, Mounted: true}},
 		"could not be looked at":             {was: mounted, unknown: true},

@@ -7,18 +7,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// republishEvery is how often a driver is called again that wants it
-// (requiresRepublish), and republishJitter how much later at most, so that the
-// calls of many volumes spread. The kubelet takes 60 to 90 s, by its pod sync.
+// A driver with requiresRepublish is called again after republishEvery plus at most
+// republishJitter, which spreads the calls of many volumes. The kubelet calls it every
+// 60 to 90 s, at its pod sync.
 const (
 	republishEvery  = time.Minute
 	republishJitter = 30 * time.Second
-	// clockSlack is how far a clock is corrected without notice.
+	// clockSlack is how far the clock may be set back without a reaction.
 	clockSlack = 10 * time.Second
 )
 
-// renewAt returns when m, just published, is to be published again: when what
-// the call brought ends, or when the driver wants it, whichever comes first.
+// renewAt returns when m, which was just published, has to be published again: at ends,
+// when it expires, or when the driver asks for it, whichever comes first.
 func renewAt(id state.VolumeID, m state.Mount, ends, now time.Time) time.Time {
 	if !m.Renewal.Republish {
 		return ends
@@ -32,8 +32,8 @@ func renewAt(id state.VolumeID, m state.Mount, ends, now time.Time) time.Time {
 	return at
 }
 
-// due reports whether m, which is present, has to be published again though its
-// content is as wanted. A driver that begins to want it is called at once.
+// due reports whether m, which is present, has to be published again although its content
+// is as wanted. A driver that begins to require republishing is called at once.
 func due(m state.Mount, wm state.WantMount, now time.Time) bool {
 	if m.RenewAt.IsZero() {
 		return wm.Renewal.Republish
@@ -41,17 +41,16 @@ func due(m state.Mount, wm state.WantMount, now time.Time) bool {
 	return !m.RenewAt.After(now) || setBack(m, now)
 }
 
-// setBack reports whether the clock was put back since m was published: what is in
-// it is of a time to come, or it is to be renewed later than any call sets. It would
-// be renewed late by as much.
+// setBack reports whether the clock was set back since m was published: its content is
+// from the future, or its renewal is later than any call would set. Without this it would
+// be renewed too late by as much.
 func setBack(m state.Mount, now time.Time) bool {
 	return m.RevisionAt.After(now.Add(clockSlack)) ||
 		m.Renewal.Republish && m.RenewAt.After(now.Add(republishEvery+republishJitter+clockSlack))
 }
 
-// refresh gives a call what the driver wants anew now. What it is told of the
-// pod follows only where it asked to be called again: others are repeated as
-// they were.
+// refresh returns m with the renewal that the driver asks for now. The context follows the
+// wish only if the driver asked to be called again; other calls repeat their request.
 func refresh(m state.Mount, wm state.WantMount) state.Mount {
 	m.Renewal = wm.Renewal
 	if wm.Renewal.Republish {
@@ -60,7 +59,7 @@ func refresh(m state.Mount, wm state.WantMount) state.Mount {
 	return m
 }
 
-// wake has a volume that waits for nothing looked at again at a moment.
+// wake plans the volume again at the time at, although it does not wait.
 func (c *chooser) wake(at time.Time) {
 	if at.After(c.now) && (c.held.Until.IsZero() || at.Before(c.held.Until)) {
 		c.held.Until = at

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// OutOfReach says why a volume that is at one of places cannot be reached from a node
-// with the topology that its driver tells; "" where it can. A key that the driver does
-// not tell of cannot be compared, so the volume is not taken to be here. What a driver
-// that is not up would tell is not known: it is waited for anyway.
+// OutOfReach says why a volume at one of places is not accessible from the node, whose
+// topology the driver reports as node; "" if it is. A key that the driver does not report
+// cannot match. It also returns "" while the driver is down: its topology is then unknown,
+// and the volume waits for it anyway.
 func OutOfReach(places []map[string][]string, up bool, node map[string]string) string {
 	if len(places) == 0 || !up {
 		return ""
@@ -34,17 +34,17 @@ func OutOfReach(places []map[string][]string, up bool, node map[string]string) s
 		}
 		wanted = append(wanted, strings.Join(differs, ","))
 	}
-	why := "the volume is out of this node's reach: it is at " + strings.Join(wanted, " or ")
+	why := "the volume is not accessible from this node: it is at " + strings.Join(wanted, " or ")
 	if len(node) > 0 {
 		var here []string
 		for _, key := range slices.Sorted(maps.Keys(node)) {
 			here = append(here, key+"="+node[key])
 		}
-		why += ", and the driver says that the node is at " + strings.Join(here, ",")
+		why += ", and the driver reports that the node is at " + strings.Join(here, ",")
 	}
 	if len(missing) > 0 {
 		why += "; the driver does not report " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") +
-			" of the node: take it out of the PersistentVolume's spec.nodeAffinity where it decides nothing"
+			" for the node: if that does not matter, remove it from the PersistentVolume's spec.nodeAffinity"
 	}
 	return why
 }
