@@ -5,23 +5,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// announceMost bounds how many intents of volumes that wait for a slot go along
-// with one durable write: so many that a burst has few writes, and so few that
-// the calls of those that have a slot do not wait long for it (20 µs each).
+// announceMost bounds how many intents of volumes that wait for a slot one durable
+// write includes: enough for a burst to need few writes, and few enough that the
+// calls that have a slot do not wait long for them (20 µs each).
 const announceMost = 128
 
-// announcement is an intent that may be durable before its call has a slot. It
-// stands until the volume's record changes.
+// announcement is an intent that may become durable before its call has a slot. It is
+// valid until the volume's record changes.
 type announcement struct {
 	waits   blockedKey
 	removes bool
 	intent  state.Volume
 }
 
-// announce queues the intent of a volume that waits for a slot for the next write
-// that is made anyhow, so that the call costs none of its own when it has one.
-// What a crash then finds is an intent like any other. Without it 1,000 pods take 1.2
-// times the CPU and 1.3 times the bytes (docs/performance.md).
+// announce queues the intent of a volume that waits for a slot. The next write that is made
+// anyway includes it, so that the call needs no write of its own when it gets its slot.
+// After a crash it is an intent like any other. Without this 1,000 pods take 1.2 times
+// the CPU and write 1.3 times the bytes (docs/performance.md).
 func (l *loop) announce(v *volume, r state.Volume, op plan.Op, w state.Want, f plan.Facts) {
 	begun := plan.Begin(r, op, w, f)
 	if l.journal.covers(&begun, op) {
@@ -34,7 +34,7 @@ func (l *loop) announce(v *volume, r state.Volume, op plan.Op, w state.Want, f p
 	v.intent = &announcement{v.slot, op.Kind.Removes(), plan.Intent(begun, op, w, f)}
 }
 
-// announceSome adds to b the intents of those that wait longest.
+// announceSome adds to b the intents that have been queued longest, and returns them.
 func (l *loop) announceSome(b batch) []*announcement {
 	var some []*announcement
 	for len(l.intents) > 0 && len(some) < announceMost {
@@ -49,7 +49,7 @@ func (l *loop) announceSome(b batch) []*announcement {
 		a := v.intent
 		v.intent = nil
 		if _, has := b[id]; has || v.slot != a.waits {
-			continue // it does not wait any more, or for something else
+			continue // the volume no longer waits for this call
 		}
 		some = append(some, a)
 		b[id] = &a.intent
@@ -57,9 +57,9 @@ func (l *loop) announceSome(b batch) []*announcement {
 	return some
 }
 
-// announced takes in that the intents are durable, or may be. No removal is
-// turned back from then (rule 2): a pod that comes back must not be told that it
-// has what the journal says is leaving.
+// announced records that intents are durable, or, after an error, may be. From then on a
+// removal is not turned back (rule 2): a pod that returns must not see a mount that the
+// journal says is leaving.
 func (l *loop) announced(some []*announcement, err error) {
 	for _, a := range some {
 		v := l.row(a.waits.id)
@@ -70,14 +70,14 @@ func (l *loop) announced(some []*announcement, err error) {
 			l.changed.push(v.id)
 		}
 		if err == nil {
-			delete(l.journal.unsaved, v.id) // the journal says more, not less
+			delete(l.journal.unsaved, v.id) // the journal has at least these facts
 			v.announced = true
 		}
 	}
 }
 
-// correctAnnounced takes in that a volume was planned: where the journal says that it is
-// begun, and it neither is nor waits for a slot any more, that is corrected.
+// correctAnnounced is called after a volume was planned. If the journal has the intent of a
+// call that neither began nor waits for a slot, the record is written again.
 func (l *loop) correctAnnounced(id state.VolumeID) {
 	v := l.volumes[id]
 	if v == nil || !v.announced || v.waits() || v.call != nil {

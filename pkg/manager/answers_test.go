@@ -143,7 +143,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 		"expanded":                      {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 5},
 		"expanded further":              {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 9},
 		"expanded, not said how far":    {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}},
-		"expanded too little":           {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 4, want: "the volume has 4 bytes, asked for were 5"},
+		"expanded too little":           {op: plan.Op{Kind: plan.Expand, Pod: "a", SizeBytes: 5}, size: 4, want: "the volume has 4 bytes, 5 were requested"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := state.Volume{
@@ -218,7 +218,7 @@ func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 		{call: plan.Op{Kind: plan.Expand, Pod: "a"}, attempts: 1, step: "Expand"},
 		{call: plan.Op{Kind: plan.Unpublish, Pod: "b"}, step: "Unpublish", blocked: "another call for the volume is in flight: Unpublish for pod b"},
 		{held: plan.Held{Step: plan.Publish, Pod: "a", Code: plan.Pause, Reason: "r"}, step: "Publish", blocked: "r"},
-		{held: plan.Held{Step: plan.Unpublish, Pod: "b", Code: plan.Pause, Reason: "r"}, step: "Unpublish", blocked: "first comes Unpublish for pod b: r"},
+		{held: plan.Held{Step: plan.Unpublish, Pod: "b", Code: plan.Pause, Reason: "r"}, step: "Unpublish", blocked: "Unpublish for pod b comes first: r"},
 	} {
 		v.Call, v.Held = tc.call, tc.held
 		s := podVolume("a", wantOf("a", "v"), &v)

@@ -12,13 +12,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// begin makes a call whose intent is durable, by a worker.
+// begin starts a call, whose intent is durable, on a worker.
 func (l *loop) begin(ctx context.Context, s *start) {
 	v := l.row(s.id)
 	_, changed := l.journal.unsaved[s.id]
 	l.setRecord(&s.begun)
 	if s.intent != nil || v.announced && !changed {
-		delete(l.journal.unsaved, s.id) // the journal says more, not less
+		delete(l.journal.unsaved, s.id) // the journal has at least these facts
 	}
 	v.announced = false
 	l.changed.push(s.id)
@@ -31,12 +31,12 @@ func (l *loop) begin(ctx context.Context, s *start) {
 	callCtx := withLimit(ctx, max(callDeadline, info.Deadline+callGrace))
 	v.call.ctx, v.call.of = callCtx, s
 	if s.op.Step != state.UnmountNormal {
-		l.log.Warn("volume is not unmounted normally: what was not written back may be lost", "volume", s.id, "driver",
+		l.log.Warn("volume is not unmounted normally: data that was not written back may be lost", "volume", s.id, "driver",
 			info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", v.order == s.op)
 	}
 	unwatch := l.watchSlot(s)
 	l.workers.run(func() {
-		began := time.Now() // not the round's: the durable write between is not the driver's time
+		began := time.Now() // without the durable write since the plan, which is not the driver's time
 		r := c.do(callCtx, s.begun, s.op)
 		callCtx.end()
 		unwatch()
@@ -45,13 +45,13 @@ func (l *loop) begin(ctx context.Context, s *start) {
 	})
 }
 
-// ended takes a call's outcome into the record.
+// ended updates the volume's record with the result of its call.
 func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duration) {
 	v := l.row(s.id)
 	l.inFlight--
 	c := v.call
 	if r.Err != nil && errors.Is(r.Err, errStageGone) {
-		c.cured = true // by being staged again, which comes first
+		c.cured = true // the volume is staged again before the next attempt
 		l.suspect(s.id)
 	}
 	if c.slow {
@@ -89,7 +89,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	}
 }
 
-// logEnd writes the one line of a step.
+// logEnd logs the end of a call, in one line.
 func (l *loop) logEnd(ctx context.Context, s *start, failure *state.CallError, took time.Duration) {
 	level, text := slog.LevelInfo, "call done"
 	if failure != nil {
@@ -107,14 +107,14 @@ func (l *loop) logEnd(ctx context.Context, s *start, failure *state.CallError, t
 	l.log.LogAttrs(ctx, level, text, attrs...)
 }
 
-// caller makes one call and asks the kernel whether its answer is true (rule 6).
+// caller makes one call and checks its answer against the kernel (rule 6).
 type caller struct {
 	cfg    *Config // never changed
 	driver Driver
-	info   *DriverInfo // likewise
+	info   *DriverInfo // never changed
 }
 
-// rpc names a verb's call for people, where a driver's error does not.
+// rpc returns the name of a verb's RPC, for failures that do not name one.
 func rpc(k plan.Kind) string {
 	switch k {
 	case plan.Attach:
@@ -131,8 +131,8 @@ func rpc(k plan.Kind) string {
 // ErrPanic is wrapped by the failure of a call whose code panicked.
 var ErrPanic = errors.New("panic")
 
-// do makes the call. A panic of a driver's code in this process is an answer
-// that the driver did not get, and costs no other volume anything.
+// do makes the call. If the code of a driver in this process panics, the outcome of the call
+// is uncertain, and other volumes are not affected.
 func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -167,7 +167,7 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 	return r
 }
 
-// reasoned adds what a failure is about, where it does not say it.
+// reasoned returns e with its reason code, if the code is known and missing.
 func (c caller) reasoned(e *state.CallError) *state.CallError {
 	with := *e
 	switch {
@@ -213,17 +213,18 @@ func publish(ctx context.Context, d Driver, v state.Volume, pod state.PodUID) (t
 	return time.Time{}, d.Publish(ctx, v, pod)
 }
 
-// errNoLook is why a look at the kernel ended without one.
+// errNoLook is the cause of a look at the kernel that timed out.
 var errNoLook = fmt.Errorf("no answer from the kernel within %v", lookDeadline)
 
-// errStageGone is wrapped by the failure of a call that was not made.
-var errStageGone = errors.New("what was staged is not there any more")
+// errStageGone is wrapped by the failure of a Publish that was not made because the stage
+// is gone.
+var errStageGone = errors.New("the volume is no longer staged")
 
-// stageThere looks before a Publish whether the volume is still staged: a driver
-// binds what it finds at the staging path, and that may be an empty directory of
-// the node's own disk, which the pod would write to. A look that fails is no
-// reason: the driver knows its storage. The look after a Stage that has just ended is
-// as good as one more: either is a moment before the driver binds.
+// stageThere checks before a Publish that the volume is still staged: a driver bind-mounts
+// whatever is at the staging path, and that may be an empty directory on the node's own
+// disk, which the pod would write to. A look that fails does not prevent the call, since
+// the driver knows its storage. No look at the mount can rule out that the stage vanishes
+// just before the driver binds it.
 func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) error {
 	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted {
 		return nil
@@ -236,19 +237,20 @@ func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) erro
 	return c.alive(ctx, v, v.Spec.StagePath)
 }
 
-// ErrNoEffect is wrapped by the failure of a call that was answered OK while
-// the kernel shows that what it says is not so.
+// ErrNoEffect is wrapped by the failure of a call that the driver answered OK although the
+// kernel does not show its effect.
 var ErrNoEffect = errors.New("answered OK without the effect")
 
-// verify asks the kernel. What it shows at a path that was made goes into r.
+// verify checks the effect of a call that was answered OK. It stores what the kernel shows
+// at the call's path in r.Seen.
 func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.Result) error {
 	path := v.Mounts[op.Pod].Target
 	switch op.Kind {
 	case plan.Attach, plan.Detach:
-		return nil // nothing of it shows on this node
+		return nil // the kernel of this node does not show it
 	case plan.Expand:
 		if r.SizeBytes != 0 && r.SizeBytes < op.SizeBytes {
-			return fmt.Errorf("%w: the volume has %d bytes, asked for were %d", ErrNoEffect, r.SizeBytes, op.SizeBytes)
+			return fmt.Errorf("%w: the volume has %d bytes, %d were requested", ErrNoEffect, r.SizeBytes, op.SizeBytes)
 		}
 		return nil
 	case plan.Stage, plan.Unstage:

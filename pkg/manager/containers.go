@@ -2,28 +2,27 @@ package manager
 
 import "github.com/csi-volmgr/csi-volmgr/pkg/state"
 
-// Containers says whether containers of a pod live; cri.Runtime is one.
+// Containers reports whether containers of a pod are running. cri.Runtime implements it.
 type Containers interface {
-	// Ask has answer called, by another goroutine, with why containers of the pod
-	// may live, whenever that has become something else, and with "" when none
-	// does, which is the last word. forget ends that. Neither may block. What is
-	// said is no older than the call of Ask.
+	// Ask calls answer, on another goroutine, with the reason why containers of the pod
+	// may still run, each time that this reason changes, and finally with "" when none
+	// does. forget ends the calls. Neither Ask nor forget may block. An answer is never
+	// older than the call of Ask.
 	Ask(pod state.PodUID, answer func(why string)) (forget func())
 }
 
-// reasonAsked is why nothing is taken from a pod that has just left.
-const reasonAsked = "the container runtime has not said yet whether containers of the pod live"
+const reasonAsked = "the container runtime has not said yet whether containers of the pod are running"
 
-// asked is a pod that left its source and whose containers may live.
+// asked is a pod that has left, or has stopped, and may still have running containers.
 type asked struct {
-	why    string // "": none does
+	why    string // "" if none is running
 	forget func()
 }
 
-// living says why containers of a pod may live that no source lists, or whose
-// source says that they ended; "" where none does, or where there is no runtime to
-// ask. It is asked only once every source has spoken: an answer of before would be
-// out of date by the time that it counts.
+// living says why containers of a pod may still run although no source lists the pod, or its
+// source says that they have ended; "" if none runs, or if there is no runtime to ask. The
+// runtime is asked only after every source has listed its pods, since an earlier answer
+// would be out of date when it matters.
 func (l *loop) living(uid state.PodUID) string {
 	if l.cfg.Containers == nil {
 		return ""
@@ -41,7 +40,7 @@ func (l *loop) living(uid state.PodUID) string {
 	return reasonAsked
 }
 
-// answered takes over what the runtime says, unless the pod was listed again since.
+// answered stores the runtime's answer, unless the pod has been listed again since.
 func (l *loop) answered(uid state.PodUID, a *asked, why string) {
 	if l.pods.asked[uid] != a {
 		return
@@ -53,7 +52,7 @@ func (l *loop) answered(uid state.PodUID, a *asked, why string) {
 	l.touchPod(uid)
 }
 
-// unask forgets what was asked of a pod that is wanted again, or has nothing left.
+// unask ends the question about a pod that is wanted again, or has no volumes left.
 func (l *loop) unask(uid state.PodUID) {
 	if a := l.pods.asked[uid]; a != nil {
 		a.forget()

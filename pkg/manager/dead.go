@@ -12,10 +12,10 @@ import (
 
 // errDead is wrapped by the failure of a call that would have given, or gave, a pod a
 // mount whose server has ended.
-var errDead = errors.New("what is mounted is dead")
+var errDead = errors.New("the mounted file system is dead")
 
-// alive fails where what is mounted of the volume at path is known to be dead: some
-// drivers publish that, and stage over it, and answer OK.
+// alive fails if the volume's mount at path is known to be dead. Some drivers publish such a
+// mount, or stage over it, and answer OK.
 func (c caller) alive(ctx context.Context, v state.Volume, path string) error {
 	if c.cfg.Dead == nil {
 		return nil
@@ -26,14 +26,14 @@ func (c caller) alive(ctx context.Context, v state.Volume, path string) error {
 	return nil
 }
 
-// deadMount is what calls found of a volume's server.
+// deadMount says whether calls found that a volume's server has ended.
 type deadMount struct {
 	known bool
-	times int // in a row
-	until time.Time
+	times int       // how often in a row
+	until time.Time // when to mount it again at the earliest
 }
 
-// noteDead takes in what a call found of the server of what is mounted.
+// noteDead updates v.dead after a call.
 func (v *volume) noteDead(s *start, failure *state.CallError) {
 	d := &v.dead
 	switch {

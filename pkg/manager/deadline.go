@@ -12,25 +12,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// limited is the context of a call: it ends after a time without an answer, and
-// that time begins anew at each call of within.
+// limited is the context of a call. It ends after a time without an answer; within starts
+// that time again.
 type limited struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
-	limit  time.Duration // of the driver's answer
-	// decided: it goes to the driver, or was withdrawn before it did.
+	limit  time.Duration // for the driver's answer
+	// decided: the call was passed to the driver, or was withdrawn before that.
 	decided atomic.Bool
 
 	mu    sync.Mutex
-	after time.Duration // guarded by mu
-	cause error         // why it ends then; guarded by mu
+	after time.Duration // when the context ends, counted from the timer's start; guarded by mu
+	cause error         // why it ends then, nil for the default; guarded by mu
 }
 
-// errUnwanted is why a call is ended that works for a pod that has left.
-var errUnwanted = errors.New("the pod does not want the volume any more")
+// errUnwanted is the cause with which a call is ended that only serves a pod that has left.
+var errUnwanted = errors.New("the pod no longer wants the volume")
 
-// withLimit returns a context that ends after a time, and [limited.end] has to be called.
+// withLimit returns a context that ends after a time. The caller must call [limited.end].
 func withLimit(ctx context.Context, after time.Duration) *limited {
 	base, cancel := context.WithCancelCause(ctx)
 	l := &limited{Context: base, cancel: cancel, limit: after, after: after}
@@ -48,9 +48,9 @@ func (l *limited) expire() {
 	l.cancel(cause)
 }
 
-// within has the call end after a time from now, that of a look, by the cause given;
-// nil stands for that of a call. It is the call's own timer: a context of the look's
-// own would cost a tenth of what the look does.
+// within makes the context end after a time from now, with cause; if that is nil, with the
+// default, that the driver has not answered. It bounds a look at the kernel with the call's
+// own timer: a context of its own would cost a tenth of what the look costs.
 func (l *limited) within(after time.Duration, cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +60,8 @@ func (l *limited) within(after time.Duration, cause error) {
 	}
 }
 
-// proceed says that the call goes to the driver now, or why it does not: it has ended,
-// or was withdrawn, while the looks before it took their time.
+// proceed returns nil if the call may be passed to the driver now, or the reason why not: it
+// has ended or was withdrawn during the looks before it.
 func (l *limited) proceed() error {
 	if l.Err() == nil && l.decided.CompareAndSwap(false, true) {
 		return nil
@@ -70,30 +70,30 @@ func (l *limited) proceed() error {
 	return fmt.Errorf("%w: %w", errNotMade, context.Cause(l))
 }
 
-// errNotMade is wrapped by the failure of a call that did not go to the driver.
+// errNotMade is wrapped by the failure of a call that was not passed to the driver.
 var errNotMade = errors.New("not made")
 
-// untried reports whether a call was given up before it was made, so that it is no
-// attempt that failed: no caller is to wait for it, or to unmount by force. One whose time was
-// over before is paced as any other.
+// untried reports whether a call was withdrawn before it was made. Then it is not a failed
+// attempt: it causes no pause and does not count towards a forced unmount. A call that timed
+// out before it was made counts like any other failure.
 func untried(err *state.CallError) bool {
 	return err != nil && errors.Is(err, errNotMade) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-// withdraw ends a call that did not go to the driver yet.
+// withdraw ends a call that was not passed to the driver yet.
 func (l *limited) withdraw(cause error) {
 	if l.decided.CompareAndSwap(false, true) {
 		l.cancel(cause)
 	}
 }
 
-// silent marks the cause of an end by time; it adds nothing to the text.
+// silent makes an error match context.DeadlineExceeded and adds nothing to its text.
 type silent struct{}
 
 func (silent) Error() string { return "" }
 func (silent) Unwrap() error { return context.DeadlineExceeded }
 
-// Err implements context.Context.
+// Err implements context.Context. It returns DeadlineExceeded if the time was over.
 func (l *limited) Err() error {
 	err := l.Context.Err()
 	if err == nil {
@@ -105,7 +105,7 @@ func (l *limited) Err() error {
 	return err
 }
 
-// restart lets the deadline begin anew.
+// restart starts the time again.
 func (l *limited) restart() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,15 +114,16 @@ func (l *limited) restart() {
 	}
 }
 
+// end releases the context's resources.
 func (l *limited) end() {
 	l.timer.Stop()
 	l.cancel(context.Canceled)
 }
 
-// Progress says how far the call in flight for a volume is, in a sentence for
-// people. It is for calls that may take long: one that gets on is not ended for
-// the time it takes, but at once when its pod does not want the volume any more.
-// It never blocks.
+// Progress reports how far the call in flight for a volume is, in a sentence for people.
+// It is for calls that may take long: each report starts the call's deadline again, and a
+// call that reports progress is ended when its pod no longer wants the volume. Progress
+// never blocks.
 func (m *Manager) Progress(id state.VolumeID, text string) {
 	m.post(func(l *loop) {
 		v := l.volumes[id]
@@ -136,9 +137,9 @@ func (m *Manager) Progress(id state.VolumeID, text string) {
 	})
 }
 
-// stopUnwanted ends a call where no pod wants any more what it works for, if it
-// says how far it is, or did not go to the driver yet. One that says nothing may be
-// a driver's, whose work goes on without a waiter.
+// stopUnwanted ends a Publish whose pod no longer wants the volume, if the call reports
+// progress or was not passed to the driver yet. Any other call may be running in a driver,
+// which would go on working after the call was cancelled.
 func (v *volume) stopUnwanted() {
 	c := v.call
 	if c == nil || c.op.Kind != plan.Publish || c.ctx == nil {

@@ -14,14 +14,15 @@ type start struct {
 	id     state.VolumeID
 	op     plan.Op
 	begun  state.Volume
-	intent *state.Volume // nil where the journal says enough already
+	intent *state.Volume // nil if the journal already covers the call
 	driver *driver
-	with   int // calls of the driver in flight, with this one
+	with   int // number of calls of the driver in flight, including this one
 }
 
-// plan decides about every dirty volume and takes slots for what may begin:
-// first for volumes that go on, so that one begun is soon done, then for those
-// that wait for a slot, then for the rest. So no arrival overtakes who waits.
+// plan plans every dirty volume and takes slots for the calls that may begin. Volumes
+// whose call has just ended come first, so that a volume that was begun is soon done,
+// then those that wait for a slot, then the rest. So no newcomer overtakes a volume that
+// waits.
 func (l *loop) plan(now time.Time) []*start {
 	for _, d := range l.drivers {
 		d.entering = 0
@@ -29,12 +30,12 @@ func (l *loop) plan(now time.Time) []*start {
 	rest := l.dirty
 	l.dirty = l.ahead
 	starts := l.planDirty(nil, now)
-	l.ahead, l.dirty = l.dirty, rest // nothing is left in ahead, and nothing that is planned comes to it
+	l.ahead, l.dirty = l.dirty, rest // ahead is empty now, and planning adds nothing to it
 	return l.planDirty(starts, now)
 }
 
-// planDirty plans what is dirty, and then those that wait for a slot, for as
-// long as there is one: it may have been meant for one that needs it no longer.
+// planDirty plans the dirty volumes and then, while slots are free, those that wait for
+// one. It repeats that, since a volume that was unblocked may no longer need its slot.
 func (l *loop) planDirty(starts []*start, now time.Time) []*start {
 	for {
 		id, ok := l.dirty.pop()
@@ -51,11 +52,12 @@ func (l *loop) planDirty(starts []*start, now time.Time) []*start {
 	}
 }
 
+// planOne plans one volume, and returns the call to start if there is one.
 func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	l.changed.push(id)
 	v := l.volumes[id]
 	if v == nil || v.call != nil || v.quarantined != "" {
-		return nil, false // one with a call is planned again when that ends
+		return nil, false // a volume with a call in flight is planned again when it ends
 	}
 	r, w := v.recordOrEmpty(), l.want(v)
 	if v.record == nil {
@@ -87,7 +89,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		l.announce(v, r, op, w, f)
 		v.hold(plan.Held{
 			Step: op.Kind, Pod: op.Pod, Code: plan.Slot,
-			Reason: "waiting for a slot: the driver or the node has its maximum of calls in flight",
+			Reason: "waiting for a slot: the driver or the node has its maximum number of calls in flight",
 		}, now)
 		return nil, false
 	}
@@ -101,7 +103,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		intent := plan.Intent(s.begun, op, w, f)
 		s.intent = &intent
 		if op.Kind.Removes() {
-			s.begun.Mounts = intent.Mounts // a pod that comes back must not be told that it has what the journal says is leaving
+			s.begun.Mounts = intent.Mounts // a pod that returns must not see a mount that the journal says is leaving
 		}
 	}
 	l.enter(d, op)
@@ -110,7 +112,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	return s, true
 }
 
-// resize takes over what is known of the volume's size without a call.
+// resize applies the changes of the volume's size that need no call.
 func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 	now, changed := plan.Resize(v, w, f)
 	if !changed {
@@ -123,7 +125,7 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 	return now
 }
 
-// takeIn takes over a stage whose record the journal lost.
+// takeIn adds a stage whose record the journal lost.
 func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
 	now, changed := plan.TakeIn(v, f.Doubt)
 	if changed {
@@ -132,6 +134,7 @@ func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
 	return now
 }
 
+// hold notes why the volume waits. It keeps the time of an equal earlier reason.
 func (v *volume) hold(h plan.Held, now time.Time) {
 	if h.Code == "" {
 		v.held, v.want = nil, nil
@@ -144,7 +147,7 @@ func (v *volume) hold(h plan.Held, now time.Time) {
 	v.held = &heldSince{h, since}
 }
 
-// wished is what all pods together want of a volume.
+// wished returns the merged wish of all pods for a volume.
 func (l *loop) wished(v *volume) state.Want {
 	var w state.Want
 	if len(v.wants) > 0 {
@@ -156,8 +159,8 @@ func (l *loop) wished(v *volume) state.Want {
 	return plan.UntilListed(w, v.id, !l.cfg.InUseHandshake || l.gates.reported.has(v.id))
 }
 
-// wishes puts together what the pods want of a volume. Where they differ about the
-// volume itself, the latest word holds.
+// wishes merges the wishes of the pods. If they differ about the volume itself, the latest
+// wish counts.
 func (v *volume) wishes() state.Want {
 	var w state.Want
 	var latest, sized uint64
@@ -170,7 +173,7 @@ func (v *volume) wishes() state.Want {
 			latest = vw.arrival
 			w.Spec, w.Hold, w.Unattached = &vw.Spec, vw.Hold, vw.Unattached
 		}
-		if vw.SizeBytes != 0 && vw.arrival >= sized { // who only reads has no opinion
+		if vw.SizeBytes != 0 && vw.arrival >= sized { // a pod that only reads asks for no size
 			sized = vw.arrival
 			w.Topology = vw.Topology
 			w.SizeBytes, w.HaveBytes, w.Grown, w.NoGrow = vw.SizeBytes, vw.HaveBytes, vw.Grown, vw.NoGrow
@@ -179,7 +182,7 @@ func (v *volume) wishes() state.Want {
 	return w
 }
 
-// facts gathers what the plan of v, whose record is r, has to know besides wish and record.
+// facts returns what the plan of v needs besides the wish w and the record r.
 func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Facts {
 	attaches := d.status.Attach && l.cfg.Attacher != nil
 	f := plan.Facts{Synced: len(l.gates.unsynced) == 0 || l.gates.drain == DrainEmpty, Driver: plan.DriverFacts{
@@ -219,6 +222,8 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 	return f
 }
 
+// podFacts returns what is known of a pod that does not want a volume that it has under
+// names. If names is nil, any of the pod's unresolved volumes may be that volume.
 func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
 	p, listed := l.pods.listed[uid]
 	facts := plan.PodFacts{Listed: listed, Stopped: p.Stopped || l.gates.drain == DrainEmpty}
@@ -235,7 +240,8 @@ func (l *loop) podFacts(uid state.PodUID, names []string) plan.PodFacts {
 	return facts
 }
 
-// driverOf returns the driver of a volume, which need not have been up ever.
+// driverOf returns the driver of a volume, and registers the volume with it. The driver
+// need not have been up yet.
 func (l *loop) driverOf(v state.Volume, w state.Want) *driver {
 	name := v.Spec.Driver
 	if name == "" {
@@ -250,6 +256,7 @@ func neverUp(name state.DriverName) string {
 	return "driver " + string(name) + " has not registered since the daemon started"
 }
 
+// driver returns the driver called name, creating its entry if there is none.
 func (l *loop) driver(name state.DriverName) *driver {
 	d := l.drivers[name]
 	if d == nil {

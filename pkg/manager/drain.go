@@ -11,24 +11,24 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Drain is how far a node is being emptied of volumes; the zero value is not at all.
+// Drain is how far a node is being emptied of volumes. The zero value is not at all.
 type Drain uint8
 
 const (
-	// DrainHold: nothing new is attached, staged or published. What is there goes
-	// when its pod does.
+	// DrainHold: nothing new is attached, staged or published. Existing mounts are removed
+	// when their pod leaves.
 	DrainHold Drain = iota + 1
 	// DrainEmpty is the operator's word that no container of any pod runs on this
-	// node: every volume goes, as if every pod had stopped, although pods are
-	// listed and sources may be silent (rule 5).
+	// node. Every volume is unmounted, as if every pod had stopped, even if pods are
+	// still listed or a source has not listed its pods yet (rule 5).
 	DrainEmpty
 )
 
 // Why volumes wait while the node is drained.
 const (
-	reasonDrained = "the node is being drained, so nothing new is mounted (csi-volmgr undrain ends that)"
-	reasonEmptied = "the node is being emptied, since its containers were said to have stopped (csi-volmgr undrain ends " +
-		"that)"
+	reasonDrained = "the node is being drained: nothing new is mounted until csi-volmgr undrain"
+	reasonEmptied = "the node is being emptied, because an operator said that its containers have stopped: nothing is " +
+		"mounted until csi-volmgr undrain"
 )
 
 // Errors of Forget, to be matched with errors.Is.
@@ -42,8 +42,8 @@ var (
 // SetDrain replaces how far the node is emptied.
 func (m *Manager) SetDrain(d Drain) { m.post(func(l *loop) { l.setDrain(d) }) }
 
-// SetHold has nothing new attached, staged or published, for this reason; "" ends it.
-// What is there goes when its pod does.
+// SetHold keeps anything new from being attached, staged or published, for the reason why;
+// "" ends that. Existing mounts are removed when their pod leaves.
 func (m *Manager) SetHold(why string) {
 	m.post(func(l *loop) {
 		if l.gates.holds != why {
@@ -61,8 +61,7 @@ func (l *loop) setDrain(d Drain) {
 	l.replanAll()
 }
 
-// want is what is wanted of a volume as long as the node is not drained or held, and
-// less while it is.
+// want returns the merged wish for a volume, as far as a drain or a hold of the node allows.
 func (l *loop) want(v *volume) state.Want {
 	w := l.wished(v)
 	switch l.gates.drain {
@@ -75,19 +74,18 @@ func (l *loop) want(v *volume) state.Want {
 	return w
 }
 
-// holdEmptied notes why a volume that is wanted has nothing here.
+// holdEmptied notes why a wanted volume is not mounted while the node is being emptied.
 func (l *loop) holdEmptied(v *volume, now time.Time) {
 	if l.gates.drain == DrainEmpty && len(v.wants) > 0 {
 		v.hold(plan.Held{Step: plan.Publish, Code: plan.Emptied, Reason: reasonEmptied}, now)
 	}
 }
 
-// Forget drops the record of a volume, durably, and makes no call: what of the
-// volume is on the host stays there, and no record tells of it any more. It also
-// ends the quarantine of a record that cannot be read. It is refused with
-// ErrInUse while a pod wants the volume or a call for it is in flight, and with
-// ErrUnknownVolume where there is no record. Once it has returned, [Manager.Volume]
-// does not show the volume.
+// Forget deletes the record of a volume, durably, and makes no call: mounts of the volume
+// stay on the host, without a record. It also ends the quarantine of a record that cannot
+// be read. It fails with ErrInUse while a pod wants the volume or a call for it is in
+// flight, and with ErrUnknownVolume if there is no record. When it returns,
+// [Manager.Volume] does not show the volume.
 func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 	answer := make(chan error, 1)
 	m.post(func(l *loop) {
@@ -98,7 +96,7 @@ func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("forget volume %s: it is not known yet whether it was: %w", id, context.Cause(ctx))
+		return fmt.Errorf("forget volume %s: the outcome is not known yet: %w", id, context.Cause(ctx))
 	case <-m.ended:
 		return ErrEnded
 	}
@@ -110,12 +108,13 @@ func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
 	case v == nil || v.record == nil && v.quarantined == "":
 		return fmt.Errorf("forget volume %s: %w", id, ErrUnknownVolume)
 	case v.call != nil && v.call.op.Kind == plan.None:
-		return fmt.Errorf("forget volume %s: %w: it is being compared with what is mounted; try again", id, ErrInUse)
+		return fmt.Errorf("forget volume %s: %w: its record is being compared with the kernel's mounts; try again", id,
+			ErrInUse)
 	case v.call != nil:
-		return fmt.Errorf("forget volume %s: %w: %s is in flight since %s and has to end first", id, ErrInUse, v.call.op,
-			v.call.since.Format("15:04:05"))
+		return fmt.Errorf("forget volume %s: %w: %s has been in flight since %s and has to end first", id, ErrInUse,
+			v.call.op, v.call.since.Format("15:04:05"))
 	case len(v.wants) > 0:
-		return fmt.Errorf("forget volume %s: %w: %d pods want it and would have it made again", id, ErrInUse, len(v.wants))
+		return fmt.Errorf("forget volume %s: %w: %d pods want it, so it would be mounted again", id, ErrInUse, len(v.wants))
 	}
 	if err := l.journal.write(ctx, batch{id: nil}); err != nil {
 		return fmt.Errorf("forget volume %s: %w", id, err)

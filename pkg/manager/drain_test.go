@@ -206,7 +206,7 @@ func TestForgetWaitsForNoCallInFlight(t *testing.T) {
 		h.fails(func(string) fault { return fault{hangs: true} })
 		l.RemovePod("p")
 		synctest.Wait()
-		if err := l.Forget(t.Context(), state.SharedID("d", "a")); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "Unpublish for pod p is in flight") {
+		if err := l.Forget(t.Context(), state.SharedID("d", "a")); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "Unpublish for pod p has been in flight") {
 			t.Errorf("got %v", err)
 		}
 	})

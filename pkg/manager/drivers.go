@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// publishDrivers puts all drivers in the snapshot, over what it had of them: a map
-// that holds them by value would make room for each anew each round.
+// publishDrivers writes the status of all drivers to the snapshot. It overwrites the values
+// in place: a map of values would allocate each one again every round.
 func (l *loop) publishDrivers(snap *snapshot) {
 	maps.DeleteFunc(snap.drivers, func(name state.DriverName, _ *DriverStatus) bool { return l.drivers[name] == nil })
 	for name, d := range l.drivers {

@@ -9,14 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrElsewhere is wrapped by the failure of an Unstage that was not made, since
-// a user has mounted what is staged at a place of their own: it would go from
-// there in the middle of its use, or the device would be let go while it is
-// mounted. Unmounting it there by hand cures that.
-var ErrElsewhere = errors.New("what is staged is mounted elsewhere too")
+// ErrElsewhere is wrapped by the failure of an Unstage that was not made, because a user
+// has also mounted the staged volume somewhere else: that mount would vanish while it is in
+// use, or the device would be released while it is mounted. The user has to unmount it.
+var ErrElsewhere = errors.New("the staged volume is also mounted elsewhere")
 
-// stageAlone looks before an Unstage for mounts of the volume that nobody of this
-// node's makes. What cannot be looked at is not unstaged yet.
+// stageAlone looks before an Unstage for mounts of the volume outside the node's root, which
+// neither csi-volmgr nor the driver makes. If it cannot look, Unstage is not called.
 func (c caller) stageAlone(ctx *limited, v state.Volume, op plan.Op) error {
 	f, finds := c.cfg.Kernel.(Finder)
 	if op.Kind != plan.Unstage || !v.Staged.Mounted || !finds {
@@ -28,8 +27,7 @@ func (c caller) stageAlone(ctx *limited, v state.Volume, op plan.Op) error {
 	case err != nil:
 		return fmt.Errorf("before the call: %w", err)
 	case len(places) > 0:
-		return fmt.Errorf("%w, and is not unstaged before it is unmounted there: %s", ErrElsewhere,
-			strings.Join(places, ", "))
+		return fmt.Errorf("%w: unmount it there first: %s", ErrElsewhere, strings.Join(places, ", "))
 	}
 	return nil
 }

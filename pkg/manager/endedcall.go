@@ -13,35 +13,35 @@ import (
 type EndedCall struct {
 	Volume state.VolumeID   `json:"volume"`
 	Driver state.DriverName `json:"driver"`
-	// Migrated: the volume's source is an in-tree plugin's, which the driver serves.
+	// Migrated: the volume's source is that of an in-tree plugin, which the driver replaces.
 	Migrated bool      `json:"migrated,omitempty"`
 	Op       plan.Kind `json:"op"`
 	// Step is how an Unpublish or Unstage unmounted before the driver was called;
-	// "" where it left that to the driver.
+	// "" if it left that to the driver.
 	Step state.UnmountStep `json:"step,omitempty"`
 	// SizeBytes is the size that an Expand asked for.
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// Pod is set where the call was for one pod.
+	// Pod is set if the call was for one pod.
 	Pod   state.PodUID `json:"pod,omitempty"`
 	Began time.Time    `json:"began"`
-	// TookNanos is how long it took, the look at the kernel included (ns).
+	// TookNanos is how long it took (ns), including the looks at the kernel.
 	TookNanos time.Duration `json:"tookNanos"`
-	// Code is the gRPC code's name; "" for OK, and where none was received.
+	// Code is the gRPC code's name; "" for OK, and if none was received.
 	Code string `json:"code,omitempty"`
 	// Error is the failure's text; "" for OK.
 	Error string `json:"error,omitempty"`
-	// Outcome says what the failure leaves known ("unknown", "none"); "" for OK.
+	// Outcome is the failure's [state.Outcome], such as "uncertain"; "" for OK.
 	Outcome string `json:"outcome,omitempty"`
 	// NoEffect: the driver answered OK, and the kernel does not show the effect
 	// ([ErrNoEffect]).
 	NoEffect bool `json:"noEffect,omitempty"`
-	// Of is the record during the call.
+	// Of is the volume's record during the call.
 	Of state.Volume `json:"-"`
-	// Retry is, of a failure, what the record says of it by then.
+	// Retry is the pacing in the record after a failure.
 	Retry state.Retry `json:"-"`
 }
 
-// reportCall reports a call that ended to [Config].OnCall.
+// reportCall passes a call that ended to [Config].OnCall.
 func (l *loop) reportCall(s *start, failure *state.CallError, began time.Time, took time.Duration) {
 	if l.cfg.OnCall == nil {
 		return

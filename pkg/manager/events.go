@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// setPod takes over what a pod wants and marks the volumes that this touches.
+// setPod replaces what a pod wants and marks the affected volumes to be planned.
 func (l *loop) setPod(p state.PodWant) {
 	uid := p.Pod.UID
 	old := l.pods.listed[uid]
@@ -36,7 +36,7 @@ func (l *loop) setPod(p state.PodWant) {
 	l.touchPod(uid)
 }
 
-// removePod takes back what a pod wanted.
+// removePod removes a pod and its wishes.
 func (l *loop) removePod(uid state.PodUID) {
 	p, ok := l.pods.listed[uid]
 	if !ok {
@@ -52,8 +52,8 @@ func (l *loop) removePod(uid state.PodUID) {
 	l.touchPod(uid)
 }
 
-// leave ends a pod's life: what it has goes, although a pod of the same UID may
-// be listed again before that was begun.
+// leave ends a pod's life, if its containers are proven to have ended: all its mounts are
+// removed, even if a pod with the same UID is listed again before that has begun.
 func (l *loop) leave(uid state.PodUID) {
 	if len(l.pods.has[uid]) == 0 || len(l.gates.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
 		return
@@ -64,7 +64,8 @@ func (l *loop) leave(uid state.PodUID) {
 	}
 }
 
-// wish notes one pod's wish. A wish that changed may have cured what failed.
+// wish records one pod's wish. A changed wish ends the pauses after failures, since it may
+// have cured them.
 func (l *loop) wish(uid state.PodUID, w wanted) {
 	l.dirty.push(w.ID)
 	v := l.row(w.ID)
@@ -72,7 +73,7 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 		v.wants = map[state.PodUID]wanted{}
 	}
 	old, ok := v.wants[uid]
-	if v.record != nil && v.record.ExpandFailed != nil { // another pod of the same wish cures no expansion
+	if v.record != nil && v.record.ExpandFailed != nil { // another pod with the same wish does not cure an expansion
 		other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.wished(v).SizeBytes
 		if anew := ok && old.NoGrow != "" && w.NoGrow == ""; other || anew {
 			v.change(plan.AskAgain)
@@ -84,21 +85,23 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 	v.wants[uid], v.want = w, nil
 }
 
-// change changes the pacing of the volume's calls, which needs no durable write.
+// change applies f, which changes only the pacing of calls, to the volume's record. That
+// needs no durable write.
 func (v *volume) change(f func(state.Volume) state.Volume) {
 	if v != nil && v.record != nil {
 		v.record = new(f(*v.record))
 	}
 }
 
-// sameWish reports whether what failed for a would fail for b. How far an expansion is in
-// the cluster says nothing of that: an external-resizer answers each failure of the node
-// with a new request of the same size, within 20 ms.
+// sameWish reports whether a call that failed for a would fail for b. It ignores the progress
+// of an expansion in the cluster: an external-resizer answers each failure of the node with
+// a new request of the same size, within 20 ms.
 func sameWish(a, b *state.VolumeWant) bool {
 	return a.Revision == b.Revision && a.Hold == b.Hold && a.Unattached == b.Unattached && a.SizeBytes == b.SizeBytes &&
 		a.Spec.Equal(&b.Spec) && a.Mount.Equal(b.Mount)
 }
 
+// unwish removes one pod's wish for a volume.
 func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
 	if v := l.volumes[id]; v != nil {
 		delete(v.wants, uid)
@@ -108,8 +111,8 @@ func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
 	l.dirty.push(id)
 }
 
-// touchPod marks every volume whose record names the pod: what is kept for its
-// sake depends on it.
+// touchPod marks every volume whose record names the pod to be planned, since the pod
+// decides whether its mounts are kept.
 func (l *loop) touchPod(uid state.PodUID) {
 	for _, id := range l.pods.has[uid] {
 		l.dirty.push(id)
@@ -122,7 +125,7 @@ func (l *loop) sourceSynced(name string) {
 		return
 	}
 	delete(l.gates.unsynced, name)
-	l.log.Info("source has spoken", "source", name, "waiting", len(l.gates.unsynced))
+	l.log.Info("source has listed its pods", "source", name, "waiting", len(l.gates.unsynced))
 	if len(l.gates.unsynced) == 0 {
 		l.replanAll()
 	}
@@ -133,7 +136,7 @@ func (l *loop) driverUp(info DriverInfo, impl Driver) {
 	d.driver, d.info = impl, &info
 	d.status.DriverInfo, d.status.Up, d.status.Problem, d.status.Since = info, true, "", time.Now()
 	d.status.Generation++
-	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // what another process could do says nothing of this one
+	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // the estimate was for another process
 	l.log.Info("driver is up", "driver", info.Name, "version", info.Version, "generation", d.status.Generation)
 	for id := range d.keys {
 		l.volumes[id].change(plan.AskDriver)
@@ -153,8 +156,8 @@ func (l *loop) driverDown(name state.DriverName, why string) {
 	}
 }
 
-// reset ends every pause of a volume and plans it. The call in flight may fail
-// yet from what is cured now: no pause follows that failure either.
+// reset ends every pause of a volume and marks it to be planned. The call in flight may
+// still fail for the reason that is now cured, so no pause follows that failure either.
 func (l *loop) reset(id state.VolumeID) {
 	l.dirty.push(id)
 	v := l.volumes[id]

@@ -6,17 +6,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// PodFeed tells one reader which pods changed since he last looked, so that he
-// need not list all to find them. Its methods may be called by any goroutine.
+// PodFeed tells one reader which pods have changed since its last Take, so that it need
+// not list all pods. Its methods may be called by any goroutine.
 type PodFeed struct {
 	snap  *snapshot
 	wake  chan struct{}              // capacity 1
-	dirty set[state.PodUID]          // guarded by snap.mu
-	known map[state.PodUID]state.Pod // guarded by snap.mu: those that the reader knows
+	dirty set[state.PodUID]          // guarded by snap.mu; nil after Close
+	known map[state.PodUID]state.Pod // guarded by snap.mu; the pods that the reader knows
 }
 
-// FollowPods returns a feed of all pods, to which every pod there is counts as
-// changed. It is to be closed.
+// FollowPods returns a feed of all pods. At first every existing pod counts as changed. The
+// caller must close it.
 func (m *Manager) FollowPods() *PodFeed {
 	snap := m.snapshot
 	f := &PodFeed{
@@ -34,7 +34,7 @@ func (m *Manager) FollowPods() *PodFeed {
 	return f
 }
 
-// Close ends the feed; it tells no more.
+// Close ends the feed. After it, Take returns nothing.
 func (f *PodFeed) Close() {
 	f.snap.mu.Lock()
 	defer f.snap.mu.Unlock()
@@ -42,13 +42,13 @@ func (f *PodFeed) Close() {
 	f.dirty = nil
 }
 
-// Changed returns a channel that has a value when Take has something to tell, or
-// had something that was taken meanwhile.
+// Changed returns a channel that receives a value when pods have changed. Another Take may
+// already have returned them.
 func (f *PodFeed) Changed() <-chan struct{} { return f.wake }
 
-// Take returns the pods whose status changed, or may have, since it was last
-// called, sorted by namespace and name, and those that are listed no longer and
-// have no volumes.
+// Take returns the pods whose status has, or may have, changed since the last call,
+// and the pods that are no longer listed and have no volumes left. Both are sorted by
+// namespace and name.
 func (f *PodFeed) Take() (changed []PodStatus, gone []state.Pod) {
 	f.snap.mu.Lock()
 	defer f.snap.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *PodFeed) Take() (changed []PodStatus, gone []state.Pod) {
 		}
 	}
 	if f.dirty != nil {
-		f.dirty = set[state.PodUID]{} // not clear: a range of it would cost what it once held
+		f.dirty = set[state.PodUID]{} // not clear: ranging over a map costs as much as its greatest size
 	}
 	slices.SortFunc(changed, comparePods)
 	slices.SortFunc(gone, func(a, b state.Pod) int { return comparePods(PodStatus{Pod: a}, PodStatus{Pod: b}) })

@@ -11,24 +11,24 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// journal is what the store has of the records, and what it does not have yet.
+// journal tracks which records the store has, and which it does not have yet.
 type journal struct {
 	store Store
 	log   *slog.Logger
-	// durable are the records that it has. What may have become durable by a write that
-	// failed is not among them.
+	// durable are the records that the store has, without those of a failed write, which
+	// may have become durable.
 	durable map[state.VolumeID]*state.Volume
-	// unsaved are the volumes whose row's record is another one, and since when.
+	// unsaved are the volumes whose record differs from the store's, and since when.
 	unsaved map[state.VolumeID]time.Time
-	since   time.Time // when the first of them came
+	since   time.Time // when the first volume of unsaved was added
 	err     error     // of the last write
-	writes  uint64    // that were tried
+	writes  uint64    // number of writes attempted
 }
 
 // batch is what one write makes durable; a nil record is deleted.
 type batch = map[state.VolumeID]*state.Volume
 
-// later takes in that a row's record is another one than the store's.
+// later marks a volume's record as not saved yet.
 func (j *journal) later(id state.VolumeID) {
 	if _, already := j.unsaved[id]; already {
 		return
@@ -40,7 +40,7 @@ func (j *journal) later(id state.VolumeID) {
 	j.unsaved[id] = now
 }
 
-// covers reports whether the store says already what it has to before op's call.
+// covers reports whether the store already has what must be durable before op's call.
 func (j *journal) covers(begun *state.Volume, op plan.Op) bool {
 	if durable := j.durable[begun.ID]; durable != nil {
 		return plan.Covers(*durable, *begun, op)
@@ -61,8 +61,8 @@ func (j *journal) write(ctx context.Context, b batch) error {
 		j.err = err
 		j.since = time.Now().Add(journalRetry)
 		for id := range b {
-			delete(j.durable, id)       // it may have become durable all the same,
-			j.unsaved[id] = time.Time{} // which what is known replaces
+			delete(j.durable, id)       // the record may have become durable nevertheless,
+			j.unsaved[id] = time.Time{} // so it is written again
 		}
 		return fmt.Errorf("write the journal: %w", err)
 	}
@@ -74,8 +74,8 @@ func (j *journal) write(ctx context.Context, b batch) error {
 	return nil
 }
 
-// writeEndings makes durable what of a batch ends something, for which a full disk has
-// room: the intents to remove, and the records that go. It reports whether it did.
+// writeEndings writes only the part of a batch for which a full disk has room: intents to
+// remove, and deletions of records. It reports whether they are durable.
 func (j *journal) writeEndings(ctx context.Context, b batch, starts []*start) bool {
 	ends := batch{}
 	for id, r := range b {
@@ -95,6 +95,7 @@ func (j *journal) writeEndings(ctx context.Context, b batch, starts []*start) bo
 	return true
 }
 
+// wrote notes that a batch is durable.
 func (j *journal) wrote(b batch) {
 	for id, r := range b {
 		delete(j.unsaved, id)
@@ -106,10 +107,10 @@ func (j *journal) wrote(b batch) {
 	}
 }
 
-// commit makes the intents of starts durable, all in one write together with
-// those of volumes that wait for a slot and with what waits long enough to be
-// written lazily, and returns the starts that may be made: all, or those whose
-// intent is durable already when the journal fails.
+// commit makes the intents of starts durable. The same write includes intents of volumes
+// that wait for a slot, and results that have waited long enough. It returns the starts
+// that may be made: all of them, or, if the write fails, those whose intent was already
+// durable.
 func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*start {
 	b := batch{}
 	for _, s := range starts {
@@ -121,15 +122,15 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	if len(b) > 0 {
 		announcements = l.announceSome(b)
 	}
-	// When all is done no call waits for the write, and those who were told of a mount
-	// are told so after a crash, too, unless that comes within the write.
+	// When nothing else is to be done, no call waits for the write, and a mount that was
+	// reported is still reported after a crash, unless that comes during the write.
 	atRest := len(starts) == 0 && l.inFlight == 0 && l.journal.err == nil
 	if len(l.journal.unsaved) > 0 && (atRest || now.Sub(l.journal.since) >= lazyWrite) {
 		l.addResults(b, now)
 	}
 	for _, s := range starts {
 		if _, late := b[s.id]; late && s.intent == nil {
-			b[s.id] = &s.begun // what covers the call must not be overwritten by what was known before it
+			b[s.id] = &s.begun // the record from before the call must not replace the one that covers it
 		}
 	}
 	err := l.journal.write(ctx, b)
@@ -149,13 +150,13 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	return may
 }
 
-// notBegun takes a start back whose intent could not be written.
+// notBegun cancels a start whose intent could not be written.
 func (l *loop) notBegun(s *start, err error, now time.Time) {
 	v := l.row(s.id)
 	l.count(s.driver, s.op, -1)
 	v.call = nil
 	if s.op.Kind.Removes() {
-		l.setRecord(s.intent) // it may be durable, and no removal is turned back from (rule 2)
+		l.setRecord(s.intent) // it may be durable, and a removal is never turned back (rule 2)
 	}
 	v.hold(plan.Held{
 		Step: s.op.Kind, Pod: s.op.Pod, Code: plan.Unsaved,
@@ -164,12 +165,12 @@ func (l *loop) notBegun(s *start, err error, now time.Time) {
 	l.wakes.set(s.id, now.Add(journalRetry))
 }
 
-// addResults adds what the journal does not have but for volumes with a call in flight:
-// what that brings is written with what is known now, unless that is old, and the
-// journal says until then what covers the call. So of most volumes one result is
-// written, and not one a call.
+// addResults adds the unsaved records to b, except those of volumes with a call in flight.
+// They are written together with the call's result, unless they are old; until then the
+// journal has the intent of that call. So most volumes cost one result write in total, not
+// one per call.
 func (l *loop) addResults(b batch, now time.Time) {
-	l.journal.since = now // of those that are left
+	l.journal.since = now // for the volumes that stay unsaved
 	for id, since := range l.journal.unsaved {
 		if v := l.volumes[id]; v == nil || v.call == nil || now.Sub(since) >= resultWait {
 			l.addRecord(b, id)
@@ -177,7 +178,7 @@ func (l *loop) addResults(b batch, now time.Time) {
 	}
 }
 
-// unsaved is all that the journal does not have.
+// unsaved returns all records that the journal does not have.
 func (l *loop) unsaved() batch {
 	b := batch{}
 	for id := range l.journal.unsaved {
@@ -186,6 +187,8 @@ func (l *loop) unsaved() batch {
 	return b
 }
 
+// addRecord adds a volume's record to b, unless b has an intent of it. If the volume has no
+// record, b deletes it.
 func (l *loop) addRecord(b batch, id state.VolumeID) {
 	if _, intent := b[id]; intent {
 		return

@@ -5,13 +5,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// labels says how the labels stand that pods ask for, nil where none can have one.
+// labels returns the status of the SELinux labels that pods ask for; nil if the volume
+// cannot have one.
 func (v *volume) labels(spec *state.Spec) *SELinuxStatus {
 	var wanted map[state.PodUID]string
 	applied := false
 	for uid, vw := range v.wants {
 		if vw.SELinux == nil || vw.SELinux.Fault == state.SELinuxOptions {
-			continue // the runtime refuses the pod
+			continue // the runtime rejects the pod
 		}
 		if wanted == nil {
 			wanted = map[state.PodUID]string{}

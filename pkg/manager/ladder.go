@@ -10,18 +10,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// stepDeadline bounds an unmount by a step: it is there for storage that does
-// not answer, which may keep it waiting as well.
+// stepDeadline bounds an unmount by a step, since storage that does not answer may block
+// that too.
 const stepDeadline = 30 * time.Second
 
-// ErrNotStuck is wrapped by the refusal of UnmountBy where no unmount of the
-// volume fails, or has not returned.
+// ErrNotStuck is wrapped by the error of UnmountBy if no unmount of the volume has failed or
+// is in flight.
 var ErrNotStuck = errors.New("no unmount of the volume has failed, or is under way")
 
-// UnmountBy has the unmount of a volume that does not succeed made by a step,
-// once, as soon as no call for the volume is in flight. It refuses with
-// [ErrNotStuck] where there is none: what may be in use is unmounted by no operator's
-// order (rule 5). Once it has returned, [Manager.Volume] shows what comes next.
+// UnmountBy orders that an unmount of the volume that does not succeed is made by a step,
+// once, as soon as no call for the volume is in flight. It fails with [ErrNotStuck] if there
+// is no such unmount: even an operator cannot unmount a volume that may be in use (rule
+// 5). When UnmountBy returns, [Manager.Volume] shows what comes next.
 func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.UnmountStep) error {
 	if m.cfg.Unmount == nil {
 		return errors.ErrUnsupported
@@ -56,16 +56,18 @@ func (l *loop) order(id state.VolumeID, step state.UnmountStep) error {
 	return nil
 }
 
-// fulfil ends an order with the call that it was for: it says nothing of the next one.
+// fulfil ends an operator's order after the call that it was for; done says that the call
+// succeeded. The order does not apply to the next call.
 func (v *volume) fulfil(s *start, done bool) {
 	if o := v.order; o == s.op || done && o.Kind == s.op.Kind && o.Pod == s.op.Pod {
 		v.order = plan.Op{}
 	}
 }
 
-// remove makes Unpublish or Unstage. The step comes first, if there is one: what
-// was made of the mount for containers may hang like the mount itself. The driver
-// is called in every case, since it may know better, and the kernel has the last word.
+// remove makes Unpublish or Unstage, after the unmount by a step if there is one: that comes
+// first, since mounts that were made from this one for containers may hang like it. The
+// driver is called even if the step failed, since it may know better; the look at the kernel
+// afterwards decides.
 func (c caller) remove(ctx context.Context, v state.Volume, op plan.Op) error {
 	var stepErr error
 	if op.Step != state.UnmountNormal {
@@ -82,11 +84,11 @@ func (c caller) remove(ctx context.Context, v state.Volume, op plan.Op) error {
 	return &e
 }
 
-// callRemove calls Unpublish, and once more for every Publish that was answered OK
-// without the effect: a driver whose mounts do not reach the host counts each of
-// those as a publication and refuses Unstage until all are undone. A driver that
-// counts nothing may refuse to unpublish what is not there, so a definite failure
-// of those further calls is no failure of the removal.
+// callRemove calls Unstage, or Unpublish. It calls Unpublish once more for every Publish
+// that was answered OK without the effect: a driver whose mounts do not reach the host
+// counts each of them as a publication and refuses Unstage until all are undone. A driver
+// that does not count may refuse to unpublish what does not exist, so a definite failure
+// of these additional calls is not a failure of the removal.
 func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) error {
 	if op.Kind == plan.Unstage {
 		return c.driver.Unstage(ctx, v)
@@ -112,8 +114,8 @@ func (c caller) callRemove(ctx context.Context, v state.Volume, op plan.Op) erro
 	return nil
 }
 
-// addStrayFiles adds to the failure of an Unpublish how many files lie in the target itself,
-// if that is why: nothing is mounted there, and a directory that is not empty is not removed.
+// addStrayFiles adds to the failure of an Unpublish how many files the target directory
+// itself has, if nothing is mounted there: a directory that is not empty cannot be removed.
 func (c caller) addStrayFiles(ctx context.Context, target string, failure error) error {
 	if c.cfg.Stray == nil || !c.info.MountsTarget {
 		return failure

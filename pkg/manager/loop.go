@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// loop is all state of a Manager, owned by the goroutine of Run.
+// loop is the state of a Manager. The goroutine of Run owns it.
 type loop struct {
 	m   *Manager
 	cfg *Config // never changed
@@ -24,54 +24,53 @@ type loop struct {
 	queues
 	slots
 	outbox
-	// unrecorded is nil where the journal lost nothing.
+	// unrecorded is nil unless the journal may have lost records or some cannot be read.
 	unrecorded *unrecorded
 	workers    workers
-	inFlight   int // goroutines of ours that will post an event
+	inFlight   int // goroutines that will post an event to the loop
 }
 
 // pods is what the loop knows of pods.
 type pods struct {
-	listed   map[state.PodUID]state.PodWant // as the sources have them
-	arrivals uint64                         // of wishes
-	has      podVolumes                     // volumes by the pod that their records name
-	asked    map[state.PodUID]*asked        // pods that left, and whose containers may live
+	listed   map[state.PodUID]state.PodWant // as the sources list them
+	arrivals uint64                         // number of wishes that arrived
+	has      podVolumes                     // volumes by the pods that their records name
+	asked    map[state.PodUID]*asked        // pods that left and may still have running containers
 }
 
-// gates are the words of others that hold steps back.
+// gates are the conditions set by others that hold steps back.
 type gates struct {
-	unsynced set[string]         // sources that have not spoken: nothing is removed
-	reported set[state.VolumeID] // volumes that the node's status reports as in use
+	unsynced set[string]         // sources that have not listed their pods: nothing is removed
+	reported set[state.VolumeID] // volumes that the Node's status reports as in use
 	drain    Drain
-	holds    string // why nothing new is made; "" for no such reason
+	holds    string // why nothing new is mounted; "" if nothing is held
 }
 
-// atStart is what a daemon finds and does when it starts.
+// atStart is the state of start-up.
 type atStart struct {
 	found    Found
-	looking  int  // records that are to be compared with the kernel yet
+	looking  int  // number of records still to be compared with the kernel
 	sameBoot bool // the journal was written in this boot of the node
 }
 
-// queues are the volumes that something is to be done about.
+// queues are the volumes that the loop has to work on.
 type queues struct {
 	dirty   queue[state.VolumeID] // to be planned
-	ahead   queue[state.VolumeID] // to be planned first: their call has just ended
+	ahead   queue[state.VolumeID] // to be planned first, since their call has just ended
 	wakes   wakes                 // to be planned later
-	intents []state.VolumeID      // in order, those with a queued intent, and some that have none any more
-	// suspects are to be compared with the kernel again; their values wait for what
-	// that finds.
+	intents []state.VolumeID      // volumes with a queued intent, in order; some no longer have one
+	// suspects are to be compared with the kernel again; the functions get the result.
 	suspects map[state.VolumeID][]func(problem string)
 }
 
 // outbox is what the loop publishes and reports at the end of a round.
 type outbox struct {
-	taken       uint64                // events ever
-	changed     queue[state.VolumeID] // to be published
-	changedPods queue[state.PodUID]
-	answers     []func()         // replies to send after the next publish
-	gone        []state.VolumeID // for OnGone, after the next publish
-	// unrecordedChanged: OnUnrecorded is to be called.
+	taken       uint64                // number of events handled
+	changed     queue[state.VolumeID] // volumes to publish
+	changedPods queue[state.PodUID]   // pods to publish
+	answers     []func()              // replies to send after the next publish
+	gone        []state.VolumeID      // volumes to report to OnGone after the next publish
+	// unrecordedChanged: OnUnrecorded has to be called.
 	unrecordedChanged bool
 }
 
@@ -83,27 +82,27 @@ func (s set[K]) has(k K) bool { _, ok := s[k]; return ok }
 type driver struct {
 	status  DriverStatus
 	driver  Driver
-	info    *DriverInfo // of driver, as it came up
+	info    *DriverInfo // given to DriverUp with driver
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
 	pace    plan.Pace
-	// serving counts its volumes that have something here; entering those that are
-	// begun in this round, which serving does not have yet.
+	// serving counts its volumes that have something here. entering counts those that are
+	// begun in this round and not yet counted by serving.
 	serving, entering int
-	blocked           [2]blockedQueue // that wait to be made, and to be removed
-	widening          bool            // running.First is to grow
+	blocked           [2]blockedQueue // volumes that wait for a slot: to make something, to remove
+	widening          bool            // a timer that raises running.First is running
 }
 
-// call is a call in flight, or a look, whose op's Kind is None.
+// call is a call in flight, or a look at the kernel; the Kind of a look's op is None.
 type call struct {
 	op    plan.Op
 	since time.Time
-	cured bool // something happened meanwhile that may cure its failure
-	// progress says how far it is, for people; "" where the driver does not say.
+	cured bool // an event that may cure the call's failure came while it was in flight
+	// progress says how far the call is, for people; "" if the driver does not say.
 	progress string
-	ctx      *limited // its own; nil for a look
+	ctx      *limited // the call's context; nil for a look
 	of       *start   // nil for a look
-	slow     bool     // it counts among plan.Running.Slow
+	slow     bool     // plan.Running.Slow counts it
 }
 
 func newLoop(m *Manager, loaded state.Loaded) *loop {
@@ -134,7 +133,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 	return l
 }
 
-// run turns events into plans, plans into durable intents, and those into calls.
+// run turns events into plans, plans into durable intents, and intents into calls.
 func (l *loop) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -155,7 +154,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.dirty.push(id)
 		}
 		starts := l.plan(now)
-		if len(starts) == 0 { // what is written now are results, and who waits for one need not wait for the disk
+		if len(starts) == 0 { // only results are written now: readers need not wait for the disk
 			l.publish()
 			l.answer()
 		}
@@ -163,7 +162,7 @@ func (l *loop) run(ctx context.Context) error {
 		for _, s := range starts {
 			l.begin(calls, s)
 		}
-		if len(starts) == 0 && len(l.journal.unsaved) == 0 { // nothing has happened for a while
+		if len(starts) == 0 && len(l.journal.unsaved) == 0 { // the manager is idle
 			l.workers.stop()
 		}
 		l.publish()
@@ -173,8 +172,9 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// takeEvents handles the posted events, and those that were posted while an event wrote
-// to the journal, which may take long: the next plan rests on all of them.
+// takeEvents handles all posted events. A handler may write to the journal, which can take
+// long; events that were posted meanwhile are handled too, so that the next plan is based
+// on all of them.
 func (l *loop) takeEvents() {
 	for {
 		writes := l.journal.writes
@@ -189,9 +189,9 @@ func (l *loop) takeEvents() {
 	}
 }
 
-// end waits for the calls in flight, whose context has ended, and leaves the
-// journal knowing all. A call that does not heed its context is left behind:
-// its record says already that its outcome is not known.
+// end waits for the calls in flight, whose context has ended, and writes all unsaved
+// records. It abandons a call that ignores its context: the call's record already says
+// that its outcome is unknown.
 func (l *loop) end(ctx context.Context) error {
 	defer l.workers.stop()
 	grace := time.NewTimer(endGrace)
@@ -215,6 +215,7 @@ func (l *loop) end(ctx context.Context) error {
 	return l.journal.write(ctx, l.unsaved())
 }
 
+// nextWake returns how long the loop may sleep if no event comes.
 func (l *loop) nextWake(now time.Time) time.Duration {
 	wait := time.Hour
 	if at, ok := l.wakes.next(); ok {

@@ -13,28 +13,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Times that only the daemon's own state waits for.
+// The manager's own deadlines, pauses and bounds.
 const (
-	// callDeadline bounds every call of a driver. It is beyond the deadline of a
-	// single RPC (2 minutes, as the kubelet's), which a driver's adapter sets.
+	// callDeadline bounds every call of a driver. It is longer than the deadline of a
+	// single RPC (2 minutes, like the kubelet's), which the driver's adapter sets.
 	callDeadline = 150 * time.Second
 	// callGrace is how much longer than its longest RPC a driver's call may take.
 	callGrace = 30 * time.Second
 	// lookDeadline bounds one look at the kernel, which takes microseconds unless something hangs.
 	lookDeadline = 5 * time.Second
-	// lookRetry is the pause after a look that failed: nothing tells when the next one will not.
+	// lookRetry is the pause after a look that failed, since no event says when it will succeed.
 	lookRetry = 30 * time.Second
-	// lazyWrite is how long a call's result may wait for a durable write together
-	// with others: long against a commit (0.4 ms measured), short for a person.
+	// lazyWrite is how long a call's result may wait to be written together with others.
+	// It is long compared with a commit (0.4 ms measured) and short for a person.
 	lazyWrite = 50 * time.Millisecond
-	// resultWait is how long a result may wait for that of the volume's next call:
-	// one that hangs is not to keep from the journal what a pod has.
+	// resultWait is how long a result may wait to be written together with that of the
+	// volume's next call, which may hang.
 	resultWait = time.Second
-	// journalRetry is the pause after a durable write failed.
+	// journalRetry is the pause after a durable write has failed.
 	journalRetry = time.Second
-	// endGrace is how long calls in flight may take to heed the end of Run.
+	// endGrace is how long calls in flight may take to return after Run was cancelled.
 	endGrace = 10 * time.Second
-	// lookers bounds how many records are looked at at once at start-up.
+	// lookers bounds how many records are compared with the kernel at once.
 	lookers = 256
 )
 
@@ -42,39 +42,38 @@ const (
 type Config struct {
 	Store  Store
 	Kernel Kernel
-	// Sources names the sources of pods that have to speak before anything is
-	// removed (rule 5). None means that removal waits for none.
+	// Sources names the sources that must have listed their pods before anything is
+	// removed (rule 5). If it is empty, removal does not wait.
 	Sources []string
-	// BootID identifies this boot of the node; another one than the journal's
-	// means that no mount of it survived.
+	// BootID identifies this boot of the node. If it differs from the journal's, no
+	// recorded mount has survived.
 	BootID string
-	// Attacher serves drivers whose DriverInfo.Attach is set; nil where there is none.
+	// Attacher serves drivers whose DriverInfo.Attach is set; nil if csi-volmgr attaches nothing.
 	Attacher Attacher
-	// Containers is asked whether containers of a pod that left live; nil means that
-	// the word of the pod's source is enough.
+	// Containers is asked whether a pod that left still has running containers. If it is
+	// nil, the word of the pod's source is enough.
 	Containers Containers
-	// BeforeUnpublish ends what was made of a pod's mount for its containers
-	// (subPaths), which the driver knows nothing of; the driver is called only
-	// where it succeeds. nil where there is nothing such.
+	// BeforeUnpublish removes what was made from a pod's mount for its containers
+	// (subPaths), which the driver does not know of. If it fails, the driver is not
+	// called. It may be nil.
 	BeforeUnpublish func(ctx context.Context, v state.Volume, pod state.PodUID) error
-	// Unmount unmounts by a step what Unpublish for pod, or with no pod Unstage, is
-	// about, before the driver is called. nil where there are normal unmounts only.
+	// Unmount unmounts pod's mount by a step before Unpublish is called, or, without a
+	// pod, the stage before Unstage. If it is nil there are only normal unmounts.
 	Unmount func(ctx context.Context, v state.Volume, pod state.PodUID, step state.UnmountStep) error
-	// Ladders say what is done about unmounts that keep failing; none for normal
-	// unmounts only. They need Unmount.
+	// Ladders list the steps against unmounts that keep failing. They need Unmount.
 	Ladders plan.Ladders
-	// Within returns the context with which a call for a volume is made: ctx, and
-	// what the call is counted for. It may be nil.
+	// Within returns the context for a call about a volume. It derives from ctx and says
+	// for whom the call counts. It may be nil.
 	Within func(ctx context.Context, v state.Volume) context.Context
-	// BeforeExpand is called before a driver makes a volume larger; the driver's
-	// call waits for it. nil where no room wants to know.
+	// BeforeExpand is called before a driver expands a volume; the driver's call waits
+	// for it. It may be nil.
 	BeforeExpand func(ctx context.Context, v state.Volume)
-	// Reason says what a built-in kind's error is about. It may be nil.
+	// Reason returns the reason code of a built-in kind's error. It may be nil.
 	Reason func(err error) state.Reason
 	// Stray counts the files at a target on which nothing is mounted. It may be nil.
 	Stray func(path string) int
-	// Dead returns why what is mounted of the volume at path is known to be dead, as a
-	// FUSE file system whose server has ended; nil where that is not known. It may be nil.
+	// Dead returns an error if the volume's mount at path is known to be dead, for example a
+	// FUSE file system whose server has ended. The func may be nil.
 	Dead func(ctx context.Context, v state.Volume, path string) error
 	// InUseHandshake holds cluster-attached volumes until MarkVolumesAsReportedInUse names them.
 	InUseHandshake bool
@@ -82,27 +81,27 @@ type Config struct {
 	// this node (DriverInfo.MaxVolumes). It is for nodes without a cluster; in a
 	// cluster the scheduler counts.
 	HoldAtLimit bool
-	// Limits bounds calls in flight; zero means plan.DefaultLimits.
+	// Limits bounds the calls in flight; zero means plan.DefaultLimits.
 	Limits plan.Limits
-	// OnExpanded is called for each volume that a driver made larger, and OnGone for
-	// each that has nothing left on the host, after Volume shows that. They must not
-	// block.
+	// OnExpanded is called for each volume that a driver has expanded. OnGone is called
+	// for each volume that has nothing left on the host, after [Manager.Volume] shows
+	// that. They must not block, and may be nil.
 	OnExpanded func(state.Volume)
 	OnGone     func(state.VolumeID)
-	// Place says what a path below the root is for (state.Layout.Place). nil where nobody
-	// calls MountsSeen: what is mounted without a record is not looked for then.
+	// Place says what a path below the root is for (state.Layout.Place). If it is nil,
+	// mounts without a record are not looked for; then MountsSeen need not be called.
 	Place func(path string) (state.Place, bool)
-	// OnUnrecorded is called when the answer of Unrecorded changes. It must not block; nil
-	// where no room wants to know.
+	// OnUnrecorded is called when the result of [Manager.Unrecorded] changes. It must not
+	// block, and may be nil.
 	OnUnrecorded func()
-	// OnCall is called for every driver call that ended, in the order of their ends. It
-	// must not block. nil where no room wants to know.
+	// OnCall is called for every driver call that has ended, in the order in which they
+	// end. It must not block, and may be nil.
 	OnCall func(EndedCall)
-	// Logger gets one line a step; nil means slog.Default.
+	// Logger gets one line per step; nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// Manager makes volumes. Its methods may be called by any goroutine, before,
+// Manager is the VolumeManager. Its methods may be called by any goroutine, before,
 // during and after Run.
 type Manager struct {
 	cfg      Config
@@ -110,12 +109,12 @@ type Manager struct {
 
 	mu     sync.Mutex // guards events and posted
 	events []func(*loop)
-	posted uint64        // events ever; the first is what the journal says
-	poke   chan struct{} // capacity 1: there are events
-	ended  chan struct{} // closed when Run has returned
+	posted uint64        // number of events ever; loading the journal counts as the first
+	poke   chan struct{} // capacity 1; has a value if there are events
+	ended  chan struct{} // closed when Run returns
 }
 
-// New returns a Manager that does nothing until Run.
+// New returns a Manager that does nothing until Run is called.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Store == nil || cfg.Kernel == nil {
 		return nil, errors.New("new manager: Store and Kernel are required")
@@ -132,10 +131,10 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Run owns all state until ctx ends, waits for the calls in flight, which ctx
-// cancels, and writes what the journal does not know yet. It returns an error
-// only if the journal cannot be read at the start or written at the end. It is
-// to be called once.
+// Run owns all state until ctx ends. Then it waits for the calls in flight, which
+// ctx cancels, and writes the records that the journal does not have yet. It returns
+// an error only if the journal cannot be read at the start or written at the end. It
+// must be called only once.
 func (m *Manager) Run(ctx context.Context) error {
 	defer close(m.ended)
 	loaded, err := m.cfg.Store.Load(ctx)
@@ -157,8 +156,8 @@ func (m *Manager) post(e func(*loop)) {
 	}
 }
 
-// Alive returns nil when the loop has come round once more. It is for a
-// watchdog: a loop that is stuck does not let it return before ctx ends.
+// Alive returns nil once the loop has handled another event. It is for a watchdog: if the
+// loop is stuck, it returns an error when ctx ends.
 func (m *Manager) Alive(ctx context.Context) error {
 	round := make(chan struct{})
 	m.post(func(*loop) { close(round) })
@@ -170,6 +169,7 @@ func (m *Manager) Alive(ctx context.Context) error {
 	}
 }
 
+// take returns the posted events and removes them.
 func (m *Manager) take() []func(*loop) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,27 +181,26 @@ func (m *Manager) take() []func(*loop) {
 // SetPod replaces what a pod wants.
 func (m *Manager) SetPod(p state.PodWant) { m.post(func(l *loop) { l.setPod(p) }) }
 
-// RemovePod says that no source lists the pod any more, which is its owner's
-// word that its containers have ended (plan.Keep).
+// RemovePod records that no source lists the pod any longer. By removing it, its owner
+// states that its containers have ended (plan.Keep).
 func (m *Manager) RemovePod(uid state.PodUID) { m.post(func(l *loop) { l.removePod(uid) }) }
 
-// SourceSynced says that the named source has listed all its pods.
+// SourceSynced records that the named source has listed all its pods.
 func (m *Manager) SourceSynced(name string) { m.post(func(l *loop) { l.sourceSynced(name) }) }
 
-// DriverUp says that a driver can be called. It replaces an earlier one of the
-// name; calls in flight go on with the earlier one.
+// DriverUp records that a driver can be called. It replaces an earlier driver of that
+// name; calls in flight stay with the earlier one.
 func (m *Manager) DriverUp(info DriverInfo, d Driver) {
 	m.post(func(l *loop) { l.driverUp(info, d) })
 }
 
-// DriverDown says that no call of the driver can be made; why is for people.
-// Calls in flight are left to end as they may.
+// DriverDown records that the driver cannot be called; why is for people. Calls in
+// flight are not cancelled.
 func (m *Manager) DriverDown(name state.DriverName, why string) {
 	m.post(func(l *loop) { l.driverDown(name, why) })
 }
 
-// DriverLimit says how many volumes a driver serves on the node now, 0 for no
-// limit known.
+// DriverLimit sets how many volumes a driver can serve on the node; 0 means no known limit.
 func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 	m.post(func(l *loop) {
 		l.driver(name).status.MaxVolumes = volumes
@@ -209,7 +208,7 @@ func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 	})
 }
 
-// RetryNow ends every pause of a volume: something may have cured its failures.
+// RetryNow ends every pause of a volume, because its failures may have been cured.
 func (m *Manager) RetryNow(id state.VolumeID) {
 	m.post(func(l *loop) {
 		l.volumes[id].change(plan.AskAgain)
@@ -217,9 +216,9 @@ func (m *Manager) RetryNow(id state.VolumeID) {
 	})
 }
 
-// MarkVolumesAsReportedInUse replaces the list of volumes that the node's
-// status is known to report as in use (facts of the kubelet: only then may an
-// attachable volume be mounted). It matters only with Config.InUseHandshake.
+// MarkVolumesAsReportedInUse replaces the set of volumes that the Node's status is known
+// to report as in use: as with the kubelet, only these attachable volumes may be mounted.
+// It matters only with Config.InUseHandshake.
 func (m *Manager) MarkVolumesAsReportedInUse(ids []state.VolumeID) {
 	ids = slices.Clone(ids)
 	m.post(func(l *loop) { l.reportedInUse(ids) })

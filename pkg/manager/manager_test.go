@@ -146,7 +146,7 @@ func TestLimitsHoldAndRemovalsHaveTheirOwnSlots(t *testing.T) {
 		}
 		waiting := 0
 		for _, v := range l.Volumes() {
-			if strings.Contains(v.Held.Reason, "maximum of calls in flight") {
+			if strings.Contains(v.Held.Reason, "maximum number of calls in flight") {
 				waiting++
 			}
 		}
@@ -307,11 +307,11 @@ func TestAPodOfARecordThatCannotBeReadIsUnmountedWhenTheKernelSaysSo(t *testing.
 			defer cancel()
 			return m.WaitForUnmount(ctx, pod)
 		}
-		if err := unmounted("a"); err == nil || !strings.Contains(err.Error(), "the kernel has not said yet what is mounted") {
+		if err := unmounted("a"); err == nil || !strings.Contains(err.Error(), "the mount table has not been read yet") {
 			t.Errorf("before the kernel was asked: %v", err)
 		}
 		m.MountsSeen(oneLayer("/stage/v", "/pods/a/v"))
-		if err := unmounted("a"); err == nil || !strings.Contains(err.Error(), "/pods/a/v is mounted without a record that can be read") {
+		if err := unmounted("a"); err == nil || !strings.Contains(err.Error(), "/pods/a/v is mounted without a readable record") {
 			t.Errorf("while it is mounted: %v", err)
 		}
 		if err := unmounted("b"); err != nil {

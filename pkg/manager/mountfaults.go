@@ -8,10 +8,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// MountFaults says, by path, which mounts are of file systems that take no writes
-// now; it replaces those of the last call. A mount that was made read-only has no
-// fault. Status and events show the others, and Verify keeps containers from starting
-// on them; the loop makes no call, since it does not know what would repair them.
+// MountFaults reports, by path, the mounts whose file systems reject writes; it replaces the
+// faults of the last call. A mount that was made read-only has no fault. Status and events
+// show the faults, and Verify keeps containers from starting on such mounts. The loop makes
+// no call, since it does not know what would repair them.
 func (m *Manager) MountFaults(faults map[string]plan.Fault) {
 	m.post(func(l *loop) { l.setMountFaults(faults) })
 }
@@ -24,12 +24,12 @@ func (l *loop) setMountFaults(faults map[string]plan.Fault) {
 		}
 		for _, path := range slices.Sorted(maps.Keys(now)) {
 			if v.faults[path] == "" {
-				l.log.Warn("file system takes no writes", "volume", id, "path", path, "reason", now[path])
+				l.log.Warn("file system rejects writes", "volume", id, "path", path, "reason", now[path])
 			}
 		}
 		for _, path := range slices.Sorted(maps.Keys(v.faults)) {
 			if now[path] == "" {
-				l.log.Info("file system takes writes again", "volume", id, "path", path)
+				l.log.Info("file system accepts writes again", "volume", id, "path", path)
 			}
 		}
 		v.faults = now
@@ -37,7 +37,8 @@ func (l *loop) setMountFaults(faults map[string]plan.Fault) {
 	}
 }
 
-// faultsOf says for people what of faults is about what was made of v to be written to.
+// faultsOf returns the faults, as texts for people, of the mounts of v that were made
+// writable.
 func faultsOf(v state.Volume, faults map[string]plan.Fault) map[string]string {
 	found := map[string]string{}
 	add := func(path string, was state.Seen) {
@@ -56,7 +57,7 @@ func faultsOf(v state.Volume, faults map[string]plan.Fault) map[string]string {
 	return found
 }
 
-// drifted is all that is told of a volume's mounts that are there.
+// drifted returns the faults and the drift of the volume's mounts.
 func (v *volume) drifted() map[string]string {
 	if len(v.faults) == 0 {
 		return v.drift

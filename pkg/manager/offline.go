@@ -8,8 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Offline is the journal of a node on which no Manager runs, for who hands its
-// volumes over.
+// Offline is the journal of a node on which no Manager runs, for handing its volumes over.
 type Offline struct {
 	store  Store
 	bootID string
@@ -30,15 +29,16 @@ func OpenOffline(ctx context.Context, s Store, bootID string) (*Offline, error) 
 	return &Offline{store: s, bootID: bootID, loaded: loaded}, nil
 }
 
-// Volumes are the records as a Manager that starts now sees them.
+// Volumes returns the records as a Manager that starts now would see them.
 func (o *Offline) Volumes() map[state.VolumeID]state.Volume { return maps.Clone(o.loaded.Volumes) }
 
-// Quarantined are the records that cannot be read, and why.
+// Quarantined returns why records cannot be read, by volume.
 func (o *Offline) Quarantined() map[state.VolumeID]string { return o.loaded.Quarantined }
 
-// Commit makes all changes durable, or none; a nil value deletes. That the
-// journal is of this boot comes first, and before it what that makes of the other
-// records: a Manager's start takes what is of another boot for not mounted.
+// Commit makes all changes durable, or none; a nil value deletes a record. If the journal
+// is from an earlier boot, Commit first writes the other records as that leaves them, and
+// then the boot ID: else a Manager that starts would take the changes for mounts of the
+// earlier boot, and thus not mounted.
 func (o *Offline) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	if o.loaded.BootID != o.bootID {
 		before := map[state.VolumeID]*state.Volume{}

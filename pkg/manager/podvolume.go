@@ -7,12 +7,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Unresolved reports whether it is not known what the pod wants under this name by
-// now. What it has under it, if anything, is kept meanwhile.
+// Unresolved reports whether the volume that the pod wants could not be resolved. A volume
+// that the pod has under this name is kept meanwhile.
 func (s PodVolumeStatus) Unresolved() bool { return s.Step == plan.Resolve }
 
-// podVolume says how one volume of one pod stands. It is a pure function. A want
-// that could not be resolved has an id where the pod has something under its name.
+// podVolume returns the status of one volume of one pod. It is a pure function. An
+// unresolved want has an ID only if the pod has a volume under its name.
 func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeStatus {
 	s := PodVolumeStatus{
 		Names: w.Names, ID: w.ID, Driver: w.Spec.Driver, Claim: cmp.Or(w.Spec.Claim, w.Claim), Mode: w.Spec.Mode,
@@ -33,7 +33,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		s.Retry = m.Retry()
 	}
 	switch {
-	case w.Unresolved(): // whatever is under way with what it has
+	case w.Unresolved(): // whatever call is in flight for the volume that the pod has
 		s.Step, s.BlockedBy, s.Unread, s.Retry = plan.Resolve, w.Problem, w.Unread, state.Retry{}
 	case v.Quarantined != "":
 		s.Code = plan.NoRecord
@@ -51,13 +51,14 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 			s.Code, s.BlockedBy = v.Held.Code, v.Held.Reason
 		} else if !s.Mounted {
 			s.Code = plan.Earlier
-			s.BlockedBy = "first comes " + plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}.String() + ": " + v.Held.Reason
+			s.BlockedBy = plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}.String() + " comes first: " + v.Held.Reason
 		}
 	}
 	return s
 }
 
-// step fills in what is under way and how it fares, if it matters to the pod.
+// step sets the step, its time and its pacing. A pod that can use its mount is not concerned
+// by a step for another pod.
 func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 	if !mine && s.Mounted {
 		return
@@ -73,7 +74,7 @@ func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 	}
 }
 
-// hostPath is where the container runtime finds a mount.
+// hostPath returns the path at which the container runtime finds a mount.
 func hostPath(m state.Mount) string { return cmp.Or(m.DevicePath, m.HostPath, m.Target) }
 
 func compareDrivers(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) }

@@ -6,8 +6,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// podVolumes are the volumes of each pod that has some, in no order. Nearly every
-// pod has a few, and a map of one has room for eight.
+// podVolumes maps each pod that has volumes to their IDs, in no order. Most pods have few,
+// so a slice takes less memory than a set, whose map has room for eight.
 type podVolumes map[state.PodUID][]state.VolumeID
 
 func (p podVolumes) add(uid state.PodUID, id state.VolumeID) {
@@ -16,7 +16,7 @@ func (p podVolumes) add(uid state.PodUID, id state.VolumeID) {
 	}
 }
 
-// remove forgets a pod with its last volume, and reports whether that was so.
+// remove removes a volume of a pod, and reports whether it was the pod's last one.
 func (p podVolumes) remove(uid state.PodUID, id state.VolumeID) (last bool) {
 	ids := p[uid]
 	i := slices.Index(ids, id)

@@ -7,11 +7,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// queue is a set of volumes or pods in order of arrival. To fill and to empty it
-// costs what it has then, and not what it once had.
+// queue is a set of volumes or pods in order of arrival. Filling and emptying it costs time
+// proportional to its current length, not to its greatest length so far.
 type queue[K ~string] struct {
 	ids  []K
-	next int // in ids, the first that was not popped
+	next int // index in ids of the first one that was not popped
 	in   set[K]
 }
 
@@ -36,10 +36,10 @@ func (q *queue[K]) pop() (id K, ok bool) {
 	return id, true
 }
 
-// wakes is when volumes have to be planned again although nothing happens.
+// wakes holds the times at which volumes have to be planned again even if no event comes.
 type wakes struct {
-	heap wakeHeap
-	at   map[state.VolumeID]time.Time // what holds; entries of the heap may be stale
+	heap wakeHeap                     // entries that differ from at are stale
+	at   map[state.VolumeID]time.Time // the current times
 }
 
 type wake struct {
@@ -47,7 +47,7 @@ type wake struct {
 	id state.VolumeID
 }
 
-// set says when id is due; the zero time means never.
+// set sets when id is due; the zero time means never.
 func (w *wakes) set(id state.VolumeID, at time.Time) {
 	if at.IsZero() {
 		delete(w.at, id)
@@ -63,7 +63,7 @@ func (w *wakes) set(id state.VolumeID, at time.Time) {
 	heap.Push(&w.heap, wake{at, id})
 }
 
-// next returns the earliest moment at which one is due.
+// next returns the earliest time at which a volume is due, if there is one.
 func (w *wakes) next() (time.Time, bool) {
 	for len(w.heap) > 0 {
 		if top := w.heap[0]; w.at[top.id].Equal(top.at) {
@@ -74,7 +74,7 @@ func (w *wakes) next() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// due returns and removes those whose moment has come.
+// due removes the volumes that are due at now and returns them.
 func (w *wakes) due(now time.Time) []state.VolumeID {
 	var ids []state.VolumeID
 	for {

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// recover takes over the journal's records. There is nothing to reconstruct:
-// they say what was present, and what was under way.
+// recover loads the journal's records. Nothing has to be reconstructed: the records say
+// what was present and which calls were in flight.
 func (l *loop) recover(loaded state.Loaded) {
 	l.found = Found{Volumes: len(loaded.Volumes) + len(loaded.Quarantined), Unreadable: len(loaded.Quarantined)}
 	for id, v := range loaded.Volumes {
@@ -26,7 +26,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	if l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot {
 		return
 	}
-	for _, v := range l.volumes { // no mount of an earlier boot is there
+	for _, v := range l.volumes { // no mount survived the reboot
 		if now, changes := plan.Adopt(v.recordOrEmpty(), false, nil); len(changes) > 0 {
 			l.found.Changed++
 			l.setRecord(&now)
@@ -34,9 +34,9 @@ func (l *loop) recover(loaded state.Loaded) {
 	}
 }
 
-// look compares every record that says that something is present with the
-// kernel. Then the boot id is stored: records of another boot are known as such
-// until they are written.
+// look compares with the kernel every record that says that something is, or may be,
+// mounted. Only then is the boot ID stored, so that records of an earlier boot are
+// recognized as such until they have been corrected.
 func (l *loop) look(ctx context.Context) {
 	var ids []state.VolumeID
 	for id, v := range l.volumes {
@@ -55,8 +55,8 @@ func (l *loop) look(ctx context.Context) {
 	}
 }
 
-// lookAt compares records with the kernel, off the loop, and calls done after
-// each; until then the volume is not planned.
+// lookAt compares records with the kernel, on other goroutines, and calls done on the loop
+// after each. A volume is not planned while it is being compared.
 func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop)) {
 	type task struct {
 		v     state.Volume
@@ -90,15 +90,15 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 	}
 }
 
-// lookAtSuspects does so but for those with a call in flight, which come when it
-// has ended: it looks at no path but its own.
+// lookAtSuspects compares the suspects that have no call in flight with the kernel. The
+// others are compared when their call has ended, since the call checks only its own path.
 func (l *loop) lookAtSuspects(ctx context.Context) {
 	var ids []state.VolumeID
 	for id, asked := range l.suspects {
 		switch v := l.volumes[id]; {
 		case v == nil || v.record == nil:
-			delete(l.suspects, id) // it went meanwhile
-			answerAll(asked, "it is not mounted any more")
+			delete(l.suspects, id) // it was removed meanwhile
+			answerAll(asked, "it is no longer mounted")
 		case v.call == nil:
 			ids = append(ids, id)
 		}
@@ -106,21 +106,21 @@ func (l *loop) lookAtSuspects(ctx context.Context) {
 	l.lookAt(ctx, ids, func(*loop) {})
 }
 
-// suspect has a volume compared with the kernel again, and calls each of asked with
-// the result.
+// suspect marks a volume to be compared with the kernel again. Each of asked is called
+// with the result.
 func (l *loop) suspect(id state.VolumeID, asked ...func(problem string)) {
 	l.suspects[id] = append(l.suspects[id], asked...)
 }
 
-// applySeen takes what was seen of a volume into its record, and returns what is
-// wrong with it, "" for nothing.
+// applySeen updates a volume's record with what the kernel showed, and returns what is wrong
+// with the volume; "" if nothing is.
 func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem string) {
 	v := l.row(id)
 	v.call, v.unseen = nil, nil
 	l.dirty.push(id)
 	now, changes := plan.Adopt(v.recordOrEmpty(), true, seen)
 	for _, c := range changes {
-		l.log.Warn("what was present is not as it was left", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
+		l.log.Warn("recorded mount is gone or replaced", "volume", id, "pod", c.Pod, "path", c.Path, "reason", c.Why)
 	}
 	if len(changes) > 0 {
 		if l.looking > 0 { // this is the look at the start
@@ -128,11 +128,11 @@ func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem
 		}
 		l.setRecord(&now)
 	} else {
-		v.record = &now // with what was seen of its mounts, which the next start sees anew
+		v.record = &now // it differs only in Seen, which the next start reads from the kernel again
 	}
 	l.setDrift(v, plan.Drift(now, seen))
 	unlooked := len(seen) < len(paths(now))
-	if unlooked { // what could not be looked at is kept, and may be gone
+	if unlooked { // facts that could not be examined are kept, although they may be gone
 		v.unseen = set[state.PodUID]{}
 		for uid, m := range now.Mounts {
 			if _, ok := seen[m.Target]; !ok && m.Phase == state.Entering && l.sameBoot {
@@ -144,14 +144,13 @@ func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem
 	return problemOf(changes, unlooked, v.drifted())
 }
 
-// reasonUnseen is why a mount that may have been made, and of which its pod may
-// have been told before the journal was, is not made in another form.
-const reasonUnseen = "not unmounted: what is mounted cannot be examined, and the pod may use it"
+// reasonUnseen is why a mount is not replaced by one of another form: it may have been made
+// and reported to its pod before a crash, without being journaled.
+const reasonUnseen = "not unmounted: the mount cannot be examined, and the pod may be using it"
 
-// storeBootID says durably that the records are of this boot, and tries until it
-// is so: a restart that takes this boot for another would make every call again.
-// The records that a reboot changed are written first: losing the order only
-// repeats calls.
+// storeBootID stores the boot ID, after the records that a reboot changed, and retries
+// until it has succeeded. If it were missing, a restart would take this boot for another one
+// and repeat every call.
 func (l *loop) storeBootID(ctx context.Context) {
 	if l.sameBoot {
 		return
@@ -168,8 +167,8 @@ func (l *loop) storeBootID(ctx context.Context) {
 	time.AfterFunc(journalRetry, func() { l.m.post(func(l *loop) { l.storeBootID(ctx) }) })
 }
 
-// paths are those of a record at which something is said to be present, or a
-// mount may be that a pod was told of before the journal was.
+// paths returns the paths of a record at which a stage is present, or a mount is present or
+// may have been made without being journaled.
 func paths(v state.Volume) []string {
 	var ps []string
 	if v.Stage.Phase == state.Present {
@@ -183,7 +182,7 @@ func paths(v state.Volume) []string {
 	return ps
 }
 
-// look asks the kernel about paths; one that cannot be looked at is left out.
+// look asks the kernel about paths, and leaves out those that cannot be examined.
 func look(ctx context.Context, k Kernel, paths []string) map[string]state.Seen {
 	seen := make(map[string]state.Seen, len(paths))
 	for _, p := range paths {

@@ -6,15 +6,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// serves counts a record, n is +1 or -1, among those that its driver serves here:
-// inline volumes and persistent ones, for the driver's limit is for all of them.
+// serves adds n, which is +1 or -1, to the number of volumes that r's driver serves here,
+// if r has anything on the host. Inline volumes count too, since the driver's limit
+// includes them.
 func (l *loop) serves(r *state.Volume, n int) {
 	if !r.Clear() {
 		l.driver(r.Spec.Driver).serving += n
 	}
 }
 
-// full says why nothing more of a driver may be begun, "" where there is room.
+// full says why no more volumes of a driver may be begun; "" if there is room.
 func (l *loop) full(d *driver) string {
 	limit := d.status.MaxVolumes
 	if !l.cfg.HoldAtLimit || limit <= 0 || int64(d.serving+d.entering) < limit {
@@ -23,7 +24,7 @@ func (l *loop) full(d *driver) string {
 	return fmt.Sprintf("driver %s serves at most %d volumes on this node, and has that many here", d.status.Name, limit)
 }
 
-// retryFull plans the volumes of a driver again that may have waited for room.
+// retryFull marks the driver's volumes that may be waiting for room to be planned.
 func (l *loop) retryFull(name state.DriverName) {
 	d := l.drivers[name]
 	if d == nil || !l.cfg.HoldAtLimit || d.status.MaxVolumes <= 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// TestScenario plays the pages of testdata. A page has a comment for its reader, and
-// scenarios, each a file of the archive; docs/testing.md says what their lines mean.
+// TestScenario plays the pages of testdata. A page is an archive: its comment says what it
+// shows, and each file is a scenario. docs/testing.md explains the lines.
 func TestScenario(t *testing.T) {
 	pages, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(pages) == 0 {
@@ -32,7 +32,7 @@ func TestScenario(t *testing.T) {
 			}
 			a := txtar.Parse(b)
 			if len(bytes.TrimSpace(a.Comment)) == 0 || len(a.Files) == 0 {
-				t.Fatalf("%s: a page begins with what it shows, and has at least one scenario after a line like '-- name --'", page)
+				t.Fatalf("%s: want a comment that says what the page shows, and at least one scenario after a line like '-- name --'", page)
 			}
 			for _, f := range a.Files {
 				t.Run(f.Name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { play(t, string(f.Data)) }) })
@@ -48,26 +48,26 @@ type player struct {
 	d     *disk
 	l     *life
 	boots int
-	// seen counts the calls that lines have spoken of.
+	// seen counts the calls that earlier lines have checked.
 	seen  int
 	rules []*rule // guarded by h.mu
 	line  string
-	// said is what the last wait that failed said.
+	// said is the error of the last wait that failed.
 	said  string
 	grown sync.Map // the sizes that the manager reported, by volume
-	most  int      // calls at once; guarded by h.mu
+	most  int      // the greatest number of calls at once; guarded by h.mu
 }
 
-// rule is how calls that match go wrong, so often or, if negative, always.
+// rule says how matching calls go wrong. left is how often; a negative left means always.
 type rule struct {
 	call string
 	fault
 	left int
-	// unmounts: the call takes away what was published.
+	// unmounts: the call removes the mount that was published.
 	unmounts bool
 }
 
-// verbs are the lines of a scenario by their first word.
+// verbs maps the first word of a line to what the line does.
 var verbs = map[string]func(p *player, args []string){
 	"driver": (*player).driver, "pod": (*player).pod, "wait": (*player).wait, "settle": func(*player, []string) { synctest.Wait() },
 	"mounted": (*player).mounted, "unmounted": (*player).unmounted,
@@ -90,7 +90,8 @@ func play(t *testing.T, text string) {
 	}
 }
 
-// end waits, in virtual time, for calls that a slow driver answers after the last line.
+// end stops the manager and waits, in virtual time, for calls that a slow driver answers
+// after the last line.
 func (p *player) end() {
 	if p.l != nil {
 		_ = p.l.stop()
@@ -98,7 +99,7 @@ func (p *player) end() {
 	time.Sleep(3 * time.Hour)
 }
 
-// play does what one line says.
+// play executes one line.
 func (p *player) play(line string, words []string) {
 	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
 		return
@@ -106,7 +107,7 @@ func (p *player) play(line string, words []string) {
 	p.line = line
 	do := verbs[words[0]]
 	if do == nil {
-		p.fatalf("it begins with none of %q", slices.Sorted(maps.Keys(verbs)))
+		p.fatalf("want one of these first words: %q", slices.Sorted(maps.Keys(verbs)))
 	}
 	if p.l == nil && words[0] != "start" {
 		p.start(nil)
@@ -116,7 +117,7 @@ func (p *player) play(line string, words []string) {
 	}
 }
 
-// repeated is a line once for each number of the range {1..20} in it.
+// repeated returns the line once for each number of a range {1..20} in it.
 func repeated(line string) (lines []string) {
 	from := strings.Index(line, "{1..")
 	if from < 0 {
@@ -130,7 +131,7 @@ func repeated(line string) (lines []string) {
 	return lines
 }
 
-// split returns the words of a line: what is between double quotes is of one word, and a
+// split returns the words of a line. Text between double quotes belongs to one word, and a
 // comma is a word of its own.
 func split(line string) (words []string) {
 	var word strings.Builder
@@ -177,7 +178,7 @@ func list(words []string) (all [][]string) {
 	return all
 }
 
-// take removes "name value" from words and returns the value; "" where it is not there.
+// take removes "name value" from words and returns the value; "" if there is none.
 func take(words []string, name string) (value string, rest []string) {
 	if i := slices.Index(words, name); i >= 0 && i+1 < len(words) {
 		return words[i+1], slices.Concat(words[:i], words[i+2:])
@@ -185,7 +186,7 @@ func take(words []string, name string) (value string, rest []string) {
 	return "", words
 }
 
-// flag removes a word from words and reports whether it was there.
+// flag removes a word from words and reports whether words had it.
 func flag(words []string, name string) (bool, []string) {
 	i := slices.Index(words, name)
 	if i < 0 {
@@ -215,10 +216,10 @@ func (p *player) number(text string) int {
 	return n
 }
 
-// short is a call as a scenario names it: without the driver of volumes of driver d.
+// short returns a call as scenarios write it: volume IDs lack their driver if that is d.
 func short(call string) string { return strings.ReplaceAll(call, "d^", "") }
 
-// fault is what goes wrong with a call: the first rule that is about it and is not used up.
+// fault returns what goes wrong with a call, by the first matching rule that is not used up.
 func (p *player) fault(call string) fault {
 	p.most = max(p.most, len(p.h.inFlight))
 	for _, r := range p.rules {

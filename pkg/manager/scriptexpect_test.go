@@ -9,14 +9,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// texts are the facts that are sentences for people: a scenario says what they name.
+// texts are the facts that are sentences for people. A scenario gives a part of the sentence.
 var texts = []string{"held", "blocked", "error", "problem"}
 
-// expect THING [NAME] FACT=VALUE...: each fact is as said; a sentence contains it.
+// expect THING [NAME] FACT=VALUE...: each fact has the value; a sentence contains it.
 func (p *player) expect(args []string) {
 	synctest.Wait()
 	if len(args) == 0 {
-		p.fatalf("expect what?")
+		p.fatalf("want expect THING [NAME] FACT=VALUE")
 	}
 	thing, args := args[0], args[1:]
 	switch thing {
@@ -52,7 +52,7 @@ func (p *player) expect(args []string) {
 	}
 }
 
-// facts are what is known of a thing, in words.
+// facts returns the facts about a thing, in words.
 func (p *player) facts(thing, name string) map[string]string {
 	switch thing {
 	case "node":
@@ -95,11 +95,11 @@ func (p *player) facts(thing, name string) map[string]string {
 	case "verify": // POD: whether a container may start
 		return map[string]string{"ok": fmt.Sprint(p.l.Verify(p.t.Context(), state.PodUID(name)) == nil)}
 	}
-	p.fatalf("%s %s is nothing that is known here", thing, name)
+	p.fatalf("%s %s is not known", thing, name)
 	return nil
 }
 
-// recordFacts are a record's, those of a pod's mount under the pod's name.
+// recordFacts returns the facts of a record. Those of a pod's mount begin with the pod's name.
 func recordFacts(v state.Volume, ok bool) map[string]string {
 	r := v.Stage.Retry()
 	facts := map[string]string{

@@ -56,7 +56,7 @@ func (p *player) pod(args []string) {
 	}
 }
 
-// want is a volume of a pod's wish: its name and options.
+// want returns one volume of a pod's wish; words are its name and options.
 func (p *player) want(pod string, words []string) state.VolumeWant {
 	w := wantOf(pod, words[0])
 	for _, option := range words[1:] {
@@ -92,7 +92,7 @@ func (p *player) want(pod string, words []string) state.VolumeWant {
 		case "device":
 			w.Spec.PublishContext = map[string]string{"device": value}
 		default:
-			p.fatalf("%q is no option of a volume", option)
+			p.fatalf("%q is not an option of a volume", option)
 		}
 	}
 	return w
@@ -124,7 +124,7 @@ func (p *player) await(args []string, wait func(context.Context, state.PodUID) e
 	}
 }
 
-// rule adds what happens to calls: CALL [VOLUME [POD]] [times N] ...
+// rule adds a rule for calls: CALL [VOLUME [POD]] [times N] ...
 func (p *player) rule(args []string, f fault) *rule {
 	times, args := take(args, "times")
 	r := &rule{fault: f, left: -1}
@@ -166,7 +166,7 @@ func (p *player) slow(args []string) {
 	p.rule(args, fault{takes: p.duration(by)})
 }
 
-// hang CALL ...: no answer until the manager gives the call up.
+// hang CALL ...: the call does not return until the manager cancels it.
 func (p *player) hang(args []string) { p.rule(args, fault{hangs: true}) }
 
 // heal ends all faults.
@@ -176,7 +176,8 @@ func (p *player) heal([]string) {
 	p.rules = nil
 }
 
-// calls [in any order] CALL, CALL: those since the last such line, or "none".
+// calls [in any order] CALL, CALL: exactly these calls were made since the last such line; or
+// calls none.
 func (p *player) calls(args []string) {
 	var want []string
 	unordered := len(args) > 3 && slices.Equal(args[:3], []string{"in", "any", "order"})
@@ -196,7 +197,7 @@ func (p *player) calls(args []string) {
 	}
 }
 
-// fresh are the calls since a line last spoke of calls.
+// fresh returns the calls since the last line that checked calls.
 func (p *player) fresh() (calls []string) {
 	synctest.Wait()
 	all := p.h.calls()
@@ -207,7 +208,7 @@ func (p *player) fresh() (calls []string) {
 	return calls
 }
 
-// late POD within 5s NAMES...: a wait fails, and names these things in this order.
+// late POD within 5s NAMES...: a wait fails, and its error has these texts in this order.
 func (p *player) late(args []string) {
 	within, words := take(args, "within")
 	ctx, cancel := context.WithTimeoutCause(p.t.Context(), p.duration(within), errors.New(within+" are over"))
@@ -227,7 +228,7 @@ func (p *player) late(args []string) {
 	p.said = err.Error()
 }
 
-// unsaid WORDS...: the last wait that failed did not name these things.
+// unsaid WORDS...: the error of the last wait that failed has none of these texts.
 func (p *player) unsaid(args []string) {
 	for _, word := range args {
 		if strings.Contains(p.said, word) {
@@ -251,7 +252,7 @@ func (p *player) count(args []string) {
 	}
 }
 
-// begin begins a life of the manager: [sources NAME,NAME] [handshake]
+// begin starts a manager: [sources NAME+NAME] [handshake]
 func (p *player) begin(args []string) {
 	var opts []option
 	names, args := take(args, "sources")
@@ -267,10 +268,10 @@ func (p *player) begin(args []string) {
 	p.l = live(p.t, p.h, p.d, append(opts, boot(fmt.Sprint("boot-", p.boots)))...)
 }
 
-// stop ends the daemon; what the next lines do to the host happens while none runs.
+// stop stops the daemon. The next lines change the host while no daemon runs.
 func (p *player) stop([]string) { _ = p.l.stop() }
 
-// start begins the first life, or the next one after stop.
+// start starts the daemon for the first time, or after stop.
 func (p *player) start(args []string) { p.begin(args) }
 
 // restart [sources file+api]: the daemon is stopped and started.
@@ -279,10 +280,11 @@ func (p *player) restart(args []string) {
 	p.begin(args)
 }
 
-// crash [sources file+api]: the daemon is not asked to stop.
+// crash [sources file+api]: the daemon is started again without having been stopped.
 func (p *player) crash(args []string) { p.begin(args) }
 
-// reboot [with mounts] [sources file+api]: the host has lost its mounts, or only has another boot id.
+// reboot [with mounts] [sources file+api]: the host loses its mounts and gets another boot ID;
+// with mounts it keeps them.
 func (p *player) reboot(args []string) {
 	_ = p.l.stop()
 	what, args := take(args, "with")
@@ -297,7 +299,7 @@ func (p *player) reboot(args []string) {
 
 func (p *player) synced(args []string) { p.l.SourceSynced(args[0]) }
 
-// vanish PATH...: mounts go without a call.
+// vanish PATH...: mounts vanish without a call.
 func (p *player) vanish(args []string) {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
@@ -307,7 +309,7 @@ func (p *player) vanish(args []string) {
 	}
 }
 
-// look: the manager is shown the mount table.
+// look: the manager gets the mount table.
 func (p *player) look([]string) {
 	p.h.mu.Lock()
 	var paths []string
@@ -328,7 +330,7 @@ func (p *player) journal(args []string) {
 
 func (p *player) retry(args []string) { p.l.RetryNow(state.VolumeID("d^" + args[0])) }
 
-// reported VOLUME...: the cluster knows that they are in use.
+// reported VOLUME...: the Node's status reports these volumes as in use.
 func (p *player) reported(args []string) {
 	var ids []state.VolumeID
 	for _, v := range args {

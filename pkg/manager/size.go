@@ -8,14 +8,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Sizer is a Kernel that can also tell how large what is at a path is. The end of
-// ctx ends the question.
+// Sizer is a Kernel that can also tell the size of what is at a path. Size must return when
+// ctx ends.
 type Sizer interface {
 	Size(ctx context.Context, path string) (state.Sizes, error)
 }
 
-// expand makes the call, and looks before and after it whether it is true: an
-// expansion is done when the device and the file system are larger (rule 6).
+// expand makes the call and checks its effect: after an expansion the device and the file
+// system must be larger than before (rule 6).
 func (c caller) expand(ctx context.Context, v state.Volume, op plan.Op) (int64, error) {
 	if c.cfg.BeforeExpand != nil {
 		c.cfg.BeforeExpand(ctx, v)
@@ -27,12 +27,12 @@ func (c caller) expand(ctx context.Context, v state.Volume, op plan.Op) (int64, 
 		return bytes, err
 	}
 	if why := notGrown(before, c.size(ctx, path), v.SizeBytes, op.SizeBytes); why != "" {
-		return bytes, fmt.Errorf("%w: %s, asked for were %d", ErrNoEffect, why, op.SizeBytes)
+		return bytes, fmt.Errorf("%w: %s, %d were requested", ErrNoEffect, why, op.SizeBytes)
 	}
 	return bytes, nil
 }
 
-// size asks the kernel, where it can tell; a question that fails says nothing.
+// size asks the kernel for sizes; zero if it cannot tell.
 func (c caller) size(ctx context.Context, path string) state.Sizes {
 	k, ok := c.cfg.Kernel.(Sizer)
 	if !ok {
@@ -48,11 +48,11 @@ func (c caller) size(ctx context.Context, path string) state.Sizes {
 	return s
 }
 
-// notGrown says what shows that an expansion from have to want bytes, which was
-// answered OK, had no effect; "" where nothing does. What was grown by an earlier
-// call, whose answer was lost, does not grow again: then it is larger than have.
-// File systems and encryption take some of a device for themselves, so of a
-// growth by less than a third nothing is said.
+// notGrown says what shows that an expansion from have to want bytes, which was answered OK,
+// had no effect; "" if nothing does. A volume that was expanded by an earlier call, whose
+// answer was lost, does not grow again, but then it is larger than have. File systems and
+// encryption need part of a device for themselves, so a growth by less than a third is not
+// checked.
 func notGrown(before, after state.Sizes, have, want int64) string {
 	same := func(before, after int64) bool {
 		return after != 0 && after <= before && after < want && after <= have && want-have > want/4

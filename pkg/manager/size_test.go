@@ -66,7 +66,7 @@ func TestAnExpansionIsDoneWhenItShows(t *testing.T) {
 		l.SetPod(larger("a"))
 		rest()
 		s, _ := l.Pod("a")
-		if v := s.Volumes[0]; v.Mounted || !strings.Contains(v.Retry.Error, "its device has 1 bytes, as before, asked for were 5") || v.Retry.Reason != state.NoEffect {
+		if v := s.Volumes[0]; v.Mounted || !strings.Contains(v.Retry.Error, "its device has 1 bytes, as before, 5 were requested") || v.Retry.Reason != state.NoEffect {
 			t.Errorf("while nothing grows: %+v", v)
 		}
 		k.set(5, nil)

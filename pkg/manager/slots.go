@@ -7,21 +7,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// slots are the calls in flight of all drivers, and the count of volumes that ever
-// waited for one.
+// slots counts the calls in flight of all drivers, and numbers the volumes that wait for
+// a slot.
 type slots struct {
 	running plan.Running
 	blocks  uint64
 }
 
-// blockedKey is a volume that waits for a slot to make its call of a kind.
+// blockedKey is a volume that waits for a slot, for a call of a kind.
 type blockedKey struct {
 	id      state.VolumeID
 	kind    plan.Kind
 	arrival uint64
 }
 
-// blockedQueue holds those of one driver that are alike, in order of arrival.
+// blockedQueue holds the waiting volumes of one driver whose calls remove something, or
+// those whose calls do not, in order of arrival.
 type blockedQueue []blockedKey
 
 func (q *blockedQueue) pop() {
@@ -30,13 +31,14 @@ func (q *blockedQueue) pop() {
 	}
 }
 
+// count adds n to the calls in flight of the node and of d.
 func (l *loop) count(d *driver, op plan.Op, n int) {
 	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
 }
 
-// enter counts a call that begins. Those of a burst are few at first, unless
-// it is known that their driver is fast, or takes no longer for many. One of whom
-// all calls have just ended begins another: a call of another kind may be slow.
+// enter counts a call that begins. A burst starts with few calls, unless the driver is known
+// to be fast, or to take no longer for many calls than for one. When a driver becomes idle,
+// its next burst starts with few calls again, since another kind of call may be slow.
 func (l *loop) enter(d *driver, op plan.Op) {
 	if d.running.Calls == 0 {
 		d.running.First = 0
@@ -47,7 +49,7 @@ func (l *loop) enter(d *driver, op plan.Op) {
 	l.count(d, op, +1)
 }
 
-// widen gives a driver a few more of its first calls for as long as others wait.
+// widen raises the bound on the driver's first calls in steps, while volumes wait.
 func (l *loop) widen(d *driver) {
 	if d.running.First == 0 || d.widening {
 		return
@@ -69,7 +71,7 @@ func (l *loop) widen(d *driver) {
 // waits reports whether volumes wait for a slot of the driver.
 func (d *driver) waits() bool { return len(d.blocked[0])+len(d.blocked[1]) > 0 }
 
-// block lets a planned volume wait for a slot.
+// block queues a planned volume for a slot.
 func (l *loop) block(v *volume, d *driver, k plan.Kind) {
 	if v.waits() && v.slot.kind.Removes() == k.Removes() {
 		return
@@ -84,8 +86,8 @@ func (l *loop) block(v *volume, d *driver, k plan.Kind) {
 	l.widen(d)
 }
 
-// waitsNoMore takes in that a volume was planned and needs no slot, or has one: no
-// intent is written any more for what it waited for.
+// waitsNoMore ends the wait for a slot, because the volume has one or needs none. The intent
+// of the call that it waited for is no longer written.
 func (v *volume) waitsNoMore() {
 	v.slot, v.intent = blockedKey{}, nil
 }
@@ -93,8 +95,8 @@ func (v *volume) waitsNoMore() {
 // waits reports whether the volume waits for a slot.
 func (v *volume) waits() bool { return v.slot.arrival != 0 }
 
-// unblock plans those again who wait longest and whom the slots suffice for. Its
-// cost grows with how many those are, and not with how many wait.
+// unblock marks as dirty the volumes that have waited longest, as many as there are free
+// slots. Its cost grows with that number, not with the number of volumes that wait.
 func (l *loop) unblock() {
 	node, drivers := l.running, map[*driver]plan.Running{}
 	for {
@@ -110,8 +112,8 @@ func (l *loop) unblock() {
 	}
 }
 
-// firstBlocked returns the queue whose head waits longest of those that may go
-// when each driver has what more says in flight besides what it has.
+// firstBlocked returns the queue whose head has waited longest, among the heads that would
+// be admitted if each driver had the calls of more in flight in addition to its own.
 func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (of *driver, first *blockedQueue) {
 	for _, d := range l.drivers {
 		r := d.running
@@ -119,7 +121,7 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 		for i := range d.blocked {
 			q := &d.blocked[i]
 			for len(*q) > 0 && !l.stands((*q)[0]) {
-				q.pop() // it was forgotten, or waits for something else now
+				q.pop() // the volume was forgotten, or no longer waits for this
 			}
 			if len(*q) == 0 || first != nil && (*first)[0].arrival < (*q)[0].arrival {
 				continue
@@ -132,12 +134,13 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 	return of, first
 }
 
-// stands reports whether a volume waits for this still.
+// stands reports whether the volume of b still waits for it.
 func (l *loop) stands(b blockedKey) bool {
 	v := l.volumes[b.id]
 	return v != nil && v.slot == b
 }
 
+// add returns r with n more calls of kind k.
 func add(r plan.Running, k plan.Kind, n int) plan.Running {
 	r.Calls += n
 	if !k.Removes() {
@@ -146,7 +149,8 @@ func add(r plan.Running, k plan.Kind, n int) plan.Running {
 	return r
 }
 
-// watchSlot notes when a call has taken long; what it returns ends that.
+// watchSlot marks the call of s as slow when it has taken longer than plan.SlowSlot. end
+// stops that.
 func (l *loop) watchSlot(s *start) (end func() bool) {
 	return time.AfterFunc(plan.SlowSlot, func() {
 		l.m.post(func(l *loop) {
@@ -158,6 +162,7 @@ func (l *loop) watchSlot(s *start) (end func() bool) {
 	}).Stop
 }
 
+// countSlow adds n to the slow calls of s's driver.
 func countSlow(s *start, n int) {
 	r := &s.driver.running
 	r.Slow += n

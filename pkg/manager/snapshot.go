@@ -11,22 +11,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// snapshot is the published, read-only view of the loop's state. The loop writes what changed
-// once a round; what a status refers to is immutable, so readers copy no more than that.
+// snapshot is the published, read-only view of the loop's state. Once a round the loop writes
+// what changed. The data that a status points to is immutable, so readers make shallow copies.
 type snapshot struct {
-	mu      sync.RWMutex                     // guards all below
-	volumes map[state.VolumeID]*VolumeStatus // overwritten in place: readers copy them
-	// attached is what loop.attachedAs says of volumes, where it says anything.
+	mu      sync.RWMutex                     // guards the fields below
+	volumes map[state.VolumeID]*VolumeStatus // overwritten in place; readers copy the values
+	// attached holds the results of loop.attachedAs that are not "".
 	attached map[state.VolumeID]string
-	pods     map[state.PodUID]state.PodWant // as listed by the sources
+	pods     map[state.PodUID]state.PodWant // as the sources list them
 	byPod    podVolumes
-	drivers  map[state.DriverName]*DriverStatus // as volumes are
-	// synced: all sources have spoken; looked: all records were compared with the kernel.
+	drivers  map[state.DriverName]*DriverStatus // overwritten in place, like volumes
+	// synced: all sources have listed their pods; looked: all records were compared with the kernel.
 	synced, looked bool
 	found          Found
 	unrecorded     Unrecorded
 	strays         strays
-	// shown counts the events whose effect on what is wanted is in the snapshot.
+	// shown counts the events that the snapshot reflects.
 	shown      uint64
 	changed    chan struct{} // nil while no reader has asked for it
 	podChanged map[state.PodUID]*watch
@@ -49,8 +49,7 @@ func newSnapshot() *snapshot {
 	}
 }
 
-// reasonLook is why a volume waits that has no call in flight nor planned.
-const reasonLook = "what is mounted is being compared with what is known"
+const reasonLook = "the volume's record is being compared with the kernel's mounts"
 
 // publish writes to the snapshot what changed since the last call.
 func (l *loop) publish() {
@@ -78,8 +77,8 @@ func (l *loop) publish() {
 	}
 }
 
-// answer gives the answers of this round, after the snapshot shows what they speak
-// of: who asked may look there next.
+// answer sends the replies of this round. The snapshot is published before, since callers
+// may read it next.
 func (l *loop) answer() {
 	for _, give := range l.answers {
 		give()
@@ -99,6 +98,8 @@ func (l *loop) reportGone() {
 	l.unrecordedChanged = false
 }
 
+// publishVolume writes one volume's status to the snapshot, and marks the pods that it
+// concerns as changed.
 func (l *loop) publishVolume(snap *snapshot, id state.VolumeID) {
 	was := snap.volume(id)
 	is, there := l.volumeStatus(id, was.Wanted)
@@ -129,7 +130,8 @@ func (l *loop) publishVolume(snap *snapshot, id state.VolumeID) {
 	*was, snap.volumes[id] = is, was
 }
 
-// volumeStatus says how a volume stands, and whether there is anything to say.
+// volumeStatus returns a volume's status, and whether the volume is known or wanted. wanted
+// is the list of the last status.
 func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeStatus, bool) {
 	v := l.volumes[id]
 	if v == nil || v.record == nil && len(v.wants) == 0 && v.quarantined == "" {
@@ -138,7 +140,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	r := v.recordOrEmpty()
 	if v.record == nil {
 		if r.Spec = l.wished(v).Spec; r.Spec == nil {
-			r.Spec = &state.Spec{} // of a record that cannot be read
+			r.Spec = &state.Spec{} // the record cannot be read
 		}
 	}
 	s := VolumeStatus{
@@ -158,7 +160,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	return s, true
 }
 
-// wantedBy lists the pods that want a volume, sorted: it is was, where that is so still.
+// wantedBy returns the pods that want a volume, sorted. It returns was if that still holds.
 func (v *volume) wantedBy(was []state.PodUID) []state.PodUID {
 	left := func(uid state.PodUID) bool { _, still := v.wants[uid]; return !still }
 	if len(v.wants) == len(was) && !slices.ContainsFunc(was, left) {
@@ -167,7 +169,7 @@ func (v *volume) wantedBy(was []state.PodUID) []state.PodUID {
 	return slices.Sorted(maps.Keys(v.wants))
 }
 
-// forPod is what a wait for a pod depends on in one volume's status.
+// forPod is the part of a volume's status that a wait for one pod depends on.
 type forPod struct{ wanted, mounted, absent bool }
 
 func (s *VolumeStatus) forPod(uid state.PodUID) forPod {
@@ -185,13 +187,13 @@ func (s *VolumeStatus) mounted(m state.Mount) bool {
 		(!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
 }
 
-// concerns reports whether a pod wants the volume or has it, or may.
+// concerns reports whether a pod wants the volume, or has or may have it.
 func (s *VolumeStatus) concerns(uid state.PodUID) bool {
 	_, has := s.Volume.Mounts[uid]
 	return has || slices.Contains(s.Wanted, uid)
 }
 
-// pods goes through the pods that want a volume or have it, or may.
+// pods yields the pods that want the volume, or have or may have it.
 func (s *VolumeStatus) pods() iter.Seq[state.PodUID] {
 	return func(yield func(state.PodUID) bool) {
 		for _, uid := range s.Wanted {
@@ -207,7 +209,7 @@ func (s *VolumeStatus) pods() iter.Seq[state.PodUID] {
 	}
 }
 
-// wake has the callers that wait for a pod look again.
+// wake wakes the callers that wait for a pod.
 func (snap *snapshot) wake(uid state.PodUID) {
 	if w, ok := snap.podChanged[uid]; ok {
 		close(w.changed)
@@ -215,8 +217,8 @@ func (snap *snapshot) wake(uid state.PodUID) {
 	}
 }
 
-// Changed returns a channel that is closed at the next change of anything.
-// Taken before a look, it tells when that look is out of date.
+// Changed returns a channel that is closed at the next change of anything. Callers take
+// it before they read, to learn when what they have read is out of date.
 func (m *Manager) Changed() <-chan struct{} {
 	m.snapshot.mu.Lock()
 	defer m.snapshot.mu.Unlock()
@@ -231,7 +233,7 @@ func (snap *snapshot) change() <-chan struct{} {
 	return snap.changed
 }
 
-// podWatch is Changed for what waits for one pod depend on. A waiter that gives up calls leave.
+// podWatch is Changed for the state of one pod's volumes. A waiter calls leave when it is done.
 func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave func()) {
 	snap := m.snapshot
 	snap.mu.Lock()
@@ -251,8 +253,8 @@ func (m *Manager) podWatch(uid state.PodUID) (changed <-chan struct{}, leave fun
 	}
 }
 
-// Settle waits until the snapshot has what the journal says and all events that were
-// posted before. The error is the cause of ctx's end, or ErrEnded.
+// Settle waits until the snapshot reflects the journal and all events that were posted
+// before the call. The error is the cause of ctx's end, or ErrEnded.
 func (m *Manager) Settle(ctx context.Context) error {
 	m.mu.Lock()
 	posted := m.posted
@@ -280,14 +282,14 @@ func (m *Manager) Volumes() []VolumeStatus {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
 	all := make([]VolumeStatus, 0, len(m.snapshot.volumes))
-	for _, id := range slices.Sorted(maps.Keys(m.snapshot.volumes)) { // of 1 kB each, so not moved about
+	for _, id := range slices.Sorted(maps.Keys(m.snapshot.volumes)) { // not the values, of 1 kB each
 		all = append(all, *m.snapshot.volumes[id])
 	}
 	return all
 }
 
-// EachVolume yields what Volumes returns, in no order and without a copy of it all:
-// the loop cannot publish meanwhile, so yield must be quick and call nothing of m.
+// EachVolume yields the volumes that Volumes returns, in no order and without copying them
+// all. The loop cannot publish meanwhile, so yield must be quick and must not call m.
 func (m *Manager) EachVolume(yield func(VolumeStatus) bool) {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
@@ -308,8 +310,8 @@ func (m *Manager) Volume(id state.VolumeID) (VolumeStatus, bool) {
 	return VolumeStatus{Volume: state.Volume{Spec: &state.Spec{}}}, false
 }
 
-// volume returns how a volume stands, for as long as snap.mu is held; of one that is
-// not there it says nothing.
+// volume returns a volume's status, or an empty one if the snapshot has none. It may be used
+// only while snap.mu is held.
 func (snap *snapshot) volume(id state.VolumeID) *VolumeStatus {
 	if s, ok := snap.volumes[id]; ok {
 		return s
@@ -353,8 +355,9 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 	return m.snapshot.pod(uid)
 }
 
-// kept returns a want that could not be resolved with what the pod has under one of
-// its names, which is none of wanted; snap.mu is held.
+// kept returns w, a want that could not be resolved, with the ID and Spec of the volume that
+// the pod has under one of its names, if there is one that is not in wanted; snap.mu is
+// held.
 func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, wanted set[state.VolumeID]) state.VolumeWant {
 	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
 		v := &snap.volumes[id].Volume

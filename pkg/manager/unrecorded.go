@@ -11,21 +11,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// unrecorded are the places below the root at which something is mounted without a
-// record that can be read. A pod that is not known may use it.
+// unrecorded are the mounts below the root that have no readable record. An unknown pod may
+// use them.
 type unrecorded struct {
-	// lost: the journal may have lost records, and not only what stands for a record
-	// that cannot be read.
+	// lost: the journal may have lost records. Otherwise it has them all, but some cannot be
+	// read.
 	lost bool
-	// looked: the kernel has said what is mounted.
+	// looked: the mount table has been read.
 	looked bool
 	places map[string]unrecordedPlace // by path
-	named  map[kindName][]string      // the pods' paths by the name of a volume that pods share
-	// changes are those that the snapshot does not show yet.
+	named  map[kindName][]string      // the pods' paths, by volume
+	// changes counts the changes that the snapshot does not show yet.
 	changes int
 }
 
-// kindName is a volume's name, and its built-in kind; "" of a driver's.
+// kindName is a volume's name and its built-in kind; kind is "" for a CSI driver's volume.
 type kindName struct {
 	kind state.DriverName
 	name string
@@ -43,25 +43,25 @@ type unrecordedPlace struct {
 	seen state.Seen
 }
 
-// Unrecorded is what is mounted below the node's root without a record, while it is not
-// known whether the journal lost some.
+// Unrecorded is what is mounted below the node's root without a record, while the journal
+// may have lost records.
 type Unrecorded struct {
-	// Unknown: it is not known yet what is mounted.
+	// Unknown: the mount table has not been read yet.
 	Unknown bool
 	// Places are sorted by path.
 	Places []state.Place
 }
 
-const reasonUnlooked = "the journal may have lost records, and the kernel has not said yet what is mounted"
+const reasonUnlooked = "the journal may have lost records, and the mount table has not been read yet"
 
-// Unrecorded returns what may be in use by a pod whose record the journal lost.
+// Unrecorded returns the mounts that a pod whose record the journal lost may be using.
 func (m *Manager) Unrecorded() Unrecorded {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
 	return m.snapshot.unrecorded
 }
 
-// of returns those of the places that may be of a volume: at its stage path, or under
+// of returns the places that may belong to a volume: those at its stage path, and those with
 // its PersistentVolume's name.
 func (u Unrecorded) of(stagePath, name string) (places []state.Place) {
 	for _, p := range u.Places {
@@ -72,8 +72,8 @@ func (u Unrecorded) of(stagePath, name string) (places []state.Place) {
 	return places
 }
 
-// AcceptUnrecorded says that no pod that is not known uses what is mounted without a
-// record. The caller has made that durable.
+// AcceptUnrecorded records an operator's word that no unknown pod uses the mounts without a
+// record. The caller has made that word durable.
 func (m *Manager) AcceptUnrecorded() {
 	m.post(func(l *loop) {
 		if l.unrecorded != nil {
@@ -83,22 +83,23 @@ func (m *Manager) AcceptUnrecorded() {
 	})
 }
 
-// doubtRecords begins to look for what is mounted without a record, where the journal may
-// have lost some or some cannot be read.
+// doubtRecords starts to track mounts without a record if the journal may have lost records
+// or some cannot be read.
 func (l *loop) doubtRecords(r state.Recovery, unreadable int) {
 	if !r.Lost() && unreadable == 0 || l.cfg.Place == nil {
 		return
 	}
 	if r.Lost() {
-		l.log.Error("journal may have lost records: what is mounted without a record counts as in use", "err", r.Why)
+		l.log.Error("journal may have lost records: mounts without a record count as in use", "err", r.Why)
 	}
 	l.unrecorded = &unrecorded{
 		lost: r.Lost(), changes: 1, places: map[string]unrecordedPlace{}, named: map[kindName][]string{},
 	}
 }
 
-// compareUnrecorded takes in what is mounted now. All that is made in this life has
-// a record before; a driver may still be busy with what an earlier one asked for.
+// compareUnrecorded updates the mounts without a record from the mount table. This daemon
+// journals every mount before it is made, but a driver may still be working on a call of an
+// earlier daemon.
 func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	u := l.unrecorded
 	if u == nil {
@@ -107,7 +108,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	for path := range u.places {
 		if _, mounted := mounts[path]; !mounted {
 			u.remove(path)
-			l.log.Info("what was mounted without a record is not mounted any more", "path", path)
+			l.log.Info("mount without a record is gone", "path", path)
 		}
 	}
 	recorded := l.recorded()
@@ -117,7 +118,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 		}
 		if p, is := l.cfg.Place(path); is {
 			u.add(unrecordedPlace{p, seen})
-			l.log.Warn("mounted without a record", "path", path, "pod", p.Pod)
+			l.log.Warn("mount has no record", "path", path, "pod", p.Pod)
 		}
 	}
 	if !u.looked {
@@ -134,7 +135,8 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	}
 }
 
-// recorded are the paths at which something is or may be, by the records.
+// recorded returns the paths at which something is or may be mounted, according to the
+// records.
 func (l *loop) recorded() map[string]bool {
 	paths := make(map[string]bool, len(l.volumes))
 	for _, v := range l.volumes {
@@ -151,8 +153,8 @@ func (l *loop) recorded() map[string]bool {
 	return paths
 }
 
-// compareDoubtful takes over what the mount table shows of a record that is in doubt: it
-// is older than what was mounted or unmounted since.
+// compareDoubtful updates a record from the mount table, since the journal may have lost its
+// newer versions.
 func (l *loop) compareDoubtful(v *volume, mounts map[string]state.Seen) {
 	for pod, m := range v.recordOrEmpty().Mounts {
 		seen, mounted := mounts[m.Target]
@@ -190,7 +192,7 @@ func (u *unrecorded) remove(path string) {
 	}
 }
 
-// recorded takes in a record.
+// recorded removes the places that v is now a record of.
 func (u *unrecorded) recorded(v *state.Volume) {
 	if u == nil || len(u.places) == 0 {
 		return
@@ -205,7 +207,7 @@ func (u *unrecorded) recorded(v *state.Volume) {
 	}
 }
 
-// doubt says what may be of a volume on the host without a record of it.
+// doubt returns what may exist of a volume on the host without a record.
 func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 	u := l.unrecorded
 	switch {
@@ -225,7 +227,7 @@ func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 	}
 	spec := cmp.Or(v.Spec, w.Spec)
 	if spec == nil || spec.Ephemeral || spec.Builtin && spec.StagePath == "" {
-		return d // no pod shares it
+		return d // pods do not share such a volume
 	}
 	if p, there := u.places[spec.StagePath]; there && v.Stage.Phase == state.Absent {
 		d.Staged = p.seen
@@ -245,14 +247,15 @@ func (l *loop) doubt(v state.Volume, w state.Want) (d plan.Doubt) {
 	return d
 }
 
-// replanAll has every volume planned.
+// replanAll marks every volume to be planned.
 func (l *loop) replanAll() {
 	for id := range l.volumes {
 		l.dirty.push(id)
 	}
 }
 
-// publishUnrecorded puts in the snapshot what changed; snap.mu is held.
+// publishUnrecorded writes the mounts without a record to the snapshot if they have changed;
+// snap.mu is held.
 func (l *loop) publishUnrecorded(snap *snapshot) {
 	u := l.unrecorded
 	switch {
@@ -277,14 +280,15 @@ func (l *loop) publishUnrecorded(snap *snapshot) {
 	}
 }
 
-// strays are what is mounted for pods without a record that can be read.
+// strays are the mounts of pods that have no readable record.
 type strays struct {
-	// unlooked: it is not known yet what is.
+	// unlooked: the mount table has not been read yet.
 	unlooked bool
 	of       map[state.PodUID][]string // paths
 }
 
-// stray takes in what is mounted so, which a wait for an unmount depends on; snap.mu is held.
+// stray replaces the strays, and wakes all waiting callers, since a wait for an unmount
+// depends on them; snap.mu is held.
 func (snap *snapshot) stray(now strays) {
 	snap.strays = now
 	for uid := range snap.podChanged {
@@ -292,14 +296,14 @@ func (snap *snapshot) stray(now strays) {
 	}
 }
 
-// why says what keeps the pod from being known as unmounted; "" where nothing does.
+// why says why mounts of the pod without a record may exist; "" if there are none.
 func (s strays) why(uid state.PodUID) string {
 	if s.unlooked {
-		return "a record cannot be read, and the kernel has not said yet what is mounted"
+		return "a record cannot be read, and the mount table has not been read yet"
 	}
 	if paths := s.of[uid]; len(paths) > 0 {
-		return strings.Join(slices.Sorted(slices.Values(paths)), ", ") + " is mounted without a record that can be read: " +
-			"csi-volmgr get problems"
+		return strings.Join(slices.Sorted(slices.Values(paths)), ", ") + " is mounted without a readable record: " +
+			"see csi-volmgr get problems"
 	}
 	return ""
 }

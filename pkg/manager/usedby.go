@@ -8,9 +8,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// UsedBy says who on this node has a persistent volume, or may have it: "pod
-// default/web", or what else keeps it from being deleted; "" where it may be. name is
-// that of its PersistentVolume; stages are the paths at which it may be staged.
+// UsedBy says what on this node uses a persistent volume, or may use it, so that it must
+// not be deleted, such as "pod default/web"; "" if nothing does. name is the name of its
+// PersistentVolume; stages are the paths at which it may be staged.
 //
 // It may be called by any goroutine.
 func (m *Manager) UsedBy(id state.VolumeID, name string, stages ...string) string {
@@ -24,11 +24,11 @@ func (m *Manager) UsedBy(id state.VolumeID, name string, stages ...string) strin
 	}
 	u := m.Unrecorded()
 	if u.Unknown {
-		return "a pod perhaps: it is not known yet what is mounted"
+		return "possibly a pod: the mount table has not been read yet"
 	}
 	for _, stage := range stages {
 		for _, place := range u.of(stage, name) {
-			return fmt.Sprintf("perhaps a pod whose record the journal lost: something is mounted at %s", place.Path)
+			return fmt.Sprintf("possibly a pod whose record the journal lost: something is mounted at %s", place.Path)
 		}
 	}
 	return ""

@@ -11,42 +11,40 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Prober is a Kernel that can also ask the storage behind a mount. It is asked
-// only where a caller wants a volume verified, and may not hang: the end of ctx
-// ends it.
+// Prober is a Kernel that can also ask the storage behind a mount. It is used only when
+// a caller wants a volume verified.
 type Prober interface {
-	// Probe returns nil if the storage answers.
+	// Probe returns nil if the storage answers. It must return when ctx ends.
 	Probe(ctx context.Context, path string) error
 }
 
-// Pather is a Kernel that can also say of a path of the node itself whether a pod may
-// have what it leads to now.
+// Pather is a Kernel that can also check a path on the node itself.
 type Pather interface {
-	// HostPath returns why not; nil where it may.
+	// HostPath returns an error if a pod may not have what path leads to now.
 	HostPath(ctx context.Context, path string) error
 }
 
-// VerifyError says why a pod's volumes cannot be relied on now.
+// VerifyError says why a pod's volumes cannot be used now.
 type VerifyError struct {
 	Pod state.PodUID
-	// Problems are sentences, by volume.
+	// Problems has a sentence for each volume with a problem; "" is the pod itself.
 	Problems map[state.VolumeID]string
 }
 
 func (e *VerifyError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "volumes of pod %s are not as they should be", e.Pod)
+	fmt.Fprintf(&b, "volumes of pod %s cannot be used", e.Pod)
 	for _, id := range slices.Sorted(maps.Keys(e.Problems)) {
 		fmt.Fprintf(&b, "; volume %s: %s", id, e.Problems[id])
 	}
 	return b.String()
 }
 
-// Verify looks at every volume that the pod wants, now, and returns nil if each
-// is mounted as it was made and its storage answers; else a [*VerifyError], or
-// the cause of ctx's end. What is found gone is made again as ever. It is what a
-// container's start asks for: what was mounted a moment ago need not be. Once it
-// has returned, [Manager.Volume] shows what was found.
+// Verify checks every volume that the pod wants, now. It returns nil if each is mounted
+// as it was made and its storage answers, else a [*VerifyError] or the cause of ctx's end.
+// It is called before a container starts, since a mount may have vanished a moment ago. A
+// vanished mount is made again, as always. When Verify returns, [Manager.Volume] shows what
+// it found.
 func (m *Manager) Verify(ctx context.Context, uid state.PodUID) error {
 	answers := make(chan map[state.VolumeID]string, 1)
 	m.post(func(l *loop) { l.verify(uid, answers) })
@@ -63,7 +61,7 @@ func (m *Manager) Verify(ctx context.Context, uid state.PodUID) error {
 	}
 }
 
-// verify has every volume of the pod looked at, and answers when all were.
+// verify has every volume of the pod compared with the kernel, and answers when all are done.
 func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string) {
 	p, listed := l.pods.listed[uid]
 	problems := map[state.VolumeID]string{}
@@ -98,14 +96,14 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 	}
 }
 
-// answerAll gives each caller of Verify what is wrong with a volume.
+// answerAll tells each caller of Verify what is wrong with a volume.
 func answerAll(asked []func(problem string), problem string) {
 	for _, a := range asked {
 		a(problem)
 	}
 }
 
-// probe asks the storage of what is present of v, where the kernel can.
+// probe asks the storage of v's mounts, if k can do that, and returns the first problem.
 func probe(ctx context.Context, k Kernel, v state.Volume) string {
 	if p, ok := k.(Pather); ok {
 		for _, m := range v.Mounts {
@@ -139,31 +137,31 @@ func probe(ctx context.Context, k Kernel, v state.Volume) string {
 	return ""
 }
 
-// setDrift notes what of the volume is not as it was made, and tells of what is new.
+// setDrift replaces the volume's drift, and logs what has changed.
 func (l *loop) setDrift(v *volume, now map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(now)) {
 		if v.drift[path] != now[path] {
-			l.log.Warn("mount is not as it was made", "volume", v.id, "path", path, "reason", now[path])
+			l.log.Warn("mount has drifted", "volume", v.id, "path", path, "reason", now[path])
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(v.drift)) {
 		if now[path] == "" {
-			l.log.Info("mount is as it was made again", "volume", v.id, "path", path)
+			l.log.Info("drifted mount is restored", "volume", v.id, "path", path)
 		}
 	}
 	v.drift = now
 }
 
-// MountsSeen says what is mounted below the node's root, by path. A
-// volume whose mount is missing among it, or is not as it was made, is looked at,
-// reported, and made again where that is safe (rule 6). After the journal lost records
-// (state.Recovery) nothing new is made before the first of these lists.
+// MountsSeen reports what is mounted below the node's root, by path. A volume whose mount
+// is missing or has changed is compared with the kernel, reported, and mounted again if
+// that is safe (rule 6). If the journal lost records (state.Recovery), nothing new is
+// mounted before the first call.
 func (m *Manager) MountsSeen(mounts map[string]state.Seen) {
 	m.post(func(l *loop) { l.compare(mounts) })
 }
 
-// compare looks again at volumes that differ from the list, which may be older
-// than a record and so only says where to look.
+// compare marks the volumes whose records differ from the list as suspects. The list may be
+// older than a record, so it only says where to look.
 func (l *loop) compare(mounts map[string]state.Seen) {
 	l.compareUnrecorded(mounts)
 	differs := func(path string, was state.Seen) bool {
@@ -183,13 +181,13 @@ func (l *loop) compare(mounts map[string]state.Seen) {
 	}
 }
 
-// problemOf is what a look found, for who asked to have the volume verified.
+// problemOf returns the result of a look for callers of Verify.
 func problemOf(changes []plan.Change, unseen bool, drift map[string]string) string {
 	switch {
 	case len(changes) > 0:
-		return changes[0].Why + ", and it is made again"
+		return changes[0].Why + ", and is made again"
 	case unseen:
-		return "the kernel does not say how it stands"
+		return "its mounts cannot be examined"
 	}
 	for _, path := range slices.Sorted(maps.Keys(drift)) {
 		return drift[path]

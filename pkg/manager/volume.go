@@ -9,59 +9,61 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// volume is the loop's row of one volume. It is there while the volume has a record, is
-// wanted, or is quarantined; [loop.forget] ends it.
+// volume is the loop's row of one volume. It exists while the volume has a record, is
+// wanted, or is quarantined; [loop.forget] deletes it.
 type volume struct {
 	id state.VolumeID
-	// record is what is known, nil where nothing of it is here. It is replaced, never
-	// changed: the journal may have the same one.
+	// record is the volume's record; nil if nothing of the volume is on the host. It is
+	// replaced, never changed, since the journal may hold the same one.
 	record *state.Volume
-	// quarantined is why the journal's record cannot be read; "" where it can.
+	// quarantined is why the journal's record cannot be read; "" if it can.
 	quarantined string
 
 	wants map[state.PodUID]wanted
-	// want is what all of wants together come to, for the plans until the volume is as
-	// wanted or the wishes change; nil before the first.
+	// want caches the merge of wants, until the volume is as wanted or the wishes change;
+	// nil if there is none.
 	want *state.Want
-	// order is the removal that an operator asked for with a step; its Kind is None
-	// without one.
+	// order is the removal that an operator ordered with a step; its Kind is None if there
+	// is no order.
 	order plan.Op
 
-	// call is in flight for it, or a look; nil where none is.
+	// call is the call in flight, or a look at the kernel; nil if there is neither.
 	call *call
-	// slot is what it was planned for and waits with for a slot of its driver; zero
-	// where it does not.
+	// slot is the volume's entry in the queue for its driver's slots; zero if it does not
+	// wait for one.
 	slot blockedKey
-	// intent is what the next write of the journal may take along.
+	// intent is the intent of the call that waits for slot; the next write of the journal
+	// may include it.
 	intent *announcement
-	// announced: the journal says more than record: the call was announced, and has not begun.
+	// announced: the journal has the intent of a call that has not begun.
 	announced bool
-	// held is why else it waits; nil where it does not.
+	// held is why the volume waits, for a slot or anything else; nil if it does not.
 	held *heldSince
 
-	// unseen are the pods whose mounts may be there and could not be looked at.
+	// unseen are the pods whose mounts may exist and could not be examined.
 	unseen set[state.PodUID]
-	// drift is what looks found of mounts that no call would mend, by path.
+	// drift says, by path, how mounts differ from how they were made, if no call would
+	// repair that.
 	drift map[string]string
-	// faults is, by path, why a file system takes no writes any more.
+	// faults says, by path, why a file system rejects writes.
 	faults map[string]string
-	// dead is what calls found of the server of what is mounted.
+	// dead is what calls found out about the server of the mounted file system.
 	dead deadMount
 }
 
-// wanted is one pod's wish for a volume, with the number of its arrival.
+// wanted is one pod's wish for a volume; arrival numbers the wishes.
 type wanted struct {
 	*state.VolumeWant
 	arrival uint64
 }
 
-// heldSince is why a volume waits and since when it does for this reason.
+// heldSince is why a volume waits, and since when it waits for this reason.
 type heldSince struct {
 	plan.Held
 	since time.Time
 }
 
-// row returns the volume's row, which it makes where there is none.
+// row returns the volume's row, creating it if there is none.
 func (l *loop) row(id state.VolumeID) *volume {
 	v := l.volumes[id]
 	if v == nil {
@@ -71,10 +73,10 @@ func (l *loop) row(id state.VolumeID) *volume {
 	return v
 }
 
-// clear reports whether nothing of the volume is here, by its record.
+// clear reports whether the record says that nothing of the volume is on the host.
 func (v *volume) clear() bool { return v.record == nil || v.record.Clear() }
 
-// recordOrEmpty returns the record, one in which all is absent where there is none.
+// recordOrEmpty returns the record, or an empty one, whose facts are all absent.
 func (v *volume) recordOrEmpty() state.Volume {
 	if v.record == nil {
 		return state.Volume{ID: v.id}
@@ -82,7 +84,7 @@ func (v *volume) recordOrEmpty() state.Volume {
 	return *v.record
 }
 
-// op is the call in flight; its Kind is None where none is.
+// op returns the call in flight; its Kind is None if there is none.
 func (v *volume) op() plan.Op {
 	if v.call == nil {
 		return plan.Op{}
@@ -90,13 +92,13 @@ func (v *volume) op() plan.Op {
 	return v.call.op
 }
 
-// setRecord replaces what is known of a volume; the journal learns it lazily.
+// setRecord replaces the volume's record. The journal stores it lazily.
 func (l *loop) setRecord(r *state.Volume) {
 	v := l.row(r.ID)
 	was := v.recordOrEmpty()
 	l.serves(&was, -1)
 	v.record = r
-	v.intent = nil // it was made of the record before
+	v.intent = nil // it was made from the previous record
 	l.serves(r, +1)
 	l.unrecorded.recorded(r)
 	for uid := range named(r) {
@@ -110,7 +112,7 @@ func (l *loop) setRecord(r *state.Volume) {
 	l.journal.later(v.id)
 }
 
-// named goes through the pods that a record names; one may come twice.
+// named yields the pods that a record names; it may yield a pod twice.
 func named(r *state.Volume) iter.Seq[state.PodUID] {
 	return func(yield func(state.PodUID) bool) {
 		for _, uid := range r.For {
@@ -126,26 +128,27 @@ func named(r *state.Volume) iter.Seq[state.PodUID] {
 	}
 }
 
+// names reports whether a record names the pod.
 func names(r *state.Volume, uid state.PodUID) bool {
 	_, has := r.Mounts[uid]
 	return has || slices.Contains(r.For, uid)
 }
 
-// unname takes in that a record does not name a pod any more.
+// unname removes a volume from the pod's volumes, since its record no longer names the pod.
 func (l *loop) unname(uid state.PodUID, id state.VolumeID) {
 	if l.pods.has.remove(uid, id) {
 		l.unask(uid)
 	}
 }
 
-// drop takes in that nothing of a volume is left on the host, or that the operator
-// gave its record up.
+// drop deletes a volume's record, because nothing of the volume is left on the host or
+// because an operator gave it up.
 func (l *loop) drop(v *volume) {
 	was := v.record
 	for uid := range named(was) {
 		l.unname(uid, v.id)
 	}
-	l.serves(was, -1) // where it is given up
+	l.serves(was, -1) // has an effect only if the record was given up
 	v.record, v.order, v.drift, v.faults, v.dead = nil, plan.Op{}, nil, nil, deadMount{}
 	l.retryFull(was.Spec.Driver)
 	l.journal.later(v.id)
@@ -157,15 +160,15 @@ func (l *loop) drop(v *volume) {
 	}
 }
 
-// forget ends what the loop has to do about a volume that has nothing here, and its
-// row, unless a pod wants it, which waits while the node is emptied.
+// forget deletes the row of a volume that has nothing on the host, and what refers to it. If
+// pods want the volume, the row stays: they wait until the node is no longer being emptied.
 func (l *loop) forget(v *volume) {
 	v.held, v.unseen, v.want = nil, nil, nil
 	v.waitsNoMore()
 	for name, d := range l.drivers {
 		delete(d.keys, v.id)
 		if len(d.keys) == 0 && d.status.Problem != "" && d.status.Problem == neverUp(name) {
-			delete(l.drivers, name) // known only by the volumes that named it
+			delete(l.drivers, name) // it was never up, and no volume names it now
 		}
 	}
 	l.wakes.set(v.id, time.Time{})
@@ -173,7 +176,7 @@ func (l *loop) forget(v *volume) {
 		return
 	}
 	if v.announced {
-		l.journal.later(v.id) // it says that the call was begun
+		l.journal.later(v.id) // the journal says that a call was begun
 	}
 	delete(l.volumes, v.id)
 }

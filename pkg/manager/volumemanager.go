@@ -9,12 +9,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The methods below are those of the kubelet's VolumeManager under their own
-// names, so that a reader who knows that one knows this one. Each says where it differs.
+// The methods below have the names of the kubelet's VolumeManager, so that a reader who
+// knows that one knows this one. Each comment says how the method differs from the kubelet's.
 
 // GetMountedVolumesForPod returns, by the pod's own name for it, every volume
-// that the pod wants and has: present, staged where the driver stages, and seen
-// by the kernel. What is uncertain is left out, as the kubelet's does.
+// that the pod wants and has: present, staged if the driver stages, and seen
+// by the kernel. Like the kubelet's, it leaves out uncertain mounts.
 func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVolume {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
@@ -38,7 +38,7 @@ func (m *Manager) GetMountedVolumesForPod(uid state.PodUID) map[string]MountedVo
 }
 
 // GetPossiblyMountedVolumesForPod returns, sorted, the volumes that the pod
-// may have mounted, whatever the phase.
+// may have mounted: those in any phase but absent.
 func (m *Manager) GetPossiblyMountedVolumesForPod(uid state.PodUID) []state.VolumeID {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
@@ -52,14 +52,14 @@ func (m *Manager) GetPossiblyMountedVolumesForPod(uid state.PodUID) []state.Volu
 	return ids
 }
 
-// HasPossiblyMountedVolumesForPod reports whether there is one.
+// HasPossiblyMountedVolumesForPod reports whether the pod may have a volume mounted.
 func (m *Manager) HasPossiblyMountedVolumesForPod(uid state.PodUID) bool {
 	return len(m.GetPossiblyMountedVolumesForPod(uid)) > 0
 }
 
-// GetExtraSupplementalGroupsForPod returns, sorted and without those that the
-// pod names itself, the groups that its mounted volumes ask for
-// (PersistentVolume annotation pv.beta.kubernetes.io/gid).
+// GetExtraSupplementalGroupsForPod returns, sorted, the groups that the pod's mounted
+// volumes ask for (PersistentVolume annotation pv.beta.kubernetes.io/gid), without those
+// that the pod itself names.
 func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
@@ -74,10 +74,10 @@ func (m *Manager) GetExtraSupplementalGroupsForPod(uid state.PodUID) []int64 {
 	return slices.Sorted(maps.Keys(extra))
 }
 
-// GetVolumesInUse returns, sorted, every persistent volume that is wanted or of
-// which anything may be on the node (rule 3). A record that cannot be read
-// counts. It is what node.status.volumesInUse has to say; a volume leaves it
-// only after Unstage succeeded, and never for lack of knowledge.
+// GetVolumesInUse returns, sorted, every persistent volume that is wanted or that may
+// have anything on the node (rule 3), including those whose record cannot be read. It is
+// the content of node.status.volumesInUse. A volume leaves it only after Unstage has
+// succeeded, and never because its state is unknown.
 func (m *Manager) GetVolumesInUse() []state.VolumeID {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
@@ -92,12 +92,12 @@ func (m *Manager) GetVolumesInUse() []state.VolumeID {
 	return ids
 }
 
-// AttachedInUse returns, sorted by id, those of GetVolumesInUse that a controller of
-// the cluster attaches, and the built-in kinds' among them. The record and the
-// wishes decide, not the CSIDriver of today: what was begun as attached stays in
-// the list until it is unstaged.
+// AttachedInUse returns, sorted by ID, the volumes in use that the cluster's controller
+// attaches, including those of built-in kinds. The record and the wishes decide, not the
+// current CSIDriver: a volume that was begun as attached stays in the list until it is
+// unstaged.
 //
-// all is false while the journal may have lost the record of another one.
+// all is false while there may be another such volume whose record the journal lost.
 func (m *Manager) AttachedInUse() (used []state.InUse, all bool) {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
@@ -108,30 +108,29 @@ func (m *Manager) AttachedInUse() (used []state.InUse, all bool) {
 	return used, !m.snapshot.unrecorded.Unknown && len(m.snapshot.unrecorded.Places) == 0
 }
 
-// attachedAs is the name under which a controller of the cluster knows a volume that
-// is wanted here, or that may have anything here; "" where none attaches it.
+// attachedAs returns the name under which the cluster's controller attaches v; "" if no
+// controller attaches it.
 func (l *loop) attachedAs(v *volume) string {
 	if v.quarantined != "" {
 		return state.UnreadableAttachedAs(v.id)
 	}
 	if name := plan.AttachedAs(state.Want{}, v.recordOrEmpty()); name != "" {
-		return name // as almost always: no wish is put together for it
+		return name // nearly always, and without merging the wishes
 	}
 	return plan.AttachedAs(l.wished(v), v.recordOrEmpty())
 }
 
-// ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be
-// published: every source has spoken and every record was compared with the
-// kernel. The kubelet's waits for one loop of its reconciler instead.
+// ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be published: every
+// source has listed its pods and every record has been compared with the kernel. The
+// kubelet's waits for one round of its reconciler instead.
 func (m *Manager) ReconcilerStatesHasBeenSynced() bool {
 	m.snapshot.mu.RLock()
 	defer m.snapshot.mu.RUnlock()
 	return m.snapshot.synced && m.snapshot.looked
 }
 
-// VolumeIsAttached reports whether the volume is known on the node and attached
-// as far as it needs to be. Like the kubelet's it is true of volumes that need
-// no attachment.
+// VolumeIsAttached reports whether the volume has a record here and is attached, or needs
+// no attachment. The kubelet's also returns true for volumes that need none.
 func (m *Manager) VolumeIsAttached(id state.VolumeID) bool {
 	v, ok := m.Volume(id)
 	if !ok || v.Volume.Clear() {

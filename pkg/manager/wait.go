@@ -13,23 +13,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrEnded means that Run has returned, so that nothing changes any more.
+// ErrEnded means that Run has returned, so nothing will change.
 var ErrEnded = errors.New("the volume manager has ended")
 
-// WaitError is a wait that ended before what it waited for. It says of each
-// volume that is not there (or not gone) yet what it waits for.
+// WaitError means that a wait ended too early. It says of each volume that is not mounted
+// (or not gone) yet what it is waiting for.
 type WaitError struct {
 	Pod state.Pod
 	// Listed: some source lists the pod.
 	Listed bool
-	// Volumes are those that the wait ended without.
+	// Volumes are those that are not mounted, or not gone.
 	Volumes []PodVolumeStatus
-	// Stray says what else may be mounted for the pod, without a record that can be read;
-	// "" where nothing is, or where the wait is for mounts.
+	// Stray says what else may be mounted for the pod, without a readable record; "" if
+	// nothing is, and in a wait for mounts.
 	Stray string
 	// At is when the wait ended.
 	At time.Time
-	// Cause is why it ended: the cause of its context, or ErrEnded.
+	// Cause is why it ended: the cause of its context, ErrEnded, or ErrRefused.
 	Cause error
 }
 
@@ -50,7 +50,7 @@ func (e *WaitError) Error() string {
 	return b.String()
 }
 
-// Line says in one line how the volume stands at the moment now.
+// Line describes the volume's status at the time now, in one line.
 func (s PodVolumeStatus) Line(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "volume %s: ", strings.Join(s.Names, ","))
@@ -89,31 +89,31 @@ func (s PodVolumeStatus) Line(now time.Time) string {
 
 // WaitForAttachAndMount waits until every volume that the pod's containers use
 // is mounted as wanted. It returns nil at once for a pod that wants none. The
-// kubelet's waits 2 m 3 s in steps of 300 ms and gives up at the first error of
-// any volume; this one is woken by changes and ends with ctx, whose end it
-// reports as a *WaitError.
+// kubelet's polls every 300 ms for up to 2 m 3 s and gives up at the first error
+// of any volume. This one is woken by changes and ends only with ctx; then it
+// returns a *WaitError.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, uid state.PodUID) error {
 	return m.wait(ctx, uid, untilMounted())
 }
 
-// WaitUnlessRefused is WaitForAttachAndMount for a caller whose own client would wait in
-// vain: it ends with an error that wraps ErrRefused once a driver's answer forbids to repeat
-// a call that the pod's volumes need.
+// WaitUnlessRefused is WaitForAttachAndMount, except that it also ends, with an error that
+// wraps ErrRefused, once a driver's answer forbids repeating a call that the pod's volumes
+// need. It is for callers whose own client would wait in vain.
 func (m *Manager) WaitUnlessRefused(ctx context.Context, uid state.PodUID) error {
 	w := untilMounted()
 	w.refused = (*snapshot).refused
 	return m.wait(ctx, uid, w)
 }
 
-// WaitForUnmount waits until nothing of the pod's volumes is mounted, nor may
-// be. The kubelet's lets uncertain mounts pass; this one does not.
+// WaitForUnmount waits until none of the pod's volumes is mounted or may be mounted. The
+// kubelet's ignores uncertain mounts; this one waits for them too.
 func (m *Manager) WaitForUnmount(ctx context.Context, uid state.PodUID) error {
 	return m.wait(ctx, uid, wait{
 		done: (*snapshot).unmounted, missing: func(v PodVolumeStatus) bool { return v.Phase != state.Absent }, gone: true,
 	})
 }
 
-// WaitForAllPodsUnmount waits for all of them and joins what failed.
+// WaitForAllPodsUnmount calls WaitForUnmount for all pods and joins the errors.
 func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID) error {
 	errs := make([]error, len(uids))
 	var wg sync.WaitGroup
@@ -124,16 +124,16 @@ func (m *Manager) WaitForAllPodsUnmount(ctx context.Context, uids []state.PodUID
 	return errors.Join(errs...)
 }
 
-// ErrRefused is the cause of a *WaitError whose wait no time would end.
-var ErrRefused = errors.New("the driver refuses it")
+// ErrRefused is the cause of a *WaitError if waiting longer would not help.
+var ErrRefused = errors.New("the driver refuses the call")
 
-// wait is what is waited for: done says whether it is so, missing for which
-// volumes it is not, and refused, where it is not nil, that it cannot come.
+// wait is a condition to wait for. done reports whether it holds for a pod, missing reports
+// whether it fails for a volume, and refused, if not nil, whether it cannot come true.
 type wait struct {
 	done    func(*snapshot, state.PodUID) bool
 	missing func(PodVolumeStatus) bool
 	refused func(*snapshot, state.PodUID) bool
-	// gone: it is waited for that nothing is mounted.
+	// gone: the wait is for unmounts.
 	gone bool
 }
 
@@ -141,7 +141,7 @@ func untilMounted() wait {
 	return wait{done: (*snapshot).ready, missing: func(v PodVolumeStatus) bool { return !v.Mounted || v.Unresolved() }}
 }
 
-// wait answers for all that the Manager was told before it.
+// wait waits until w holds for the pod. It takes into account all events posted before it.
 func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 	cause := m.Settle(ctx)
 	settled := cause == nil
@@ -157,7 +157,7 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				cause = context.Cause(ctx) // and look once more
+				cause = context.Cause(ctx) // check once more
 			case <-m.ended:
 				cause = ErrEnded
 			}
@@ -198,8 +198,8 @@ func (snap *snapshot) ready(uid state.PodUID) bool {
 	return true
 }
 
-// refused reports whether the last answer to a call that a volume of the pod needs forbids
-// its repetition; snap.mu is held.
+// refused reports whether a driver's last answer forbids repeating a call that a volume of
+// the pod needs; snap.mu is held.
 func (snap *snapshot) refused(uid state.PodUID) bool {
 	return slices.ContainsFunc(snap.pods[uid].Volumes, func(vw state.VolumeWant) bool {
 		v := snap.volume(vw.ID).Volume
@@ -207,7 +207,7 @@ func (snap *snapshot) refused(uid state.PodUID) bool {
 	})
 }
 
-// unmounted reports whether nothing of the pod's may be mounted; snap.mu is held.
+// unmounted reports whether none of the pod's volumes may be mounted; snap.mu is held.
 func (snap *snapshot) unmounted(uid state.PodUID) bool {
 	for _, id := range snap.byPod[uid] {
 		if snap.volumes[id].Volume.Mounts[uid].Phase != state.Absent {

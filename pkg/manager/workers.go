@@ -1,12 +1,12 @@
 package manager
 
-// workers runs calls on goroutines that are used again: a call through gRPC makes
-// a goroutine's stack grow several times, which costs as much as the loop's part
-// of the call does. Without workers 1,000 pods took 3 % more CPU when that was weighed
-// alone, and more with other pieces gone (docs/performance.md).
+// workers runs calls on goroutines that it reuses: a call through gRPC makes a
+// goroutine's stack grow several times, which costs as much as the loop's part of the
+// call. Without workers 1,000 pods took 3 % more CPU when that was measured alone, and
+// more without other optimizations (docs/performance.md).
 type workers struct{ next chan func() }
 
-// run has a goroutine run f, one that waits for work if there is one.
+// run runs f on an idle goroutine, or on a new one if none is idle.
 func (w *workers) run(f func()) {
 	if w.next == nil {
 		w.next = make(chan func())
@@ -24,7 +24,7 @@ func work(f func(), next <-chan func()) {
 	}
 }
 
-// stop ends those that wait for work, and the others when theirs has ended.
+// stop ends the idle goroutines now, and each busy one when its work is done.
 func (w *workers) stop() {
 	if w.next != nil {
 		close(w.next)

@@ -143,7 +143,7 @@ var mends = []mend{
 	{"failed-write-comes-back", []bug{
 		{
 			"a write that failed is not replaced", "pkg/manager/journal.go",
-			"j.unsaved[id] = time.Time{} // which what is known replaces",
+			"j.unsaved[id] = time.Time{} // so it is written again",
 			"",
 		},
 	}},
@@ -190,7 +190,7 @@ var mends = []mend{
 	{"look-hangs-at-start", []bug{
 		{
 			"nothing says that the start looks", "pkg/manager/snapshot.go",
-			"const reasonLook = \"what is mounted is being compared with what is known\"",
+			"const reasonLook = \"the volume's record is being compared with the kernel's mounts\"",
 			"const reasonLook = \"\"",
 		},
 	}},
