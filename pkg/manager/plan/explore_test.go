@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// core is what is explored: the functions of this package, or mutants of them.
+// core holds the functions to explore: those of this package, or mutants of them.
 type core struct {
 	next     func(state.Want, state.Volume, Facts, time.Time) (Op, Held)
 	begin    func(state.Volume, Op, state.Want, Facts) state.Volume
@@ -30,10 +30,10 @@ func real() core {
 	return core{next: Next, begin: Begin, intent: intent, covers: Covers, complete: Complete, adopt: Adopt}
 }
 
-// variant is one kind of volume and driver to explore, with the part of the
-// world that moves. The product of everything is too large to walk; wishes and
-// pacing do not act on each other but through a volume's phases, so each is
-// walked in full with a smaller set of the other.
+// variant is one kind of volume and driver to explore, and says which part of the world
+// changes. The product of everything is too large to walk. Wishes and pacing affect each
+// other only through a volume's phases, so each is walked in full with a smaller set of
+// the other.
 type variant struct {
 	attach, stage, exclusive bool
 	// pacing: failures make the next call wait, and drivers come and go.
@@ -64,7 +64,7 @@ func mountSpec(pod state.PodUID, readOnly bool) state.MountSpec {
 	return state.MountSpec{Pod: state.Pod{UID: pod, Namespace: "n", Name: string(pod)}, Target: "/pods/" + string(pod), ReadOnly: readOnly}
 }
 
-// wants are the wishes between which the world moves at any time.
+// wants returns the wishes, any of which may replace another at any time.
 func (va variant) wants() []state.Want {
 	want := func(fsType, hold string, size int64, pods ...state.WantMount) state.Want {
 		w := state.Want{Spec: new(va.spec(fsType)), Hold: hold, SizeBytes: size, HaveBytes: 1, Pods: map[state.PodUID]state.WantMount{}}
@@ -87,14 +87,14 @@ func (va variant) wants() []state.Want {
 		want("y", "", 1, pod("a", "1", false)),
 		want("x", "attachment is missing", 1, pod("a", "1", false)),
 	}
-	if !va.attach { // what differs per mount does not reach the attachment
+	if !va.attach { // a difference between mounts does not affect the attachment
 		wants = append(wants, want("x", "", 1, pod("a", "1", true)))
 	}
 	return wants
 }
 
-// world is one state of everything: what the manager knows, what the journal
-// holds, what is wished, what flies, and the truth on the host.
+// world is one state of everything: the manager's memory, the journal, the wish, the call
+// in flight, and the host.
 type world struct {
 	mem, dur state.Volume
 	want     int
@@ -104,7 +104,7 @@ type world struct {
 	inFlight Op
 
 	attached bool
-	staged   string // the fsType staged with, "" for not
+	staged   string // the fsType that was staged; "" if nothing is
 	pub      [2]bool
 }
 
@@ -118,7 +118,7 @@ func (w world) facts(va variant) Facts {
 	return f
 }
 
-// volumeKey is what of a record decides what follows.
+// volumeKey is the part of a record that decides what follows.
 type volumeKey struct {
 	attach, stage, needs, forPods, spec  uint8
 	size                                 int64
@@ -134,7 +134,7 @@ type mountKey struct {
 	waits        bool
 }
 
-// worldKey names a state; worlds with one key behave alike.
+// worldKey identifies a state; worlds with the same key behave alike.
 type worldKey struct {
 	mem, dur         volumeKey
 	want             int
@@ -173,7 +173,7 @@ func (w world) key() worldKey {
 	return worldKey{keyOf(w.mem), keyOf(w.dur), w.want, w.synced, w.keepA, w.up, w.inFlight, w.attached, w.staged, w.pub}
 }
 
-// explorer walks every world that is reachable from nothing.
+// explorer visits every world that is reachable from the empty one.
 type explorer struct {
 	core
 	va      variant
@@ -181,10 +181,10 @@ type explorer struct {
 	states  int
 	edges   int
 	longest int
-	rested  map[worldKey]bool // settled already; the journal and the gates do not matter to it
+	rested  map[worldKey]bool // settled already; they do not differ by journal or gates
 }
 
-// broken is a rule found broken in a world.
+// broken is a rule that a world breaks.
 type broken struct {
 	rule string
 	w    world
@@ -196,7 +196,7 @@ func breach(w world, format string, args ...any) {
 	panic(&broken{fmt.Sprintf(format, args...), w})
 }
 
-// explore returns the first rule that a reachable world breaks, or nil.
+// explore returns the first rule that a reachable world breaks; nil if none does.
 func explore(c core, va variant) (x *explorer, err error) {
 	x = &explorer{core: c, va: va, wants: va.wants(), rested: map[worldKey]bool{}}
 	defer func() {
@@ -227,10 +227,10 @@ func explore(c core, va variant) (x *explorer, err error) {
 	return x, nil
 }
 
-// moves returns every world that can follow w at once.
+// moves returns every world that is one step from w.
 func (x *explorer) moves(w world) []world {
 	var out []world
-	for i := range x.wants { // the wish changes, and with it the pacing is reset
+	for i := range x.wants { // the wish changes, which resets the pacing
 		if i != w.want {
 			n := w
 			n.want = i
@@ -244,7 +244,7 @@ func (x *explorer) moves(w world) []world {
 	n := w
 	n.synced = true
 	out = append(out, n)
-	if _, wanted := x.wants[w.want].Pods["a"]; !wanted && w.synced { // before that it makes no difference
+	if _, wanted := x.wants[w.want].Pods["a"]; !wanted && w.synced { // before that it does not matter
 		n = w
 		n.keepA = !n.keepA
 		out = append(out, n)
@@ -269,7 +269,7 @@ func (x *explorer) moves(w world) []world {
 	return append(out, x.outcomes(w)...)
 }
 
-// wake ends pauses, but not what only an event ends.
+// wake ends the pauses, but not the waits that only an event ends.
 func wake(v state.Volume) state.Volume {
 	ended := func(r state.Retry) *state.Retry {
 		r.NotBefore = time.Time{}
@@ -283,7 +283,7 @@ func wake(v state.Volume) state.Volume {
 	return v
 }
 
-// begins makes the next call, if there is one, and checks that it may be made.
+// begins starts the next call, if there is one, and checks that it may be made.
 func (x *explorer) begins(w world) []world {
 	want, f := x.wants[w.want], w.facts(x.va)
 	op, held := x.next(want, w.mem, f, start)
@@ -370,7 +370,7 @@ func (x *explorer) mayRemove(w world, op Op, fact state.Fact, wanted bool) {
 	}
 }
 
-// asWished reports whether the truth is what want says.
+// asWished reports whether the host is as want says.
 func asWished(w world, want state.Want) bool {
 	if len(want.Pods) == 0 && (w.staged != "" || w.attached) {
 		return false
@@ -384,7 +384,7 @@ func asWished(w world, want state.Want) bool {
 	return len(want.Pods) == 0 || w.mem.SizeBytes >= want.SizeBytes
 }
 
-// effect returns w with the flying call's work done.
+// effect returns w after the call in flight had its effect on the host.
 func effect(w world) world {
 	switch w.inFlight.Kind {
 	case Attach:
@@ -403,15 +403,15 @@ func effect(w world) world {
 	return w
 }
 
-// outcomes lets the flying call end in every way: done, or failed in each
-// class, with its effect or without.
+// outcomes returns the worlds in which the call in flight has ended: with success, or with a
+// failure of each class, with its effect and without.
 func (x *explorer) outcomes(w world) []world {
 	done := effect(w)
 	done.mem = x.complete(w.mem, w.inFlight, x.answer(w), start)
 	done.inFlight = Op{}
 	out := []world{done}
 	failures := []state.Outcome{state.Uncertain}
-	if x.va.pacing { // without it all failures are alike
+	if x.va.pacing { // without pacing all failures are alike
 		failures = []state.Outcome{state.Failed, state.Uncertain, state.Final}
 	}
 	for _, o := range failures {
@@ -427,7 +427,7 @@ func (x *explorer) outcomes(w world) []world {
 	return out
 }
 
-// answer is the result of a call that succeeded.
+// answer returns the result of a call that succeeded.
 func (x *explorer) answer(w world) Result {
 	r := Result{Seen: state.Seen{Exists: true, Mounted: true, Dev: 7}}
 	if w.inFlight.Kind == Attach {
@@ -436,15 +436,15 @@ func (x *explorer) answer(w world) Result {
 	return r
 }
 
-// crashes kills the daemon: memory is lost, the flying call had its effect or
-// not, and the daemon starts anew; or the node does.
+// crashes returns the worlds after a crash and a restart of the daemon, or a reboot of the
+// node: memory is lost, and the call in flight had its effect or not.
 func (x *explorer) crashes(w world) []world {
 	var out []world
 	for _, n := range []world{w, effect(w)} {
 		n.inFlight, n.synced, n.keepA = Op{}, false, false
 		n.mem, _ = x.adopt(n.dur, true, n.look())
 		out = append(out, n)
-		n.staged, n.pub = "", [2]bool{} // a reboot takes mounts, not attachments
+		n.staged, n.pub = "", [2]bool{} // a reboot removes mounts, not attachments
 		n.mem, _ = x.adopt(n.dur, false, nil)
 		out = append(out, n)
 		if w.inFlight.Kind == None {
@@ -454,7 +454,7 @@ func (x *explorer) crashes(w world) []world {
 	return out
 }
 
-// look is what the kernel shows of the truth.
+// look returns what the kernel shows of the host.
 func (w world) look() map[string]state.Seen {
 	there := func(b bool) state.Seen {
 		if !b {
@@ -469,7 +469,7 @@ func (w world) look() map[string]state.Seen {
 	return seen
 }
 
-// check checks what must hold in every world.
+// check checks the rules that hold in every world.
 func (x *explorer) check(w world) {
 	for name, v := range map[string]state.Volume{"memory": w.mem, "journal": w.dur} {
 		if w.attached && v.Attach.Phase == state.Absent || w.staged != "" && v.Stage.Phase == state.Absent {
@@ -503,7 +503,7 @@ func (x *explorer) check(w world) {
 	}
 }
 
-// settle checks rule 10: once the wish stays, everybody answers and nothing
+// settle checks rule 10: if the wish no longer changes, every call is answered and none
 // fails, the host becomes as wished in a bounded number of calls.
 func (x *explorer) settle(w world) int {
 	w = effect(w)
@@ -550,9 +550,9 @@ func variants() []variant {
 	}
 }
 
-// TestEveryReachableState walks every state of one volume with two pods, with
-// and without stage and attach, every outcome of every call, wishes changing at
-// any time and a crash or reboot at every step, and checks the rules in each.
+// TestEveryReachableState visits every state of one volume with two pods, with and without
+// stage and attach, and checks the rules in each. Calls have every outcome, wishes change at
+// any time, and the daemon crashes or the node reboots at every step.
 //
 // Items: N-63.
 func TestEveryReachableState(t *testing.T) {
@@ -575,7 +575,7 @@ func TestEveryReachableState(t *testing.T) {
 	}
 }
 
-// mutants are the rules broken one at a time.
+// mutants are versions of the core that each break one rule.
 func mutants() map[string]func(core) core {
 	return map[string]func(core) core{
 		"publish although stage is unknown": func(c core) core {
@@ -772,10 +772,10 @@ func mutants() map[string]func(core) core {
 	}
 }
 
-// TestMutantsAreCaught shows that the walk would notice each rule's breach.
+// TestMutantsAreCaught shows that the walk finds each broken rule.
 func TestMutantsAreCaught(t *testing.T) {
 	if raced {
-		return // some show only where the walk is long
+		return // only a long walk finds some of them
 	}
 	for name, mutate := range mutants() {
 		t.Run(name, func(t *testing.T) {
