@@ -34,7 +34,7 @@ func planted() []mutant {
 		{"I15", grow, "case !m.ReadOnly:", "case true:", plan, "TestAReadOnlyMountIsNotExpanded"},
 		{"I02", grow, "return grows(v, w) && !m.ReadOnly &&", "return false &&", plan, waiting},
 		{"I08", grow, "&& !v.ExpandFailed.Value().Final", "", plan, waiting},
-		{"I17", grow, "if m.Waits && !waits(v, w, m) {", "if false {", plan, waiting},
+		{"I17", grow, "if m.Waits && !waitsToGrow(v, w, m) {", "if false {", plan, waiting},
 		{"K01", next, "if exclusive(w, v) {", "if false {", plan, one},
 		{"K03", next, "other != pod && o.Phase != state.Absent {", "other != pod && o.Phase == state.Present {", plan, one},
 		{"K03", plan + "/exclusive.go", "return v.Spec.Exclusive() || w", "return v.Spec.Exclusive() && w", plan, one},

@@ -127,7 +127,7 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 
 // takeIn adds a stage whose record the journal lost.
 func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
-	now, changed := plan.TakeIn(v, f.Doubt)
+	now, changed := plan.AdoptStage(v, f.Doubt)
 	if changed {
 		l.setRecord(&now)
 	}

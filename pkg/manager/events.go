@@ -76,7 +76,7 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 	if v.record != nil && v.record.ExpandFailed != nil { // another pod with the same wish does not cure an expansion
 		other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.wished(v).SizeBytes
 		if anew := ok && old.NoGrow != "" && w.NoGrow == ""; other || anew {
-			v.change(plan.AskAgain)
+			v.change(plan.RetryExpand)
 		}
 	}
 	if !ok || !sameWish(old.VolumeWant, w.VolumeWant) {
@@ -139,7 +139,7 @@ func (l *loop) driverUp(info DriverInfo, impl Driver) {
 	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // the estimate was for another process
 	l.log.Info("driver is up", "driver", info.Name, "version", info.Version, "generation", d.status.Generation)
 	for id := range d.keys {
-		l.volumes[id].change(plan.AskDriver)
+		l.volumes[id].change(plan.RetryExpandOnNewDriver)
 		l.reset(id)
 	}
 }

@@ -211,7 +211,7 @@ func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 // RetryNow ends every pause of a volume, because its failures may have been cured.
 func (m *Manager) RetryNow(id state.VolumeID) {
 	m.post(func(l *loop) {
-		l.volumes[id].change(plan.AskAgain)
+		l.volumes[id].change(plan.RetryExpand)
 		l.reset(id)
 	})
 }

@@ -15,7 +15,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	l.found = Found{Volumes: len(loaded.Volumes) + len(loaded.Quarantined), Unreadable: len(loaded.Quarantined)}
 	for id, v := range loaded.Volumes {
 		l.journal.durable[id] = &v
-		l.setRecord(new(plan.Reset(plan.AskDriver(v))))
+		l.setRecord(new(plan.Reset(plan.RetryExpandOnNewDriver(v))))
 		delete(l.journal.unsaved, id)
 		l.driverOf(v, state.Want{})
 		l.dirty.push(id)

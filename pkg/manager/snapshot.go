@@ -98,8 +98,7 @@ func (l *loop) reportGone() {
 	l.unrecordedChanged = false
 }
 
-// publishVolume writes one volume's status to the snapshot, and marks the pods that it
-// concerns as changed.
+// publishVolume publishes one volume's status, and marks the pods that it concerns.
 func (l *loop) publishVolume(snap *snapshot, id state.VolumeID) {
 	was := snap.volume(id)
 	is, there := l.volumeStatus(id, was.Wanted)
@@ -130,8 +129,7 @@ func (l *loop) publishVolume(snap *snapshot, id state.VolumeID) {
 	*was, snap.volumes[id] = is, was
 }
 
-// volumeStatus returns a volume's status, and whether the volume is known or wanted. wanted
-// is the list of the last status.
+// volumeStatus returns a volume's status, and whether the volume is known or wanted.
 func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeStatus, bool) {
 	v := l.volumes[id]
 	if v == nil || v.record == nil && len(v.wants) == 0 && v.quarantined == "" {
@@ -355,9 +353,8 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 	return m.snapshot.pod(uid)
 }
 
-// kept returns w, a want that could not be resolved, with the ID and Spec of the volume that
-// the pod has under one of its names, if there is one that is not in wanted; snap.mu is
-// held.
+// kept returns w, an unresolved want, with the ID and Spec of the volume that the pod has
+// under one of its names, if there is one that is not in wanted; snap.mu is held.
 func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, wanted set[state.VolumeID]) state.VolumeWant {
 	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
 		v := &snap.volumes[id].Volume

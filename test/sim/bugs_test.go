@@ -88,7 +88,7 @@ var bugs = []bug{
 	},
 	{
 		"a repeated call says something else", "pkg/manager/plan/next.go",
-		"(!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.releasesExclusive(w, v, pod)):", "wm.Target == \"nowhere\":",
+		"(!m.MountSpec.Equal(wm.MountSpec) || mustUndo(w, v) || c.releasesExclusive(w, v, pod)):", "wm.Target == \"nowhere\":",
 	},
 	{
 		"a boot id that was not stored is forgotten", "pkg/manager/recover.go",
@@ -121,11 +121,11 @@ var bugs = []bug{
 	},
 	{
 		"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
-		" || setBack(m, now)", "",
+		" || clockSetBack(m, now)", "",
 	},
 	{
 		"nothing is renewed by time", "pkg/manager/plan/next.go",
-		"c.wake(m.RenewAt)", "",
+		"c.wakeAt(m.RenewAt)", "",
 	},
 	{
 		"what a kubelet mounted is not taken for mounted", "pkg/handover/adopt.go",

@@ -246,7 +246,7 @@ var mends = []mend{
 	{"renewed-before-the-clock-was-put-back", []bug{
 		{
 			"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",
-			" || setBack(m, now)",
+			" || clockSetBack(m, now)",
 			"",
 		},
 	}},
@@ -351,7 +351,7 @@ var mends = []mend{
 	{"write-in-doubt-and-a-clock", []bug{
 		{
 			"what a failed write may have made durable is taken for known", "pkg/manager/journal.go",
-			"delete(j.durable, id)       // it may",
+			"delete(j.durable, id)       // the record may",
 			"_ = id // it may",
 		},
 	}},

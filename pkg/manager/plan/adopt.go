@@ -43,15 +43,15 @@ func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Vol
 	for _, pod := range byUID(v.Mounts) {
 		if m := v.Mounts[pod]; m.Phase == state.Present && lost(pod, m.Target, m.Seen) {
 			m.Fact = state.Fact{Phase: state.Entering}
-			v.Mounts = with(v.Mounts, pod, m)
+			v.Mounts = withMount(v.Mounts, pod, m)
 		}
 		switch m := v.Mounts[pod]; {
 		case !sameBoot:
 			m.Seen = state.Seen{} // no container that used it survived the reboot
-			v.Mounts = with(v.Mounts, pod, m)
+			v.Mounts = withMount(v.Mounts, pod, m)
 		case m.Phase == state.Entering && !seenMade(v, m.Seen) && seenMade(v, seen[m.Target]):
 			m.Seen = seen[m.Target] // made but not journaled: the pod may already use it
-			v.Mounts = with(v.Mounts, pod, m)
+			v.Mounts = withMount(v.Mounts, pod, m)
 		}
 	}
 	return v, changes

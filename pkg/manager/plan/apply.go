@@ -34,32 +34,32 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Attach:
 		v = renew(v, w, f)
 		v.For = byUID(w.Pods)
-		v.Attach = turn(v.Attach, state.Entering)
+		v.Attach = withPhase(v.Attach, state.Entering)
 	case Stage:
 		v = renew(v, w, f)
 		v.For = byUID(w.Pods)
-		v.Stage, v.ExpandFailed = turn(v.Stage, state.Entering), nil
+		v.Stage, v.ExpandFailed = withPhase(v.Stage, state.Entering), nil
 	case Publish:
 		v = renew(v, w, f)
 		m := v.Mounts[op.Pod]
 		if !used(v, m) {
 			m.MountSpec = w.Pods[op.Pod].MountSpec
-			m.Waits = f.Driver.Expand && waits(v, w, m)
+			m.Waits = f.Driver.Expand && waitsToGrow(v, w, m)
 		}
 		if seen, made := f.Doubt.Made[op.Pod]; made {
 			m.Seen = seen // so that the mount counts as in use until the call has ended
 		}
-		m = refresh(m, w.Pods[op.Pod])
-		m.Fact = turn(m.Fact, state.Entering)
-		v.Mounts = with(v.Mounts, op.Pod, m)
+		m = withRenewal(m, w.Pods[op.Pod])
+		m.Fact = withPhase(m.Fact, state.Entering)
+		v.Mounts = withMount(v.Mounts, op.Pod, m)
 	case Republish:
-		v.Mounts = with(v.Mounts, op.Pod, refresh(v.Mounts[op.Pod], w.Pods[op.Pod]))
+		v.Mounts = withMount(v.Mounts, op.Pod, withRenewal(v.Mounts[op.Pod], w.Pods[op.Pod]))
 	case Unpublish:
 		v = markLeaving(v, op.Pod)
 	case Unstage:
-		v.Stage = turn(v.Stage, state.Leaving)
+		v.Stage = withPhase(v.Stage, state.Leaving)
 	case Detach:
-		v.Attach = turn(v.Attach, state.Leaving)
+		v.Attach = withPhase(v.Attach, state.Leaving)
 	}
 	return v
 }
@@ -79,21 +79,21 @@ func Leave(v state.Volume, pod state.PodUID) state.Volume {
 // has a slot.
 func markLeaving(v state.Volume, pod state.PodUID) state.Volume {
 	if m := v.Mounts[pod]; m.Phase != state.Leaving {
-		m.Fact = turn(m.Fact, state.Leaving)
-		v.Mounts = with(v.Mounts, pod, m)
+		m.Fact = withPhase(m.Fact, state.Leaving)
+		v.Mounts = withMount(v.Mounts, pod, m)
 	}
 	return v
 }
 
 // withPhase returns f in phase p. A change of phase drops the pacing of earlier calls.
-func turn(f state.Fact, p state.Phase) state.Fact {
+func withPhase(f state.Fact, p state.Phase) state.Fact {
 	if f.Phase != p {
 		f = state.Fact{Phase: p}
 	}
 	return f
 }
 
-func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) map[state.PodUID]state.Mount {
+func withMount(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) map[state.PodUID]state.Mount {
 	if _, has := mounts[pod]; len(mounts) == 0 || has && len(mounts) == 1 { // most volumes have one pod
 		return map[state.PodUID]state.Mount{pod: m}
 	}
@@ -102,7 +102,7 @@ func with(mounts map[state.PodUID]state.Mount, pod state.PodUID, m state.Mount) 
 	return mounts
 }
 
-func without(mounts map[state.PodUID]state.Mount, pod state.PodUID) map[state.PodUID]state.Mount {
+func withoutMount(mounts map[state.PodUID]state.Mount, pod state.PodUID) map[state.PodUID]state.Mount {
 	if _, has := mounts[pod]; has && len(mounts) == 1 { // most volumes have one pod
 		return nil
 	}
@@ -129,13 +129,13 @@ func Intent(begun state.Volume, op Op, w state.Want, f Facts) state.Volume {
 			break
 		}
 		ahead = Begin(ahead, op, w, f)
-		intent = mark(intent, ahead, op)
+		intent = markFact(intent, ahead, op)
 	}
 	return intent
 }
 
-// mark returns intent with the fact that op changes copied from ahead.
-func mark(intent, ahead state.Volume, op Op) state.Volume {
+// markFact returns intent with the fact that op changes copied from ahead.
+func markFact(intent, ahead state.Volume, op Op) state.Volume {
 	switch op.Kind {
 	case Attach, Detach:
 		intent.Attach = ahead.Attach
@@ -146,7 +146,7 @@ func mark(intent, ahead state.Volume, op Op) state.Volume {
 			intent.Mounts = ahead.Mounts
 			break
 		}
-		intent.Mounts = with(intent.Mounts, op.Pod, ahead.Mounts[op.Pod])
+		intent.Mounts = withMount(intent.Mounts, op.Pod, ahead.Mounts[op.Pod])
 	}
 	return intent
 }
@@ -184,7 +184,7 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	if op.Kind == Publish && r.NoEffect {
 		m := v.Mounts[op.Pod]
 		m.NoEffect = min(m.NoEffect+1, mostNoEffect)
-		v.Mounts = with(v.Mounts, op.Pod, m)
+		v.Mounts = withMount(v.Mounts, op.Pod, m)
 	}
 	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
 		return v // the pod left during the call, and a removal is never turned back (rule 2)
@@ -202,16 +202,16 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 		m.Fact, m.Seen = state.Fact{Phase: state.Present}, r.Seen
 		m.Revision, m.RevisionAt = op.Revision, revisionAt(op, now)
 		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
-		v.Mounts = with(v.Mounts, op.Pod, m)
+		v.Mounts = withMount(v.Mounts, op.Pod, m)
 	case Republish:
 		m := v.Mounts[op.Pod]
 		m.Failed, m.Revision, m.RevisionAt = nil, op.Revision, revisionAt(op, now)
 		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
-		v.Mounts = with(v.Mounts, op.Pod, m)
+		v.Mounts = withMount(v.Mounts, op.Pod, m)
 	case Expand:
 		v.ExpandFailed, v.SizeBytes = nil, max(op.SizeBytes, r.SizeBytes)
 	case Unpublish:
-		v.Mounts = without(v.Mounts, op.Pod)
+		v.Mounts = withoutMount(v.Mounts, op.Pod)
 	case Unstage:
 		v.Stage, v.Staged, v.ExpandFailed = state.Fact{}, state.Seen{}, nil
 	case Detach:
@@ -234,7 +234,7 @@ func fail(v state.Volume, op Op, err *state.CallError, now time.Time) state.Volu
 	default:
 		m := v.Mounts[op.Pod]
 		m.Failed = next(m.Failed)
-		v.Mounts = with(v.Mounts, op.Pod, m)
+		v.Mounts = withMount(v.Mounts, op.Pod, m)
 	}
 	return v
 }

@@ -43,16 +43,16 @@ func backoff(r state.Retry, id state.VolumeID, op Op, err *state.CallError, now 
 	r.Step = op.Step
 	r.Final = err.Outcome == state.Final
 	r.NotBefore = now.Add(pause)
-	r.First = first(r, err)
+	r.First = firstError(r, err)
 	r.Unanswered = err.Unanswered
 	r.Refused, r.Reason, r.Stray = err.Outcome == state.Refused, err.Reason, err.Stray
 	r.Call, r.Code, r.Error = err.Call, err.Code, err.Err.Error()
 	return r
 }
 
-// first returns the error from before the driver began to answer that an earlier call is
+// firstError returns the error from before the driver began to answer that an earlier call is
 // still running; "" if it does not answer that now.
-func first(r state.Retry, now *state.CallError) string {
+func firstError(r state.Retry, now *state.CallError) string {
 	switch {
 	case !state.CodeOf(now.Call, now.Code).Earlier:
 		return ""
@@ -68,7 +68,7 @@ func first(r state.Retry, now *state.CallError) string {
 // Reset returns v with every pause ended, after an event that may have cured the
 // failures: the driver came back, the wish or a secret changed, or an operator asked.
 // The description of the failures stays, for people. An expansion whose failure is
-// final is not retried; see [AskAgain].
+// final is not retried; see [RetryExpand].
 func Reset(v state.Volume) state.Volume {
 	ready := func(failed *state.Retry) *state.Retry {
 		if failed == nil {
@@ -85,26 +85,26 @@ func Reset(v state.Volume) state.Volume {
 	for pod, m := range v.Mounts {
 		if m.Failed != nil {
 			m.Failed = ready(m.Failed)
-			v.Mounts = with(v.Mounts, pod, m)
+			v.Mounts = withMount(v.Mounts, pod, m)
 		}
 	}
 	return v
 }
 
-// AskAgain lets an expansion whose failure was final be retried after its pause, because
+// RetryExpand lets an expansion whose failure was final be retried after its pause, because
 // the claim asks for this size again or for another one, or because an operator asks.
-func AskAgain(v state.Volume) state.Volume {
-	return askAgain(v, func(*state.Retry) bool { return true })
+func RetryExpand(v state.Volume) state.Volume {
+	return retryExpandIf(v, func(*state.Retry) bool { return true })
 }
 
-// AskDriver is AskAgain for a driver that is a new process. An expansion that was refused
+// RetryExpandOnNewDriver is RetryExpand for a driver that is a new process. An expansion that was refused
 // because the volume is in use would be refused again, so it waits until the volume is
 // staged again (CSI 1.13, NodeExpandVolume: FAILED_PRECONDITION).
-func AskDriver(v state.Volume) state.Volume {
-	return askAgain(v, func(r *state.Retry) bool { return !state.CodeOf(r.Call, r.Code).Conflict })
+func RetryExpandOnNewDriver(v state.Volume) state.Volume {
+	return retryExpandIf(v, func(r *state.Retry) bool { return !state.CodeOf(r.Call, r.Code).Conflict })
 }
 
-func askAgain(v state.Volume, may func(*state.Retry) bool) state.Volume {
+func retryExpandIf(v state.Volume, may func(*state.Retry) bool) state.Volume {
 	if v.ExpandFailed != nil && may(v.ExpandFailed) {
 		r := *v.ExpandFailed
 		r.Final = false

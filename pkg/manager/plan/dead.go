@@ -16,11 +16,11 @@ type Dead struct {
 
 const reasonDead = "the server of the mounted file system has ended; it is mounted anew once no pod has it"
 
-// redo proposes op, the removal of a dead mount, so that it can be mounted again.
-func (c *chooser) redo(op Op, f Facts) {
-	switch below := c.doubt.below(); {
+// removeDead proposes op, the removal of a dead mount, so that it can be mounted again.
+func (c *chooser) removeDead(op Op, f Facts) {
+	switch below := c.doubt.blocksRemoval(); {
 	case !f.Synced:
-		c.hold(op, why{NotSynced, reasonSources}, time.Time{})
+		c.hold(op, reason{NotSynced, reasonSources}, time.Time{})
 	case below.code != "" && op.Kind != Unpublish:
 		c.hold(op, below, time.Time{})
 	default:

@@ -16,7 +16,7 @@ func TestWhatIsDeadIsMadeAnewOnceNoPodHasIt(t *testing.T) {
 	lose := func(pod state.PodUID) {
 		m := v.Mounts[pod]
 		m.Fact, m.Seen = state.Fact{Phase: state.Entering}, state.Seen{}
-		v.Mounts = with(v.Mounts, pod, m)
+		v.Mounts = withMount(v.Mounts, pod, m)
 	}
 	lose("b")
 	f.Dead = Dead{Known: true}
@@ -25,7 +25,7 @@ func TestWhatIsDeadIsMadeAnewOnceNoPodHasIt(t *testing.T) {
 		t.Fatalf("while a has it: %v, held %+v", ops, held)
 	}
 	delete(w.Pods, "a")
-	v.Mounts = without(v.Mounts, "a")
+	v.Mounts = withoutMount(v.Mounts, "a")
 	f.Synced = false
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Code != NotSynced {
 		t.Errorf("before the sources have spoken: %v, %+v", op, held)

@@ -18,14 +18,14 @@ type Doubt struct {
 	Staged state.Seen
 }
 
-// TakeIn returns v with the stage that the journal lost, if v has other facts. The stage
+// AdoptStage returns v with the stage that the journal lost, if v has other facts. The stage
 // is then made again, or removed before the attachment below it (rule 1). changed reports
 // whether there was one.
-func TakeIn(v state.Volume, d Doubt) (now state.Volume, changed bool) {
+func AdoptStage(v state.Volume, d Doubt) (now state.Volume, changed bool) {
 	if !d.Staged.Mounted || !v.Needs.Stage || v.Stage.Phase != state.Absent || v.Clear() {
 		return v, false
 	}
-	v.Stage, v.Staged = turn(v.Stage, state.Entering), d.Staged
+	v.Stage, v.Staged = withPhase(v.Stage, state.Entering), d.Staged
 	return v, true
 }
 
@@ -36,56 +36,56 @@ func (d Doubt) keeps(w state.Want, v state.Volume) bool {
 	return len(d.Made) > 0 && v.Spec != nil && !v.Clear() && !leaving && !reattached(w, v)
 }
 
-// why returns d.Why with its code.
-func (d Doubt) why() why {
+// reason returns d.Why with its code.
+func (d Doubt) reason() reason {
 	if d.Operator {
-		return reasonFor(Unrecorded, d.Why)
+		return reasonIf(Unrecorded, d.Why)
 	}
-	return reasonFor(Unlooked, d.Why)
+	return reasonIf(Unlooked, d.Why)
 }
 
-// below says why neither stage nor attachment is removed: a pod without a record may
+// blocksRemoval says why neither stage nor attachment is removed: a pod without a record may
 // depend on it.
-func (d Doubt) below() why {
+func (d Doubt) blocksRemoval() reason {
 	if d.Why == "" && len(d.Made) > 0 {
-		return why{Unmade, reasonUnmade}
+		return reason{Unmade, reasonUnmade}
 	}
-	return d.why()
+	return d.reason()
 }
 
-// unlooked says why no wanted mount is replaced by one of another form: the mount table has
+// blocksReplacement says why no wanted mount is replaced by one of another form: the mount table has
 // not been read yet, and a record in doubt does not say whether its pod has the mount.
-func (d Doubt) unlooked() why {
+func (d Doubt) blocksReplacement() reason {
 	if d.Operator {
-		return why{}
+		return reason{}
 	}
-	return d.why()
+	return d.reason()
 }
 
-// begin says why v is neither attached nor staged. If a known pod already has the volume,
+// blocksBegin says why v is neither attached nor staged. If a known pod already has the volume,
 // these calls only repeat earlier ones and need not wait.
-func (d Doubt) begin(v state.Volume) why {
+func (d Doubt) blocksBegin(v state.Volume) reason {
 	if len(d.Made) > 0 || !v.Unmounted() {
-		return why{}
+		return reason{}
 	}
-	return d.why()
+	return d.reason()
 }
 
-// publish says why v is not published to pod. The record of an exclusive volume may be
+// blocksPublish says why v is not published to pod. The record of an exclusive volume may be
 // older than another pod's mount of it.
-func (d Doubt) publish(v state.Volume, pod state.PodUID, exclusive bool) why {
+func (d Doubt) blocksPublish(v state.Volume, pod state.PodUID, exclusive bool) reason {
 	m := v.Mounts[pod]
 	if _, made := d.Made[pod]; made {
-		return why{}
+		return reason{}
 	}
 	if exclusive {
 		for _, other := range byUID(d.Made) {
-			return why{InUse, reasonInUse + string(other)}
+			return reason{InUse, reasonInUse + string(other)}
 		}
 	} else if m.Phase != state.Absent {
-		return why{}
+		return reason{}
 	}
-	return d.why()
+	return d.reason()
 }
 
 const (

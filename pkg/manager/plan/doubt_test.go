@@ -105,7 +105,7 @@ func TestAStageWithoutARecordIsTakenIn(t *testing.T) {
 		"it was begun without":       {unneeded, mounted, false},
 		"it has no record":           {state.Volume{ID: "d^h", Needs: state.Needs{Stage: true}}, mounted, false},
 	} {
-		now, changed := TakeIn(c.v, c.d)
+		now, changed := AdoptStage(c.v, c.d)
 		if changed != c.changed || changed && (now.Stage.Phase != state.Entering || now.Staged != mounted.Staged) {
 			t.Errorf("%s: changed %t, stage %+v", name, changed, now.Stage)
 		}

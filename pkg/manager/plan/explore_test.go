@@ -278,7 +278,7 @@ func wake(v state.Volume) state.Volume {
 	v.Attach.Failed, v.Stage.Failed, v.ExpandFailed = ended(v.Attach.Retry()), ended(v.Stage.Retry()), ended(v.ExpandFailed.Value())
 	for p, m := range v.Mounts {
 		m.Failed = ended(m.Retry())
-		v.Mounts = with(v.Mounts, p, m)
+		v.Mounts = withMount(v.Mounts, p, m)
 	}
 	return v
 }
@@ -630,7 +630,7 @@ func mutants() map[string]func(core) core {
 				for p, m := range v.Mounts {
 					if _, ok := w.Pods[p]; ok && m.Phase == state.Leaving {
 						m.Phase = state.Entering
-						v.Mounts = with(v.Mounts, p, m)
+						v.Mounts = withMount(v.Mounts, p, m)
 					}
 				}
 				return Next(w, v, f, now)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -12,4 +13,25 @@ func groupOf(m state.MountSpec) string {
 		return ""
 	}
 	return strconv.FormatInt(*m.FSGroup, 10)
+}
+
+// groupFor returns the group that the driver gives the volume (CSI 1.13, volume_mount_group).
+// It is the same for the stage and all pods, since a volume must not be published with
+// different capabilities: has if a pod asks for that, else the group of the first pod by
+// UID that asks for one.
+func groupFor(wanted map[state.PodUID]state.WantMount, has string, f Facts) (group string) {
+	switch {
+	case !f.Driver.Up:
+		return has // the driver's abilities are unknown
+	case !f.Driver.MountGroup:
+		return ""
+	}
+	for _, pod := range byUID(wanted) {
+		asked := groupOf(wanted[pod].MountSpec)
+		if asked != "" && asked == has {
+			return asked
+		}
+		group = cmp.Or(group, asked)
+	}
+	return group
 }

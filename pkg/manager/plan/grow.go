@@ -7,10 +7,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// untilStaged returns w without the wish to grow if the driver expands volumes only while
+// holdOfflineGrowth returns w without the wish to grow if the driver expands volumes only while
 // no pod has them (CSI 1.13, VolumeExpansion OFFLINE) and a pod has this one. A pod whose
 // mount still waits for the volume to grow does not have it yet.
-func untilStaged(w state.Want, v state.Volume, f Facts) state.Want {
+func holdOfflineGrowth(w state.Want, v state.Volume, f Facts) state.Want {
 	if !f.Driver.Up || !f.Driver.Offline || !grows(v, w) {
 		return w
 	}
@@ -27,9 +27,9 @@ func grows(v state.Volume, w state.Want) bool {
 	return v.SizeBytes != 0 && v.SizeBytes < w.SizeBytes && w.NoGrow == ""
 }
 
-// waits reports whether a pod whose mount is made now has to wait until the volume has
+// waitsToGrow reports whether a pod whose mount is made now has to wait until the volume has
 // grown. A pod that already uses its mount never waits.
-func waits(v state.Volume, w state.Want, m state.Mount) bool {
+func waitsToGrow(v state.Volume, w state.Want, m state.Mount) bool {
 	return grows(v, w) && !m.ReadOnly && !v.ExpandFailed.Value().Final
 }
 
@@ -45,11 +45,11 @@ func Resize(v state.Volume, w state.Want, f Facts) (state.Volume, bool) {
 	if v.SizeBytes < w.SizeBytes && (w.Grown || f.Driver.Up && !f.Driver.Expand) {
 		v.SizeBytes, v.ExpandFailed, changed = w.SizeBytes, nil, true
 	}
-	w = untilStaged(w, v, f)
+	w = holdOfflineGrowth(w, v, f)
 	for pod, m := range v.Mounts {
-		if m.Waits && !waits(v, w, m) {
+		if m.Waits && !waitsToGrow(v, w, m) {
 			m.Waits, changed = false, true
-			v.Mounts = with(v.Mounts, pod, m)
+			v.Mounts = withMount(v.Mounts, pod, m)
 		}
 	}
 	return v, changed
@@ -60,8 +60,8 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 	switch {
 	case v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes:
 		return
-	case !c.driver.Up && anyWaits(w, v): // until it is up, it is unknown whether the driver can expand it
-		c.hold(Op{Kind: Expand}, why{DriverDown, c.driver.Why}, time.Time{})
+	case !c.driver.Up && anyWaitsToGrow(w, v): // until it is up, it is unknown whether the driver can expand it
+		c.hold(Op{Kind: Expand}, reason{DriverDown, c.driver.Why}, time.Time{})
 		return
 	case !c.driver.Expand:
 		return
@@ -72,7 +72,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 		switch {
 		case m.Phase != state.Present:
 		case w.NoGrow != "":
-			c.hold(Op{Kind: Expand}, why{NoGrow, w.NoGrow}, time.Time{})
+			c.hold(Op{Kind: Expand}, reason{NoGrow, w.NoGrow}, time.Time{})
 			return
 		case !m.ReadOnly:
 			c.propose(Op{Kind: Expand, Pod: pod, SizeBytes: w.SizeBytes}, v.ExpandFailed)
@@ -82,12 +82,12 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 		}
 	}
 	if readOnly {
-		c.hold(Op{Kind: Expand}, why{ReadOnlySize, reasonROSize}, time.Time{})
+		c.hold(Op{Kind: Expand}, reason{ReadOnlySize, reasonROSize}, time.Time{})
 	}
 }
 
-// anyWaits reports whether a pod waits for the volume to grow.
-func anyWaits(w state.Want, v state.Volume) bool {
+// anyWaitsToGrow reports whether a pod waits for the volume to grow.
+func anyWaitsToGrow(w state.Want, v state.Volume) bool {
 	for pod := range w.Pods {
 		if v.Mounts[pod].Waits {
 			return true

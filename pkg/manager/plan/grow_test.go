@@ -130,7 +130,7 @@ func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
 	w, v, f := grown(func(w *state.Want, _ *Facts) { w.SizeBytes = 1 })
 	m := v.Mounts["a"]
 	m.Fact, m.Seen = state.Fact{Phase: state.Entering}, state.Seen{Mounted: true}
-	v.Mounts = with(v.Mounts, "a", m)
+	v.Mounts = withMount(v.Mounts, "a", m)
 	w.SizeBytes = 9
 	if v = Begin(v, Op{Kind: Publish, Pod: "a", Revision: "1"}, w, f); v.Mounts["a"].Waits {
 		t.Error("a pod that had it waits for it to grow")
@@ -142,16 +142,16 @@ func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
 func TestAClaimThatAsksAnewEndsARefusalAndNoPause(t *testing.T) {
 	expand := Op{Kind: Expand, Pod: "a", SizeBytes: 9}
 	w, v, f := grown(nil)
-	if again := AskAgain(v); again.ExpandFailed != nil {
+	if again := RetryExpand(v); again.ExpandFailed != nil {
 		t.Errorf("without a failure: %+v", again.ExpandFailed)
 	}
 	v, _ = Resize(Complete(v, expand, Result{Err: callError(state.Final)}, start), w, f)
 	if op, _ := Next(w, v, f, start.Add(time.Hour)); op.Kind != None {
 		t.Fatalf("refused for good: next is %v", op)
 	}
-	again := AskAgain(v)
+	again := RetryExpand(v)
 	if !v.ExpandFailed.Final {
-		t.Error("AskAgain wrote to the record that it was given")
+		t.Error("RetryExpand wrote to the record that it was given")
 	}
 	pause := again.ExpandFailed.NotBefore
 	if op, held := Next(w, again, f, pause.Add(-1)); op.Kind != None || !held.Until.Equal(pause) {
@@ -198,7 +198,7 @@ func TestAVolumeGrowsUnderNoPodWhereItsDriverForbidsIt(t *testing.T) {
 		v := state.Volume{ID: "d^h", Spec: w.Spec, SizeBytes: 1, Mounts: map[state.PodUID]state.Mount{
 			pod: {MountSpec: w.Pods[pod].MountSpec, Waits: tc.waits, Fact: state.Fact{Phase: tc.phase}},
 		}}
-		if got := untilStaged(w, v, f); (got.NoGrow == "") != tc.grows {
+		if got := holdOfflineGrowth(w, v, f); (got.NoGrow == "") != tc.grows {
 			t.Errorf("%s: %q", name, got.NoGrow)
 		}
 		if v, _ := Resize(v, w, f); tc.waits && !v.Mounts[pod].Waits {

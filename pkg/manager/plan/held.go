@@ -64,16 +64,16 @@ const (
 	NoRecord Code = "NoRecord" // the volume's record cannot be read
 )
 
-// why is the reason why a step waits, for programs and for people. The zero value means no wait.
-type why struct {
+// reason is the reason why a step waits, for programs and for people. The zero value means no wait.
+type reason struct {
 	code Code
 	text string
 }
 
-// reasonFor returns code with text, or no wait if text is "".
-func reasonFor(code Code, text string) why {
+// reasonIf returns code with text, or no wait if text is "".
+func reasonIf(code Code, text string) reason {
 	if text == "" {
-		return why{}
+		return reason{}
 	}
-	return why{code, text}
+	return reason{code, text}
 }

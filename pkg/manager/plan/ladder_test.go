@@ -84,7 +84,7 @@ func TestNothingIsForcedWithoutAWord(t *testing.T) {
 	failed.Here = time.Time{} // as the journal has it
 	m.Failed = &failed
 	earlier := v
-	earlier.Mounts = with(v.Mounts, "a", m)
+	earlier.Mounts = withMount(v.Mounts, "a", m)
 	if next, _ := Next(state.Want{}, Reset(earlier), f, start.Add(1e6*time.Hour)); next.Kind != Unpublish || next.Step != state.UnmountNormal {
 		t.Errorf("what failed in an earlier run: %+v", next)
 	}

@@ -72,7 +72,7 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	case v.Unmounted() && mustGo(v.Stage, w, v):
 		c.remove(Op{Kind: Unstage}, v.Stage, keepers(w, v), f)
 	case v.Unmounted() && v.Stage.Phase != state.Absent && c.dead.Known:
-		c.redo(Op{Kind: Unstage}, f)
+		c.removeDead(Op{Kind: Unstage}, f)
 	case v.Unmounted() && v.Stage.Phase == state.Absent && mustGo(v.Attach, w, v) && !keepsAttach(w, v):
 		c.remove(Op{Kind: Detach}, v.Attach, keepers(w, v), f)
 	case len(w.Pods) > 0:
@@ -95,7 +95,7 @@ type chooser struct {
 }
 
 // hold notes that op waits for the reason why, until the time until if that is set.
-func (c *chooser) hold(op Op, why why, until time.Time) {
+func (c *chooser) hold(op Op, why reason, until time.Time) {
 	if c.held.Code == "" {
 		c.held.Step, c.held.Pod, c.held.Code, c.held.Reason = op.Kind, op.Pod, why.code, why.text
 		c.held.Operator, c.held.Dead = why.code == Unrecorded, why.code == DeadMount
@@ -112,11 +112,11 @@ func (c *chooser) propose(op Op, failed *state.Retry) {
 	switch {
 	case c.op.Kind != None:
 	case !c.driver.Up:
-		c.hold(op, why{DriverDown, c.driver.Why}, time.Time{})
+		c.hold(op, reason{DriverDown, c.driver.Why}, time.Time{})
 	case r.Final:
-		c.hold(op, why{Final, reasonFinal}, time.Time{})
+		c.hold(op, reason{Final, reasonFinal}, time.Time{})
 	case r.NotBefore.After(c.now):
-		c.hold(op, why{Pause, reasonBackoff}, r.NotBefore)
+		c.hold(op, reason{Pause, reasonBackoff}, r.NotBefore)
 	default:
 		c.op, c.held = op, Held{}
 	}
@@ -135,9 +135,9 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		case !wanted:
 			c.remove(op, m.Fact, []state.PodUID{pod}, f)
 		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
-			c.redo(op, f)
-		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || reversed(w, v) || c.releasesExclusive(w, v, pod)):
-			if why := cmp.Or(reasonFor(Kept, f.Keep[pod]), c.doubt.unlooked()); why.code != "" {
+			c.removeDead(op, f)
+		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || mustUndo(w, v) || c.releasesExclusive(w, v, pod)):
+			if why := cmp.Or(reasonIf(Kept, f.Keep[pod]), c.doubt.blocksReplacement()); why.code != "" {
 				c.hold(op, why, time.Time{})
 				continue
 			}
@@ -149,7 +149,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 // remove proposes op, the removal of fact, unless one of pods may still need it (rule 5).
 // A removal that has begun goes on (rule 2).
 func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
-	if why := c.doubt.below(); why.code != "" && op.Kind != Unpublish {
+	if why := c.doubt.blocksRemoval(); why.code != "" && op.Kind != Unpublish {
 		c.hold(op, why, time.Time{})
 		return
 	}
@@ -158,11 +158,11 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 		return
 	}
 	if !f.Synced {
-		c.hold(op, why{NotSynced, reasonSources}, time.Time{})
+		c.hold(op, reason{NotSynced, reasonSources}, time.Time{})
 		return
 	}
 	for _, pod := range pods {
-		if why := reasonFor(Kept, f.Keep[pod]); why.code != "" {
+		if why := reasonIf(Kept, f.Keep[pod]); why.code != "" {
 			c.hold(op, why, time.Time{})
 			return
 		}
@@ -183,7 +183,7 @@ func keepers(w state.Want, v state.Volume) []state.PodUID {
 // mustGo reports whether fact, the stage or the attachment, has to be removed.
 func mustGo(fact state.Fact, w state.Want, v state.Volume) bool {
 	return fact.Phase == state.Leaving ||
-		fact.Phase != state.Absent && (len(w.Pods) == 0 || reversed(w, v))
+		fact.Phase != state.Absent && (len(w.Pods) == 0 || mustUndo(w, v))
 }
 
 // keepsAttach reports whether the attachment stays although the wish has changed: it depends
@@ -192,10 +192,10 @@ func keepsAttach(w state.Want, v state.Volume) bool {
 	return v.Attach.Phase == state.Present && len(w.Pods) > 0
 }
 
-// reversed reports whether the volume as it was begun has to be undone because the wish
+// mustUndo reports whether the volume as it was begun has to be undone because the wish
 // has changed and no pod uses it. A repeated call must repeat its request, so a call with
 // another request can be made only after the fact is absent.
-func reversed(w state.Want, v state.Volume) bool {
+func mustUndo(w state.Want, v state.Volume) bool {
 	if len(w.Pods) == 0 || v.Spec.Equal(w.Spec) && !reattached(w, v) {
 		return false
 	}
@@ -236,17 +236,17 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	case v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving:
 		return // possible after a crash, with a mount above that has to leave first
 	case c.driver.Full != "" && v.Clear():
-		c.hold(opening(v), why{NoRoom, c.driver.Full}, time.Time{})
+		c.hold(firstStep(v), reason{NoRoom, c.driver.Full}, time.Time{})
 		return
 	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) &&
-		c.doubt.begin(v).code != "":
-		c.hold(opening(v), c.doubt.begin(v), time.Time{})
+		c.doubt.blocksBegin(v).code != "":
+		c.hold(firstStep(v), c.doubt.blocksBegin(v), time.Time{})
 		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
-		c.make(Op{Kind: Attach}, reasonFor(WishHeld, w.Hold), v.Attach.Failed)
+		c.make(Op{Kind: Attach}, reasonIf(WishHeld, w.Hold), v.Attach.Failed)
 		return
 	case v.Needs.Stage && v.Stage.Phase != state.Present:
-		c.make(Op{Kind: Stage}, reasonFor(WishHeld, w.Hold), v.Stage.Failed)
+		c.make(Op{Kind: Stage}, reasonIf(WishHeld, w.Hold), v.Stage.Failed)
 		return
 	}
 	for _, pod := range byUID(w.Pods) {
@@ -254,10 +254,10 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		switch {
 		case m.Phase == state.Leaving:
 		case m.Phase == state.Present:
-			c.keep(pod, m, wm)
+			c.maintain(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
 		case c.dead.Known && v.Needs.Stage:
-			c.hold(Op{Kind: Publish, Pod: pod}, why{DeadMount, reasonDead}, time.Time{}) // the new mount would be dead too
+			c.hold(Op{Kind: Publish, Pod: pod}, reason{DeadMount, reasonDead}, time.Time{}) // the new mount would be dead too
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Failed)
 		}
@@ -265,8 +265,8 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	c.expand(w, v)
 }
 
-// opening returns the first step of a volume.
-func opening(v state.Volume) Op {
+// firstStep returns the first step of a volume.
+func firstStep(v state.Volume) Op {
 	switch {
 	case v.Needs.Attach:
 		return Op{Kind: Attach}
@@ -277,22 +277,22 @@ func opening(v state.Volume) Op {
 	}
 }
 
-// keep proposes the call that a present mount needs to stay as wanted, if it needs one.
-func (c *chooser) keep(pod state.PodUID, m state.Mount, wm state.WantMount) {
+// maintain proposes the call that a present mount needs to stay as wanted, if it needs one.
+func (c *chooser) maintain(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
 	// a mount that expires is reported as waiting while its driver is down
-	case m.Revision != wm.Revision || due(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
+	case m.Revision != wm.Revision || renewalDue(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
 		c.propose(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
-		c.hold(Op{Kind: Publish, Pod: pod}, why{OtherForm, reasonOtherwise}, time.Time{})
+		c.hold(Op{Kind: Publish, Pod: pod}, reason{OtherForm, reasonOtherwise}, time.Time{})
 	}
 	if c.op.Kind == None {
-		c.wake(m.RenewAt)
+		c.wakeAt(m.RenewAt)
 	}
 }
 
 // make proposes op unless hold says that it has to wait.
-func (c *chooser) make(op Op, hold why, failed *state.Retry) {
+func (c *chooser) make(op Op, hold reason, failed *state.Retry) {
 	if hold.code != "" {
 		c.hold(op, hold, time.Time{})
 		return
@@ -301,36 +301,36 @@ func (c *chooser) make(op Op, hold why, failed *state.Retry) {
 }
 
 // publishHold says why the volume cannot be published to pod yet.
-func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) why {
+func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) reason {
 	if w.Hold != "" {
-		return why{WishHeld, w.Hold}
+		return reason{WishHeld, w.Hold}
 	}
 	if reattached(w, v) && !used(v, v.Mounts[pod]) {
-		return why{Reattached, reasonReattached}
+		return reason{Reattached, reasonReattached}
 	}
 	if exclusive(w, v) {
 		for _, other := range byUID(v.Mounts) {
 			if o := v.Mounts[other]; other != pod && o.Phase != state.Absent {
-				return why{InUse, reasonInUse + o.Pod.Namespace + "/" + o.Pod.Name}
+				return reason{InUse, reasonInUse + o.Pod.Namespace + "/" + o.Pod.Name}
 			}
 		}
 	}
-	if why := c.doubt.publish(v, pod, exclusive(w, v)); why.code != "" {
+	if why := c.doubt.blocksPublish(v, pod, exclusive(w, v)); why.code != "" {
 		return why
 	}
 	_, made := c.doubt.Made[pod]
 	again := made || used(v, v.Mounts[pod])
 	group := groupOf(w.Pods[pod].MountSpec)
 	if !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
-		return why{OtherGroup, "the driver gives the volume one group for all its pods, and that is " +
+		return reason{OtherGroup, "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group}
 	}
 	if !again && w.Pods[pod].SELinuxLabel != v.Spec.SELinuxLabel {
-		return why{OtherLabel, "conflicting SELinux labels of the volume: it is mounted with " +
+		return reason{OtherLabel, "conflicting SELinux labels of the volume: it is mounted with " +
 			cmp.Or(v.Spec.SELinuxLabel, "none") + " for those that have it; this pod's is " +
 			cmp.Or(w.Pods[pod].SELinuxLabel, "none")}
 	}
-	return reasonFor(WishHeld, w.Pods[pod].Hold)
+	return reasonIf(WishHeld, w.Pods[pod].Hold)
 }
 
 // renew updates the record from the wish. It does so only while neither a stage nor a mount
@@ -365,7 +365,7 @@ func keepShared(w state.Want, v state.Volume, f Facts) state.Want {
 	if len(w.Pods) == 0 {
 		return w
 	}
-	w = untilStaged(w, v, f)
+	w = holdOfflineGrowth(w, v, f)
 	if f.Doubt.keeps(w, v) {
 		w.Spec = v.Spec
 		return w
@@ -383,25 +383,4 @@ func keepShared(w state.Want, v state.Volume, f Facts) state.Want {
 		w.Spec = &spec
 	}
 	return w
-}
-
-// groupFor returns the group that the driver gives the volume (CSI 1.13, volume_mount_group).
-// It is the same for the stage and all pods, since a volume must not be published with
-// different capabilities: has if a pod asks for that, else the group of the first pod by
-// UID that asks for one.
-func groupFor(wanted map[state.PodUID]state.WantMount, has string, f Facts) (group string) {
-	switch {
-	case !f.Driver.Up:
-		return has // the driver's abilities are unknown
-	case !f.Driver.MountGroup:
-		return ""
-	}
-	for _, pod := range byUID(wanted) {
-		asked := groupOf(wanted[pod].MountSpec)
-		if asked != "" && asked == has {
-			return asked
-		}
-		group = cmp.Or(group, asked)
-	}
-	return group
 }

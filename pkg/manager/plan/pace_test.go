@@ -92,7 +92,7 @@ func TestEachKindOfCallHasItsOwnTime(t *testing.T) {
 	if more != 25 || !p.Fast(Publish) || p.Fast(Stage) || p.Fast(Unstage) {
 		t.Errorf("%d more, %+v", more, p)
 	}
-	for range 2 * unlike { // short calls take a crowd's slots from none
+	for range 2 * serialCalls { // short calls take a crowd's slots from none
 		end(Publish, 9, time.Second, 20*time.Millisecond)
 	}
 	if more != 25 {
@@ -222,7 +222,7 @@ func TestADriverThatHasTooMuchToDoGetsLess(t *testing.T) {
 	r.More = 24
 	p = Pace{}
 	fails("a", "Unavailable", 20) // half of what it had earned, too
-	p, r.Calls = Pace{known: 1}, 3
+	p, r.Calls = Pace{stale: 1}, 3
 	if r.More = p.Ended(l, Call{Kind: Stage, Took: time.Second}, r, false); r.More != 4 {
 		t.Errorf("a success among those that were in flight: %d", r.More)
 	}

@@ -80,16 +80,16 @@ func TestResetEndsEveryPauseAndKeepsWhatFailed(t *testing.T) {
 		Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering, Failed: &failed}}, "b": {}},
 	}
 	r := Reset(v)
-	if !r.ExpandFailed.Final || AskAgain(v).ExpandFailed.Final {
+	if !r.ExpandFailed.Final || RetryExpand(v).ExpandFailed.Final {
 		t.Errorf("an expansion that failed for good: %+v", r.ExpandFailed)
 	}
 	tooLarge, inUse := failed, failed
 	tooLarge.Call, tooLarge.Code = "NodeExpandVolume", "OutOfRange"
 	inUse.Call, inUse.Code = "NodeExpandVolume", "FailedPrecondition"
-	if v := (state.Volume{ExpandFailed: &tooLarge}); AskDriver(v).ExpandFailed.Final {
+	if v := (state.Volume{ExpandFailed: &tooLarge}); RetryExpandOnNewDriver(v).ExpandFailed.Final {
 		t.Error("another process of the driver is not asked")
 	}
-	if v := (state.Volume{ExpandFailed: &inUse}); !AskDriver(v).ExpandFailed.Final || AskAgain(v).ExpandFailed.Final {
+	if v := (state.Volume{ExpandFailed: &inUse}); !RetryExpandOnNewDriver(v).ExpandFailed.Final || RetryExpand(v).ExpandFailed.Final {
 		t.Error("another process of the driver is asked for what the use of the volume forbids, or a person is not heard")
 	}
 	for name, got := range map[string]state.Retry{"attach": r.Attach.Retry(), "stage": r.Stage.Retry(), "mount": r.Mounts["a"].Retry()} {
@@ -424,7 +424,7 @@ func TestWhatContainersMayUseIsMadeAgainAsItWas(t *testing.T) {
 	}
 	m := v.Mounts["a"]
 	m.Phase, v.Stage.Phase = state.Entering, state.Entering
-	v.Mounts = with(v.Mounts, "a", m)
+	v.Mounts = withMount(v.Mounts, "a", m)
 	readOnly, changed := va.wants()[5], va.wants()[3]
 	if !readOnly.Pods["a"].ReadOnly || changed.Spec.FSType == v.Spec.FSType {
 		t.Fatal("the wishes are not those meant")

@@ -32,26 +32,26 @@ func renewAt(id state.VolumeID, m state.Mount, ends, now time.Time) time.Time {
 	return at
 }
 
-// due reports whether m, which is present, has to be published again although its content
+// renewalDue reports whether m, which is present, has to be published again although its content
 // is as wanted. A driver that begins to require republishing is called at once.
-func due(m state.Mount, wm state.WantMount, now time.Time) bool {
+func renewalDue(m state.Mount, wm state.WantMount, now time.Time) bool {
 	if m.RenewAt.IsZero() {
 		return wm.Renewal.Republish
 	}
-	return !m.RenewAt.After(now) || setBack(m, now)
+	return !m.RenewAt.After(now) || clockSetBack(m, now)
 }
 
-// setBack reports whether the clock was set back since m was published: its content is
+// clockSetBack reports whether the clock was set back since m was published: its content is
 // from the future, or its renewal is later than any call would set. Without this it would
 // be renewed too late by as much.
-func setBack(m state.Mount, now time.Time) bool {
+func clockSetBack(m state.Mount, now time.Time) bool {
 	return m.RevisionAt.After(now.Add(clockSlack)) ||
 		m.Renewal.Republish && m.RenewAt.After(now.Add(republishEvery+republishJitter+clockSlack))
 }
 
-// refresh returns m with the renewal that the driver asks for now. The context follows the
+// withRenewal returns m with the renewal that the driver asks for now. The context follows the
 // wish only if the driver asked to be called again; other calls repeat their request.
-func refresh(m state.Mount, wm state.WantMount) state.Mount {
+func withRenewal(m state.Mount, wm state.WantMount) state.Mount {
 	m.Renewal = wm.Renewal
 	if wm.Renewal.Republish {
 		m.Context = wm.Context
@@ -59,8 +59,8 @@ func refresh(m state.Mount, wm state.WantMount) state.Mount {
 	return m
 }
 
-// wake plans the volume again at the time at, although it does not wait.
-func (c *chooser) wake(at time.Time) {
+// wakeAt plans the volume again at the time at, although it does not wait.
+func (c *chooser) wakeAt(at time.Time) {
 	if at.After(c.now) && (c.held.Until.IsZero() || at.Before(c.held.Until)) {
 		c.held.Until = at
 	}
