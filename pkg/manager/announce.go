@@ -34,8 +34,8 @@ func (l *loop) announce(v *volume, r state.Volume, op plan.Op, w state.Want, f p
 	v.intent = &announcement{v.slot, op.Kind.Removes(), plan.Intent(begun, op, w, f)}
 }
 
-// announceSome adds to b the intents that have been queued longest, and returns them.
-func (l *loop) announceSome(b batch) []*announcement {
+// takeAnnouncements adds to b the intents that have been queued longest, and returns them.
+func (l *loop) takeAnnouncements(b batch) []*announcement {
 	var some []*announcement
 	for len(l.intents) > 0 && len(some) < announceMost {
 		id := l.intents[0]
@@ -84,5 +84,5 @@ func (l *loop) correctAnnounced(id state.VolumeID) {
 		return
 	}
 	v.announced = false
-	l.journal.later(id)
+	l.journal.markUnsaved(id)
 }

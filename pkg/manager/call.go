@@ -29,7 +29,7 @@ func (l *loop) begin(ctx context.Context, s *start) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
 	callCtx := withLimit(ctx, max(callDeadline, info.Deadline+callGrace))
-	v.call.ctx, v.call.of = callCtx, s
+	v.call.ctx, v.call.start = callCtx, s
 	if s.op.Step != state.UnmountNormal {
 		l.log.Warn("volume is not unmounted normally: data that was not written back may be lost", "volume", s.id, "driver",
 			info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod, "step", s.op.Step.String(), "ordered", v.order == s.op)
@@ -58,10 +58,10 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		countSlow(s, -1)
 	}
 	v.call = nil
-	v.fulfil(s, r.Err == nil)
+	v.endOrder(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
 	now := v.recordOrEmpty()
-	if !untried(r.Err) {
+	if !wasWithdrawn(r.Err) {
 		now = plan.Complete(now, s.op, r, time.Now())
 	}
 	if c.cured {
@@ -71,7 +71,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	v.noteDead(s, r.Err)
 	l.ahead.push(s.id)
 	l.logEnd(c.ctx, s, r.Err, took)
-	if untried(r.Err) {
+	if wasWithdrawn(r.Err) {
 		return
 	}
 	l.reportCall(s, r.Err, began, took)
@@ -79,7 +79,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)
 		return
 	}
-	ended := plan.Call{Kind: s.op.Kind, With: s.with, Began: began, Took: took}
+	ended := plan.Call{Kind: s.op.Kind, With: s.callsInFlight, Began: began, Took: took}
 	s.driver.running.More = s.driver.pace.Ended(l.cfg.Limits, ended, s.driver.running, s.driver.waits())
 	if s.driver.pace.Fast(s.op.Kind) {
 		s.driver.running.First = 0
@@ -133,7 +133,7 @@ var ErrPanic = errors.New("panic")
 
 // do makes the call. If the code of a driver in this process panics, the outcome of the call
 // is uncertain, and other volumes are not affected.
-func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
+func (c caller) do(ctx *callContext, v state.Volume, op plan.Op) (r plan.Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.cfg.Logger.Error("call panicked", "volume", v.ID, "driver", c.info.Name, "op", op.Kind.String(), "pod", op.Pod,
@@ -144,9 +144,9 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 			}}
 		}
 	}()
-	err := c.stageThere(ctx, v, op)
+	err := c.checkStaged(ctx, v, op)
 	if err == nil {
-		err = c.stageAlone(ctx, v, op)
+		err = c.checkElsewhere(ctx, v, op)
 	}
 	if err == nil {
 		err = ctx.proceed()
@@ -155,20 +155,20 @@ func (c caller) do(ctx *limited, v state.Volume, op plan.Op) (r plan.Result) {
 		err = c.call(ctx, v, op, &r)
 	}
 	if err == nil {
-		ctx.within(lookDeadline, errNoLook)
+		ctx.setDeadline(lookDeadline, errNoLook)
 		err = c.verify(ctx, v, op, &r)
 	}
 	if err != nil && op.Kind == plan.Unpublish {
 		err = c.addStrayFiles(ctx, v.Mounts[op.Pod].Target, err)
 	}
 	if err != nil {
-		r.Err, r.NoEffect = c.reasoned(state.AsCallError(rpc(op.Kind), err)), errors.Is(err, ErrNoEffect)
+		r.Err, r.NoEffect = c.withReason(state.AsCallError(rpc(op.Kind), err)), errors.Is(err, ErrNoEffect)
 	}
 	return r
 }
 
-// reasoned returns e with its reason code, if the code is known and missing.
-func (c caller) reasoned(e *state.CallError) *state.CallError {
+// withReason returns e with its reason code, if the code is known and missing.
+func (c caller) withReason(e *state.CallError) *state.CallError {
 	with := *e
 	switch {
 	case e.Reason != "":
@@ -220,12 +220,12 @@ var errNoLook = fmt.Errorf("no answer from the kernel within %v", lookDeadline)
 // is gone.
 var errStageGone = errors.New("the volume is no longer staged")
 
-// stageThere checks before a Publish that the volume is still staged: a driver bind-mounts
+// checkStaged checks before a Publish that the volume is still staged: a driver bind-mounts
 // whatever is at the staging path, and that may be an empty directory on the node's own
 // disk, which the pod would write to. A look that fails does not prevent the call, since
 // the driver knows its storage. No look at the mount can rule out that the stage vanishes
 // just before the driver binds it.
-func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) error {
+func (c caller) checkStaged(ctx context.Context, v state.Volume, op plan.Op) error {
 	if op.Kind != plan.Publish || !v.Needs.Stage || !v.Staged.Mounted {
 		return nil
 	}
@@ -234,7 +234,7 @@ func (c caller) stageThere(ctx context.Context, v state.Volume, op plan.Op) erro
 	if seen, err := c.cfg.Kernel.Look(ctx, v.Spec.StagePath); err == nil && !seen.Mounted {
 		return fmt.Errorf("%w: nothing is mounted at %s", errStageGone, v.Spec.StagePath)
 	}
-	return c.alive(ctx, v, v.Spec.StagePath)
+	return c.checkAlive(ctx, v, v.Spec.StagePath)
 }
 
 // ErrNoEffect is wrapped by the failure of a call that the driver answered OK although the
@@ -273,7 +273,7 @@ func (c caller) verify(ctx context.Context, v state.Volume, op plan.Op, r *plan.
 	case op.Kind != plan.Stage && c.info.MountsTarget && v.Spec.Mode == state.Block && !seen.BlockDevice:
 		return fmt.Errorf("%w: there is no block device at %s", ErrNoEffect, path)
 	case op.Kind != plan.Republish && seen.Mounted:
-		return c.alive(ctx, v, path)
+		return c.checkAlive(ctx, v, path)
 	}
 	return nil
 }

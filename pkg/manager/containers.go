@@ -13,8 +13,8 @@ type Containers interface {
 
 const reasonAsked = "the container runtime has not said yet whether containers of the pod are running"
 
-// asked is a pod that has left, or has stopped, and may still have running containers.
-type asked struct {
+// runtimeQuery is a pod that has left, or has stopped, and may still have running containers.
+type runtimeQuery struct {
 	why    string // "" if none is running
 	forget func()
 }
@@ -27,35 +27,35 @@ func (l *loop) living(uid state.PodUID) string {
 	if l.cfg.Containers == nil {
 		return ""
 	}
-	if a := l.pods.asked[uid]; a != nil {
+	if a := l.pods.queries[uid]; a != nil {
 		return a.why
 	}
 	if len(l.gates.unsynced) == 0 {
-		a := &asked{why: reasonAsked}
-		l.pods.asked[uid] = a
+		a := &runtimeQuery{why: reasonAsked}
+		l.pods.queries[uid] = a
 		a.forget = l.cfg.Containers.Ask(uid, func(why string) {
-			l.m.post(func(l *loop) { l.answered(uid, a, why) })
+			l.m.post(func(l *loop) { l.setAnswer(uid, a, why) })
 		})
 	}
 	return reasonAsked
 }
 
-// answered stores the runtime's answer, unless the pod has been listed again since.
-func (l *loop) answered(uid state.PodUID, a *asked, why string) {
-	if l.pods.asked[uid] != a {
+// setAnswer stores the runtime's answer, unless the pod has been listed again since.
+func (l *loop) setAnswer(uid state.PodUID, a *runtimeQuery, why string) {
+	if l.pods.queries[uid] != a {
 		return
 	}
 	a.why = why
 	if why == "" {
-		l.leave(uid)
+		l.endPod(uid)
 	}
-	l.touchPod(uid)
+	l.markPod(uid)
 }
 
-// unask ends the question about a pod that is wanted again, or has no volumes left.
-func (l *loop) unask(uid state.PodUID) {
-	if a := l.pods.asked[uid]; a != nil {
+// stopAsking ends the question about a pod that is wanted again, or has no volumes left.
+func (l *loop) stopAsking(uid state.PodUID) {
+	if a := l.pods.queries[uid]; a != nil {
 		a.forget()
-		delete(l.pods.asked, uid)
+		delete(l.pods.queries, uid)
 	}
 }

@@ -14,9 +14,9 @@ import (
 // mount whose server has ended.
 var errDead = errors.New("the mounted file system is dead")
 
-// alive fails if the volume's mount at path is known to be dead. Some drivers publish such a
+// checkAlive fails if the volume's mount at path is known to be dead. Some drivers publish such a
 // mount, or stage over it, and answer OK.
-func (c caller) alive(ctx context.Context, v state.Volume, path string) error {
+func (c caller) checkAlive(ctx context.Context, v state.Volume, path string) error {
 	if c.cfg.Dead == nil {
 		return nil
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// limited is the context of a call. It ends after a time without an answer; within starts
+// callContext is the context of a call. It ends after a time without an answer; setDeadline starts
 // that time again.
-type limited struct {
+type callContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
@@ -30,60 +30,60 @@ type limited struct {
 // errUnwanted is the cause with which a call is ended that only serves a pod that has left.
 var errUnwanted = errors.New("the pod no longer wants the volume")
 
-// withLimit returns a context that ends after a time. The caller must call [limited.end].
-func withLimit(ctx context.Context, after time.Duration) *limited {
+// withLimit returns a context that ends after a time. The caller must call [callContext.end].
+func withLimit(ctx context.Context, after time.Duration) *callContext {
 	base, cancel := context.WithCancelCause(ctx)
-	l := &limited{Context: base, cancel: cancel, limit: after, after: after}
-	l.timer = time.AfterFunc(after, l.expire)
-	return l
+	c := &callContext{Context: base, cancel: cancel, limit: after, after: after}
+	c.timer = time.AfterFunc(after, c.expire)
+	return c
 }
 
-func (l *limited) expire() {
-	l.mu.Lock()
-	after, cause := l.after, l.cause
-	l.mu.Unlock()
+func (c *callContext) expire() {
+	c.mu.Lock()
+	after, cause := c.after, c.cause
+	c.mu.Unlock()
 	if cause == nil {
 		cause = fmt.Errorf("no answer within %v%w", after, silent{})
 	}
-	l.cancel(cause)
+	c.cancel(cause)
 }
 
-// within makes the context end after a time from now, with cause; if that is nil, with the
+// setDeadline makes the context end after a time from now, with cause; if that is nil, with the
 // default, that the driver has not answered. It bounds a look at the kernel with the call's
 // own timer: a context of its own would cost a tenth of what the look costs.
-func (l *limited) within(after time.Duration, cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.timer.Stop() {
-		l.after, l.cause = after, cause
-		l.timer.Reset(after)
+func (c *callContext) setDeadline(after time.Duration, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer.Stop() {
+		c.after, c.cause = after, cause
+		c.timer.Reset(after)
 	}
 }
 
 // proceed returns nil if the call may be passed to the driver now, or the reason why not: it
 // has ended or was withdrawn during the looks before it.
-func (l *limited) proceed() error {
-	if l.Err() == nil && l.decided.CompareAndSwap(false, true) {
+func (c *callContext) proceed() error {
+	if c.Err() == nil && c.decided.CompareAndSwap(false, true) {
 		return nil
 	}
-	<-l.Done()
-	return fmt.Errorf("%w: %w", errNotMade, context.Cause(l))
+	<-c.Done()
+	return fmt.Errorf("%w: %w", errNotMade, context.Cause(c))
 }
 
 // errNotMade is wrapped by the failure of a call that was not passed to the driver.
 var errNotMade = errors.New("not made")
 
-// untried reports whether a call was withdrawn before it was made. Then it is not a failed
+// wasWithdrawn reports whether a call was withdrawn before it was made. Then it is not a failed
 // attempt: it causes no pause and does not count towards a forced unmount. A call that timed
 // out before it was made counts like any other failure.
-func untried(err *state.CallError) bool {
+func wasWithdrawn(err *state.CallError) bool {
 	return err != nil && errors.Is(err, errNotMade) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // withdraw ends a call that was not passed to the driver yet.
-func (l *limited) withdraw(cause error) {
-	if l.decided.CompareAndSwap(false, true) {
-		l.cancel(cause)
+func (c *callContext) withdraw(cause error) {
+	if c.decided.CompareAndSwap(false, true) {
+		c.cancel(cause)
 	}
 }
 
@@ -94,30 +94,30 @@ func (silent) Error() string { return "" }
 func (silent) Unwrap() error { return context.DeadlineExceeded }
 
 // Err implements context.Context. It returns DeadlineExceeded if the time was over.
-func (l *limited) Err() error {
-	err := l.Context.Err()
+func (c *callContext) Err() error {
+	err := c.Context.Err()
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(l.Context); cause == errNoLook || errors.Is(cause, context.DeadlineExceeded) {
+	if cause := context.Cause(c.Context); cause == errNoLook || errors.Is(cause, context.DeadlineExceeded) {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
 // restart starts the time again.
-func (l *limited) restart() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.timer.Stop() {
-		l.timer.Reset(l.after)
+func (c *callContext) restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timer.Stop() {
+		c.timer.Reset(c.after)
 	}
 }
 
 // end releases the context's resources.
-func (l *limited) end() {
-	l.timer.Stop()
-	l.cancel(context.Canceled)
+func (c *callContext) end() {
+	c.timer.Stop()
+	c.cancel(context.Canceled)
 }
 
 // Progress reports how far the call in flight for a volume is, in a sentence for people.

@@ -11,12 +11,12 @@ import (
 
 // start is a call to be made once its intent is durable.
 type start struct {
-	id     state.VolumeID
-	op     plan.Op
-	begun  state.Volume
-	intent *state.Volume // nil if the journal already covers the call
-	driver *driver
-	with   int // number of calls of the driver in flight, including this one
+	id            state.VolumeID
+	op            plan.Op
+	begun         state.Volume
+	intent        *state.Volume // nil if the journal already covers the call
+	driver        *driver
+	callsInFlight int // number of calls of the driver in flight, including this one
 }
 
 // plan plans every dirty volume and takes slots for the calls that may begin. Volumes
@@ -59,7 +59,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	if v == nil || v.call != nil || v.quarantined != "" {
 		return nil, false // a volume with a call in flight is planned again when it ends
 	}
-	r, w := v.recordOrEmpty(), l.want(v)
+	r, w := v.recordOrEmpty(), l.allowedWish(v)
 	if v.record == nil {
 		if len(w.Pods) == 0 {
 			l.forget(v)
@@ -71,11 +71,11 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 	d := l.driverOf(r, w)
 	f := l.facts(v, r, w, d)
 	if v.record != nil {
-		r = l.resize(l.takeIn(r, f), w, f)
+		r = l.resize(l.adoptStage(r, f), w, f)
 	}
 	op, held := plan.Next(w, r, f, now)
 	if op.Kind == plan.None {
-		v.waitsNoMore()
+		v.stopWaiting()
 		v.hold(held, now)
 		l.wakes.set(id, held.Until)
 		if v.record != nil && r.Clear() {
@@ -93,7 +93,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		}, now)
 		return nil, false
 	}
-	v.waitsNoMore()
+	v.stopWaiting()
 	v.held = nil
 	if r.Clear() {
 		d.entering++
@@ -106,8 +106,8 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 			s.begun.Mounts = intent.Mounts // a pod that returns must not see a mount that the journal says is leaving
 		}
 	}
-	l.enter(d, op)
-	s.with = d.running.Calls
+	l.countStart(d, op)
+	s.callsInFlight = d.running.Calls
 	v.call = &call{op: op, since: now}
 	return s, true
 }
@@ -125,8 +125,8 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 	return now
 }
 
-// takeIn adds a stage whose record the journal lost.
-func (l *loop) takeIn(v state.Volume, f plan.Facts) state.Volume {
+// adoptStage adds a stage whose record the journal lost.
+func (l *loop) adoptStage(v state.Volume, f plan.Facts) state.Volume {
 	now, changed := plan.AdoptStage(v, f.Doubt)
 	if changed {
 		l.setRecord(&now)
@@ -147,21 +147,21 @@ func (v *volume) hold(h plan.Held, now time.Time) {
 	v.held = &heldSince{h, since}
 }
 
-// wished returns the merged wish of all pods for a volume.
-func (l *loop) wished(v *volume) state.Want {
+// mergedWish returns the merged wish of all pods for a volume.
+func (l *loop) mergedWish(v *volume) state.Want {
 	var w state.Want
 	if len(v.wants) > 0 {
 		if v.want == nil {
-			v.want = new(v.wishes())
+			v.want = new(v.mergeWishes())
 		}
 		w = *v.want
 	}
 	return plan.UntilListed(w, v.id, !l.cfg.InUseHandshake || l.gates.reported.has(v.id))
 }
 
-// wishes merges the wishes of the pods. If they differ about the volume itself, the latest
+// mergeWishes merges the wishes of the pods. If they differ about the volume itself, the latest
 // wish counts.
-func (v *volume) wishes() state.Want {
+func (v *volume) mergeWishes() state.Want {
 	var w state.Want
 	var latest, sized uint64
 	for uid, vw := range v.wants {
@@ -188,7 +188,7 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 	f := plan.Facts{Synced: len(l.gates.unsynced) == 0 || l.gates.drain == DrainEmpty, Driver: plan.DriverFacts{
 		Up: d.status.Up, Why: d.status.Problem,
 		Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology),
-			plan.Unattachable(w, d.status.Up, attaches), l.full(d)),
+			plan.Unattachable(w, d.status.Up, attaches), l.noRoom(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 		Offline: d.status.Offline,
 	}}

@@ -46,8 +46,8 @@ func (m *Manager) SetDrain(d Drain) { m.post(func(l *loop) { l.setDrain(d) }) }
 // "" ends that. Existing mounts are removed when their pod leaves.
 func (m *Manager) SetHold(why string) {
 	m.post(func(l *loop) {
-		if l.gates.holds != why {
-			l.gates.holds = why
+		if l.gates.holdReason != why {
+			l.gates.holdReason = why
 			l.replanAll()
 		}
 	})
@@ -61,16 +61,16 @@ func (l *loop) setDrain(d Drain) {
 	l.replanAll()
 }
 
-// want returns the merged wish for a volume, as far as a drain or a hold of the node allows.
-func (l *loop) want(v *volume) state.Want {
-	w := l.wished(v)
+// allowedWish returns the merged wish for a volume, as far as a drain or a hold of the node allows.
+func (l *loop) allowedWish(v *volume) state.Want {
+	w := l.mergedWish(v)
 	switch l.gates.drain {
 	case DrainEmpty:
 		return state.Want{}
 	case DrainHold:
 		w.Hold = cmp.Or(w.Hold, reasonDrained)
 	}
-	w.Hold = cmp.Or(w.Hold, l.gates.holds)
+	w.Hold = cmp.Or(w.Hold, l.gates.holdReason)
 	return w
 }
 
@@ -89,8 +89,8 @@ func (l *loop) holdEmptied(v *volume, now time.Time) {
 func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 	answer := make(chan error, 1)
 	m.post(func(l *loop) {
-		err := l.giveUp(context.WithoutCancel(ctx), id)
-		l.answers = append(l.answers, func() { answer <- err })
+		err := l.forgetRecord(context.WithoutCancel(ctx), id)
+		l.replies = append(l.replies, func() { answer <- err })
 	})
 	select {
 	case err := <-answer:
@@ -102,7 +102,7 @@ func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 	}
 }
 
-func (l *loop) giveUp(ctx context.Context, id state.VolumeID) error {
+func (l *loop) forgetRecord(ctx context.Context, id state.VolumeID) error {
 	v := l.volumes[id]
 	switch {
 	case v == nil || v.record == nil && v.quarantined == "":

@@ -180,7 +180,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 					t.Fatal("the snapshot shows it already")
 				}
 				l.publish()
-				l.answer()
+				l.sendReplies()
 				synctest.Wait()
 				if len(returned) != 1 {
 					t.Fatal("it has not returned")

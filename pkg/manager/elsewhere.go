@@ -14,15 +14,15 @@ import (
 // use, or the device would be released while it is mounted. The user has to unmount it.
 var ErrElsewhere = errors.New("the staged volume is also mounted elsewhere")
 
-// stageAlone looks before an Unstage for mounts of the volume outside the node's root, which
+// checkElsewhere looks before an Unstage for mounts of the volume outside the node's root, which
 // neither csi-volmgr nor the driver makes. If it cannot look, Unstage is not called.
-func (c caller) stageAlone(ctx *limited, v state.Volume, op plan.Op) error {
+func (c caller) checkElsewhere(ctx *callContext, v state.Volume, op plan.Op) error {
 	f, finds := c.cfg.Kernel.(Finder)
 	if op.Kind != plan.Unstage || !v.Staged.Mounted || !finds {
 		return nil
 	}
-	ctx.within(lookDeadline, errNoLook)
-	defer ctx.within(ctx.limit, nil)
+	ctx.setDeadline(lookDeadline, errNoLook)
+	defer ctx.setDeadline(ctx.limit, nil)
 	switch places, err := f.Elsewhere(ctx, v.Spec.StagePath); {
 	case err != nil:
 		return fmt.Errorf("before the call: %w", err)

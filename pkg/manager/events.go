@@ -14,26 +14,26 @@ func (l *loop) setPod(p state.PodWant) {
 	old := l.pods.listed[uid]
 	l.pods.listed[uid] = p
 	if !p.Stopped {
-		l.unask(uid)
+		l.stopAsking(uid)
 	}
 	l.pods.arrivals++
 	now := map[state.VolumeID]bool{}
 	if p.Stopped {
-		l.leave(uid)
+		l.endPod(uid)
 	} else {
 		for i := range p.Volumes {
 			if vw := &p.Volumes[i]; !vw.Unresolved() {
 				now[vw.ID] = true
-				l.wish(uid, wanted{vw, l.pods.arrivals})
+				l.addWish(uid, wanted{vw, l.pods.arrivals})
 			}
 		}
 	}
 	for _, vw := range old.Volumes {
 		if !vw.Unresolved() && !now[vw.ID] {
-			l.unwish(uid, vw.ID)
+			l.removeWish(uid, vw.ID)
 		}
 	}
-	l.touchPod(uid)
+	l.markPod(uid)
 }
 
 // removePod removes a pod and its wishes.
@@ -43,30 +43,30 @@ func (l *loop) removePod(uid state.PodUID) {
 		return
 	}
 	delete(l.pods.listed, uid)
-	l.leave(uid)
+	l.endPod(uid)
 	for _, vw := range p.Volumes {
 		if !vw.Unresolved() {
-			l.unwish(uid, vw.ID)
+			l.removeWish(uid, vw.ID)
 		}
 	}
-	l.touchPod(uid)
+	l.markPod(uid)
 }
 
-// leave ends a pod's life, if its containers are proven to have ended: all its mounts are
+// endPod ends a pod's life, if its containers are proven to have ended: all its mounts are
 // removed, even if a pod with the same UID is listed again before that has begun.
-func (l *loop) leave(uid state.PodUID) {
-	if len(l.pods.has[uid]) == 0 || len(l.gates.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
+func (l *loop) endPod(uid state.PodUID) {
+	if len(l.pods.volumes[uid]) == 0 || len(l.gates.unsynced) > 0 || plan.Keep(l.podFacts(uid, nil)) != "" {
 		return
 	}
-	for _, id := range slices.Clone(l.pods.has[uid]) {
+	for _, id := range slices.Clone(l.pods.volumes[uid]) {
 		l.setRecord(new(plan.Leave(l.row(id).recordOrEmpty(), uid)))
 		l.dirty.push(id)
 	}
 }
 
-// wish records one pod's wish. A changed wish ends the pauses after failures, since it may
+// addWish records one pod's wish. A changed wish ends the pauses after failures, since it may
 // have cured them.
-func (l *loop) wish(uid state.PodUID, w wanted) {
+func (l *loop) addWish(uid state.PodUID, w wanted) {
 	l.dirty.push(w.ID)
 	v := l.row(w.ID)
 	if v.wants == nil {
@@ -74,7 +74,7 @@ func (l *loop) wish(uid state.PodUID, w wanted) {
 	}
 	old, ok := v.wants[uid]
 	if v.record != nil && v.record.ExpandFailed != nil { // another pod with the same wish does not cure an expansion
-		other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.wished(v).SizeBytes
+		other := len(v.wants) > 0 && w.SizeBytes != 0 && w.SizeBytes != l.mergedWish(v).SizeBytes
 		if anew := ok && old.NoGrow != "" && w.NoGrow == ""; other || anew {
 			v.change(plan.RetryExpand)
 		}
@@ -101,8 +101,8 @@ func sameWish(a, b *state.VolumeWant) bool {
 		a.Spec.Equal(&b.Spec) && a.Mount.Equal(b.Mount)
 }
 
-// unwish removes one pod's wish for a volume.
-func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
+// removeWish removes one pod's wish for a volume.
+func (l *loop) removeWish(uid state.PodUID, id state.VolumeID) {
 	if v := l.volumes[id]; v != nil {
 		delete(v.wants, uid)
 		v.want = nil
@@ -111,10 +111,10 @@ func (l *loop) unwish(uid state.PodUID, id state.VolumeID) {
 	l.dirty.push(id)
 }
 
-// touchPod marks every volume whose record names the pod to be planned, since the pod
+// markPod marks every volume whose record names the pod to be planned, since the pod
 // decides whether its mounts are kept.
-func (l *loop) touchPod(uid state.PodUID) {
-	for _, id := range l.pods.has[uid] {
+func (l *loop) markPod(uid state.PodUID) {
+	for _, id := range l.pods.volumes[uid] {
 		l.dirty.push(id)
 	}
 	l.changedPods.push(uid)

@@ -28,8 +28,8 @@ type journal struct {
 // batch is what one write makes durable; a nil record is deleted.
 type batch = map[state.VolumeID]*state.Volume
 
-// later marks a volume's record as not saved yet.
-func (j *journal) later(id state.VolumeID) {
+// markUnsaved marks a volume's record as not saved yet.
+func (j *journal) markUnsaved(id state.VolumeID) {
 	if _, already := j.unsaved[id]; already {
 		return
 	}
@@ -70,13 +70,13 @@ func (j *journal) write(ctx context.Context, b batch) error {
 		j.log.Info("journal can be written again")
 		j.err = nil
 	}
-	j.wrote(b)
+	j.markDurable(b)
 	return nil
 }
 
-// writeEndings writes only the part of a batch for which a full disk has room: intents to
+// writeRemovals writes only the part of a batch for which a full disk has room: intents to
 // remove, and deletions of records. It reports whether they are durable.
-func (j *journal) writeEndings(ctx context.Context, b batch, starts []*start) bool {
+func (j *journal) writeRemovals(ctx context.Context, b batch, starts []*start) bool {
 	ends := batch{}
 	for id, r := range b {
 		if r == nil {
@@ -91,12 +91,12 @@ func (j *journal) writeEndings(ctx context.Context, b batch, starts []*start) bo
 	if len(ends) == 0 || j.store.Commit(ctx, ends) != nil {
 		return false
 	}
-	j.wrote(ends)
+	j.markDurable(ends)
 	return true
 }
 
-// wrote notes that a batch is durable.
-func (j *journal) wrote(b batch) {
+// markDurable notes that a batch is durable.
+func (j *journal) markDurable(b batch) {
 	for id, r := range b {
 		delete(j.unsaved, id)
 		if r == nil {
@@ -120,7 +120,7 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	}
 	var announcements []*announcement
 	if len(b) > 0 {
-		announcements = l.announceSome(b)
+		announcements = l.takeAnnouncements(b)
 	}
 	// When the loop is idle, results are written at once: no call waits for the write, and
 	// a mount that was reported is still reported after a crash.
@@ -138,20 +138,20 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	if err == nil {
 		return starts
 	}
-	ended := errors.Is(err, state.ErrFull) && l.journal.writeEndings(ctx, b, starts)
+	ended := errors.Is(err, state.ErrFull) && l.journal.writeRemovals(ctx, b, starts)
 	var may []*start
 	for _, s := range starts {
 		if s.intent == nil || ended && s.op.Kind.Removes() {
 			may = append(may, s)
 			continue
 		}
-		l.notBegun(s, err, now)
+		l.cancelStart(s, err, now)
 	}
 	return may
 }
 
-// notBegun cancels a start whose intent could not be written.
-func (l *loop) notBegun(s *start, err error, now time.Time) {
+// cancelStart cancels a start whose intent could not be written.
+func (l *loop) cancelStart(s *start, err error, now time.Time) {
 	v := l.row(s.id)
 	l.count(s.driver, s.op, -1)
 	v.call = nil

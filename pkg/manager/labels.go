@@ -5,9 +5,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// labels returns the status of the SELinux labels that pods ask for; nil if the volume
+// selinuxStatus returns the status of the SELinux labels that pods ask for; nil if the volume
 // cannot have one.
-func (v *volume) labels(spec *state.Spec) *SELinuxStatus {
+func (v *volume) selinuxStatus(spec *state.Spec) *SELinuxStatus {
 	var wanted map[state.PodUID]string
 	applied := false
 	for uid, vw := range v.wants {

@@ -28,8 +28,8 @@ func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.U
 	}
 	answers := make(chan error, 1)
 	m.post(func(l *loop) {
-		err := l.order(id, step)
-		l.answers = append(l.answers, func() { answers <- err })
+		err := l.orderUnmount(id, step)
+		l.replies = append(l.replies, func() { answers <- err })
 	})
 	select {
 	case err := <-answers:
@@ -41,7 +41,7 @@ func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.U
 	}
 }
 
-func (l *loop) order(id state.VolumeID, step state.UnmountStep) error {
+func (l *loop) orderUnmount(id state.VolumeID, step state.UnmountStep) error {
 	var op plan.Op
 	v, stuck := l.volumes[id], false
 	if v != nil && v.record != nil {
@@ -56,9 +56,9 @@ func (l *loop) order(id state.VolumeID, step state.UnmountStep) error {
 	return nil
 }
 
-// fulfil ends an operator's order after the call that it was for; done says that the call
+// endOrder ends an operator's order after the call that it was for; done says that the call
 // succeeded. The order does not apply to the next call.
-func (v *volume) fulfil(s *start, done bool) {
+func (v *volume) endOrder(s *start, done bool) {
 	if o := v.order; o == s.op || done && o.Kind == s.op.Kind && o.Pod == s.op.Pod {
 		v.order = plan.Op{}
 	}

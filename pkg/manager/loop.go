@@ -34,16 +34,16 @@ type loop struct {
 type pods struct {
 	listed   map[state.PodUID]state.PodWant // as the sources list them
 	arrivals uint64                         // number of wishes that arrived
-	has      podVolumes                     // volumes by the pods that their records name
-	asked    map[state.PodUID]*asked        // pods that left and may still have running containers
+	volumes  podVolumes                     // volumes by the pods that their records name
+	queries  map[state.PodUID]*runtimeQuery // pods that left and may still have running containers
 }
 
 // gates are the conditions set by others that hold steps back.
 type gates struct {
-	unsynced set[string]         // sources that have not listed their pods: nothing is removed
-	reported set[state.VolumeID] // volumes that the Node's status reports as in use
-	drain    Drain
-	holds    string // why nothing new is mounted; "" if nothing is held
+	unsynced   set[string]         // sources that have not listed their pods: nothing is removed
+	reported   set[state.VolumeID] // volumes that the Node's status reports as in use
+	drain      Drain
+	holdReason string // why nothing new is mounted; "" if nothing is held
 }
 
 // atStart is the state of start-up.
@@ -68,7 +68,7 @@ type outbox struct {
 	taken       uint64                // number of events handled
 	changed     queue[state.VolumeID] // volumes to publish
 	changedPods queue[state.PodUID]   // pods to publish
-	answers     []func()              // replies to send after the next publish
+	replies     []func()              // replies to send after the next publish
 	gone        []state.VolumeID      // volumes to report to OnGone after the next publish
 	// unrecordedChanged: OnUnrecorded has to be called.
 	unrecordedChanged bool
@@ -100,9 +100,9 @@ type call struct {
 	cured bool // an event that may cure the call's failure came while it was in flight
 	// progress says how far the call is, for people; "" if the driver does not say.
 	progress string
-	ctx      *limited // the call's context; nil for a look
-	of       *start   // nil for a look
-	slow     bool     // plan.Running.Slow counts it
+	ctx      *callContext // the call's context; nil for a look
+	start    *start       // nil for a look
+	slow     bool         // plan.Running.Slow counts it
 }
 
 func newLoop(m *Manager, loaded state.Loaded) *loop {
@@ -110,7 +110,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		m: m, cfg: &m.cfg, log: m.cfg.Logger,
 		volumes: map[state.VolumeID]*volume{},
 		drivers: map[state.DriverName]*driver{},
-		pods:    pods{listed: map[state.PodUID]state.PodWant{}, has: podVolumes{}, asked: map[state.PodUID]*asked{}},
+		pods:    pods{listed: map[state.PodUID]state.PodWant{}, volumes: podVolumes{}, queries: map[state.PodUID]*runtimeQuery{}},
 		gates:   gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
 		journal: journal{
 			store: m.cfg.Store, log: m.cfg.Logger,
@@ -139,7 +139,7 @@ func (l *loop) run(ctx context.Context) error {
 	defer timer.Stop()
 	calls, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l.look(calls)
+	l.lookAtAll(calls)
 	for {
 		select {
 		case <-ctx.Done():
@@ -156,7 +156,7 @@ func (l *loop) run(ctx context.Context) error {
 		starts := l.plan(now)
 		if len(starts) == 0 { // only results are written now: readers need not wait for the disk
 			l.publish()
-			l.answer()
+			l.sendReplies()
 		}
 		starts = l.commit(ctx, starts, now)
 		for _, s := range starts {
@@ -166,7 +166,7 @@ func (l *loop) run(ctx context.Context) error {
 			l.workers.stop()
 		}
 		l.publish()
-		l.answer()
+		l.sendReplies()
 		l.reportGone()
 		timer.Reset(l.nextWake(now))
 	}
@@ -207,11 +207,11 @@ func (l *loop) end(ctx context.Context) error {
 	}
 	for id, v := range l.volumes {
 		if v.announced {
-			l.journal.later(id)
+			l.journal.markUnsaved(id)
 		}
 	}
 	l.publish()
-	l.answer()
+	l.sendReplies()
 	return l.journal.write(ctx, l.unsaved())
 }
 

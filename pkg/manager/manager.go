@@ -204,7 +204,7 @@ func (m *Manager) DriverDown(name state.DriverName, why string) {
 func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 	m.post(func(l *loop) {
 		l.driver(name).status.MaxVolumes = volumes
-		l.retryFull(name)
+		l.planBlockedByLimit(name)
 	})
 }
 

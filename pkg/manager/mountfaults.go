@@ -57,8 +57,8 @@ func faultsOf(v state.Volume, faults map[string]plan.Fault) map[string]string {
 	return found
 }
 
-// drifted returns the faults and the drift of the volume's mounts.
-func (v *volume) drifted() map[string]string {
+// allDrift returns the faults and the drift of the volume's mounts.
+func (v *volume) allDrift() map[string]string {
 	if len(v.faults) == 0 {
 		return v.drift
 	}

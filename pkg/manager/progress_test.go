@@ -142,12 +142,12 @@ func TestACallWithoutAWordEnds(t *testing.T) {
 		ctx := withLimit(t.Context(), time.Hour)
 		defer ctx.end()
 		began := time.Now()
-		ctx.within(lookDeadline, errNoLook)
+		ctx.setDeadline(lookDeadline, errNoLook)
 		<-ctx.Done()
 		if took := time.Since(began); took != lookDeadline || ctx.Err() != context.DeadlineExceeded || context.Cause(ctx) != errNoLook {
 			t.Errorf("after %v: %v, %v", took, ctx.Err(), context.Cause(ctx))
 		}
-		ctx.within(time.Hour, errNoLook) // too late
+		ctx.setDeadline(time.Hour, errNoLook) // too late
 		if ctx.Err() != context.DeadlineExceeded {
 			t.Error("it lives again")
 		}

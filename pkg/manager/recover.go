@@ -22,7 +22,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	}
 	l.log.Info("journal is loaded", "volumes", len(loaded.Volumes), "quarantined", len(loaded.Quarantined),
 		"rebooted", loaded.BootID != "" && loaded.BootID != l.cfg.BootID)
-	l.doubtRecords(loaded.Recovery, len(loaded.Quarantined))
+	l.trackUnrecorded(loaded.Recovery, len(loaded.Quarantined))
 	if l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot {
 		return
 	}
@@ -34,10 +34,10 @@ func (l *loop) recover(loaded state.Loaded) {
 	}
 }
 
-// look compares with the kernel every record that says that something is, or may be,
+// lookAtAll compares with the kernel every record that says that something is, or may be,
 // mounted. Only then is the boot ID stored, so that records of an earlier boot are
 // recognized as such until they have been corrected.
-func (l *loop) look(ctx context.Context) {
+func (l *loop) lookAtAll(ctx context.Context) {
 	var ids []state.VolumeID
 	for id, v := range l.volumes {
 		if paths(v.recordOrEmpty()) != nil {
@@ -74,7 +74,7 @@ func (l *loop) lookAt(ctx context.Context, ids []state.VolumeID, done func(*loop
 		l.inFlight++
 		go func() {
 			for t := range next {
-				seen := look(ctx, l.cfg.Kernel, paths(t.v))
+				seen := lookAtPaths(ctx, l.cfg.Kernel, paths(t.v))
 				problem := ""
 				if len(t.asked) > 0 {
 					problem = probe(ctx, l.cfg.Kernel, t.v)
@@ -141,7 +141,7 @@ func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem
 		}
 		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspect(id) }) })
 	}
-	return problemOf(changes, unlooked, v.drifted())
+	return problemOf(changes, unlooked, v.allDrift())
 }
 
 // reasonUnseen is why a mount is not replaced by one of another form: it may have been made
@@ -182,8 +182,8 @@ func paths(v state.Volume) []string {
 	return ps
 }
 
-// look asks the kernel about paths, and leaves out those that cannot be examined.
-func look(ctx context.Context, k Kernel, paths []string) map[string]state.Seen {
+// lookAtPaths asks the kernel about paths, and leaves out those that cannot be examined.
+func lookAtPaths(ctx context.Context, k Kernel, paths []string) map[string]state.Seen {
 	seen := make(map[string]state.Seen, len(paths))
 	for _, p := range paths {
 		one, cancel := context.WithTimeout(ctx, lookDeadline)

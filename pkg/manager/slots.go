@@ -10,8 +10,8 @@ import (
 // slots counts the calls in flight of all drivers, and numbers the volumes that wait for
 // a slot.
 type slots struct {
-	running plan.Running
-	blocks  uint64
+	running  plan.Running
+	arrivals uint64
 }
 
 // blockedKey is a volume that waits for a slot, for a call of a kind.
@@ -36,10 +36,10 @@ func (l *loop) count(d *driver, op plan.Op, n int) {
 	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
 }
 
-// enter counts a call that begins. A burst starts with few calls, unless the driver is known
+// countStart counts a call that begins. A burst starts with few calls, unless the driver is known
 // to be fast, or to take no longer for many calls than for one. When a driver becomes idle,
 // its next burst starts with few calls again, since another kind of call may be slow.
-func (l *loop) enter(d *driver, op plan.Op) {
+func (l *loop) countStart(d *driver, op plan.Op) {
 	if d.running.Calls == 0 {
 		d.running.First = 0
 		if d.running.More <= 0 && !d.pace.Fast(op.Kind) {
@@ -76,8 +76,8 @@ func (l *loop) block(v *volume, d *driver, k plan.Kind) {
 	if v.waits() && v.slot.kind.Removes() == k.Removes() {
 		return
 	}
-	l.blocks++
-	v.slot = blockedKey{v.id, k, l.blocks}
+	l.arrivals++
+	v.slot = blockedKey{v.id, k, l.arrivals}
 	q := &d.blocked[0]
 	if k.Removes() {
 		q = &d.blocked[1]
@@ -86,9 +86,9 @@ func (l *loop) block(v *volume, d *driver, k plan.Kind) {
 	l.widen(d)
 }
 
-// waitsNoMore ends the wait for a slot, because the volume has one or needs none. The intent
+// stopWaiting ends the wait for a slot, because the volume has one or needs none. The intent
 // of the call that it waited for is no longer written.
-func (v *volume) waitsNoMore() {
+func (v *volume) stopWaiting() {
 	v.slot, v.intent = blockedKey{}, nil
 }
 
@@ -120,7 +120,7 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 		r.Calls, r.Making = r.Calls+more[d].Calls, r.Making+more[d].Making
 		for i := range d.blocked {
 			q := &d.blocked[i]
-			for len(*q) > 0 && !l.stands((*q)[0]) {
+			for len(*q) > 0 && !l.stillBlocked((*q)[0]) {
 				q.pop() // the volume was forgotten, or no longer waits for this
 			}
 			if len(*q) == 0 || first != nil && (*first)[0].arrival < (*q)[0].arrival {
@@ -134,8 +134,8 @@ func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (o
 	return of, first
 }
 
-// stands reports whether the volume of b still waits for it.
-func (l *loop) stands(b blockedKey) bool {
+// stillBlocked reports whether the volume of b still waits for it.
+func (l *loop) stillBlocked(b blockedKey) bool {
 	v := l.volumes[b.id]
 	return v != nil && v.slot == b
 }
@@ -154,7 +154,7 @@ func add(r plan.Running, k plan.Kind, n int) plan.Running {
 func (l *loop) watchSlot(s *start) (end func() bool) {
 	return time.AfterFunc(plan.SlowSlot, func() {
 		l.m.post(func(l *loop) {
-			if v := l.volumes[s.id]; v != nil && v.call != nil && v.call.of == s && !v.call.slow {
+			if v := l.volumes[s.id]; v != nil && v.call != nil && v.call.start == s && !v.call.slow {
 				v.call.slow = true
 				countSlow(s, +1)
 			}

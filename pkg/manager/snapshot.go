@@ -77,13 +77,13 @@ func (l *loop) publish() {
 	}
 }
 
-// answer sends the replies of this round. The snapshot is published before, since callers
+// sendReplies sends the replies of this round. The snapshot is published before, since callers
 // may read it next.
-func (l *loop) answer() {
-	for _, give := range l.answers {
+func (l *loop) sendReplies() {
+	for _, give := range l.replies {
 		give()
 	}
-	l.answers = nil
+	l.replies = nil
 }
 
 // reportGone calls OnGone and OnUnrecorded. The snapshot is published before, since they may read it.
@@ -137,13 +137,13 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	}
 	r := v.recordOrEmpty()
 	if v.record == nil {
-		if r.Spec = l.wished(v).Spec; r.Spec == nil {
+		if r.Spec = l.mergedWish(v).Spec; r.Spec == nil {
 			r.Spec = &state.Spec{} // the record cannot be read
 		}
 	}
 	s := VolumeStatus{
-		Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.labels(r.Spec),
-		Drift: v.drifted(),
+		Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.selinuxStatus(r.Spec),
+		Drift: v.allDrift(),
 	}
 	if v.held != nil {
 		s.Held, s.Since = v.held.Held, v.held.since
@@ -353,9 +353,9 @@ func (m *Manager) Pod(uid state.PodUID) (PodStatus, bool) {
 	return m.snapshot.pod(uid)
 }
 
-// kept returns w, an unresolved want, with the ID and Spec of the volume that the pod has
+// withKept returns w, an unresolved want, with the ID and Spec of the volume that the pod has
 // under one of its names, if there is one that is not in wanted; snap.mu is held.
-func (snap *snapshot) kept(uid state.PodUID, w state.VolumeWant, wanted set[state.VolumeID]) state.VolumeWant {
+func (snap *snapshot) withKept(uid state.PodUID, w state.VolumeWant, wanted set[state.VolumeID]) state.VolumeWant {
 	for _, id := range slices.Sorted(slices.Values(snap.byPod[uid])) {
 		v := &snap.volumes[id].Volume
 		m, has := v.Mounts[uid]
@@ -377,7 +377,7 @@ func (snap *snapshot) pod(uid state.PodUID) (PodStatus, bool) {
 	if !want.Stopped {
 		for _, vw := range want.Volumes {
 			if vw.Unresolved() {
-				vw = snap.kept(uid, vw, wanted)
+				vw = snap.withKept(uid, vw, wanted)
 			}
 			pv := podVolume(uid, vw, snap.volume(vw.ID))
 			wanted[vw.ID] = struct{}{}

@@ -61,9 +61,9 @@ func (m *Manager) Unrecorded() Unrecorded {
 	return m.snapshot.unrecorded
 }
 
-// of returns the places that may belong to a volume: those at its stage path, and those with
+// ofVolume returns the places that may belong to a volume: those at its stage path, and those with
 // its PersistentVolume's name.
-func (u Unrecorded) of(stagePath, name string) (places []state.Place) {
+func (u Unrecorded) ofVolume(stagePath, name string) (places []state.Place) {
 	for _, p := range u.Places {
 		if p.Path == stagePath || !p.Builtin && p.Name == name && name != "" {
 			places = append(places, p)
@@ -83,9 +83,9 @@ func (m *Manager) AcceptUnrecorded() {
 	})
 }
 
-// doubtRecords starts to track mounts without a record if the journal may have lost records
+// trackUnrecorded starts to track mounts without a record if the journal may have lost records
 // or some cannot be read.
-func (l *loop) doubtRecords(r state.Recovery, unreadable int) {
+func (l *loop) trackUnrecorded(r state.Recovery, unreadable int) {
 	if !r.Lost() && unreadable == 0 || l.cfg.Place == nil {
 		return
 	}
@@ -97,10 +97,10 @@ func (l *loop) doubtRecords(r state.Recovery, unreadable int) {
 	}
 }
 
-// compareUnrecorded updates the mounts without a record from the mount table. This daemon
+// updateUnrecorded updates the mounts without a record from the mount table. This daemon
 // journals every mount before it is made, but a driver may still be working on a call of an
 // earlier daemon.
-func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
+func (l *loop) updateUnrecorded(mounts map[string]state.Seen) {
 	u := l.unrecorded
 	if u == nil {
 		return
@@ -111,7 +111,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 			l.log.Info("mount without a record is gone", "path", path)
 		}
 	}
-	recorded := l.recorded()
+	recorded := l.recordedPaths()
 	for path, seen := range mounts {
 		if _, known := u.places[path]; known || recorded[path] {
 			continue
@@ -126,7 +126,7 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 		u.changes++
 		for _, v := range l.volumes {
 			if u.lost {
-				l.compareDoubtful(v, mounts)
+				l.updateDoubtful(v, mounts)
 			}
 		}
 	}
@@ -135,9 +135,9 @@ func (l *loop) compareUnrecorded(mounts map[string]state.Seen) {
 	}
 }
 
-// recorded returns the paths at which something is or may be mounted, according to the
+// recordedPaths returns the paths at which something is or may be mounted, according to the
 // records.
-func (l *loop) recorded() map[string]bool {
+func (l *loop) recordedPaths() map[string]bool {
 	paths := make(map[string]bool, len(l.volumes))
 	for _, v := range l.volumes {
 		r := v.recordOrEmpty()
@@ -153,9 +153,9 @@ func (l *loop) recorded() map[string]bool {
 	return paths
 }
 
-// compareDoubtful updates a record from the mount table, since the journal may have lost its
+// updateDoubtful updates a record from the mount table, since the journal may have lost its
 // newer versions.
-func (l *loop) compareDoubtful(v *volume, mounts map[string]state.Seen) {
+func (l *loop) updateDoubtful(v *volume, mounts map[string]state.Seen) {
 	for pod, m := range v.recordOrEmpty().Mounts {
 		seen, mounted := mounts[m.Target]
 		if mounted == m.Seen.Mounted || m.Phase != state.Entering || v.op().Pod == pod {
@@ -192,8 +192,8 @@ func (u *unrecorded) remove(path string) {
 	}
 }
 
-// recorded removes the places that v is now a record of.
-func (u *unrecorded) recorded(v *state.Volume) {
+// removeRecorded removes the places that v is now a record of.
+func (u *unrecorded) removeRecorded(v *state.Volume) {
 	if u == nil || len(u.places) == 0 {
 		return
 	}
@@ -259,23 +259,23 @@ func (l *loop) replanAll() {
 func (l *loop) publishUnrecorded(snap *snapshot) {
 	u := l.unrecorded
 	switch {
-	case u == nil && (snap.unrecorded.Unknown || snap.unrecorded.Places != nil || snap.strays.of != nil):
+	case u == nil && (snap.unrecorded.Unknown || snap.unrecorded.Places != nil || snap.strays.paths != nil):
 		snap.unrecorded, l.unrecordedChanged = Unrecorded{}, true
-		snap.stray(strays{})
+		snap.setStrays(strays{})
 	case u == nil:
 	case u.changes > 0:
 		u.changes, l.unrecordedChanged = 0, true
 		snap.unrecorded = Unrecorded{Unknown: u.lost && !u.looked}
-		now := strays{unlooked: !u.looked, of: map[state.PodUID][]string{}}
+		now := strays{unlooked: !u.looked, paths: map[state.PodUID][]string{}}
 		for _, p := range u.places {
 			if u.lost {
 				snap.unrecorded.Places = append(snap.unrecorded.Places, p.Place)
 			}
 			if p.Pod != "" {
-				now.of[p.Pod] = append(now.of[p.Pod], p.Path)
+				now.paths[p.Pod] = append(now.paths[p.Pod], p.Path)
 			}
 		}
-		snap.stray(now)
+		snap.setStrays(now)
 		slices.SortFunc(snap.unrecorded.Places, func(p, q state.Place) int { return cmp.Compare(p.Path, q.Path) })
 	}
 }
@@ -284,24 +284,24 @@ func (l *loop) publishUnrecorded(snap *snapshot) {
 type strays struct {
 	// unlooked: the mount table has not been read yet.
 	unlooked bool
-	of       map[state.PodUID][]string // paths
+	paths    map[state.PodUID][]string // paths
 }
 
-// stray replaces the strays, and wakes all waiting callers, since a wait for an unmount
+// setStrays replaces the strays, and wakes all waiting callers, since a wait for an unmount
 // depends on them; snap.mu is held.
-func (snap *snapshot) stray(now strays) {
+func (snap *snapshot) setStrays(now strays) {
 	snap.strays = now
 	for uid := range snap.podChanged {
 		snap.wake(uid)
 	}
 }
 
-// why says why mounts of the pod without a record may exist; "" if there are none.
-func (s strays) why(uid state.PodUID) string {
+// reason says why mounts of the pod without a record may exist; "" if there are none.
+func (s strays) reason(uid state.PodUID) string {
 	if s.unlooked {
 		return "a record cannot be read, and the mount table has not been read yet"
 	}
-	if paths := s.of[uid]; len(paths) > 0 {
+	if paths := s.paths[uid]; len(paths) > 0 {
 		return strings.Join(slices.Sorted(slices.Values(paths)), ", ") + " is mounted without a readable record: " +
 			"see csi-volmgr get problems"
 	}

@@ -69,7 +69,7 @@ func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
 		if v, _ := l.Volume("d^v"); !v.Held.Operator || v.Held.Step != plan.Stage || !strings.Contains(v.Held.Reason, "pod z") {
 			t.Errorf("held: %+v", v.Held)
 		}
-		if u := l.Unrecorded(); u.Unknown || len(u.of("/stage/v", "v")) != 2 || len(u.of("/stage/w", "w")) != 0 {
+		if u := l.Unrecorded(); u.Unknown || len(u.ofVolume("/stage/v", "v")) != 2 || len(u.ofVolume("/stage/w", "w")) != 0 {
 			t.Errorf("unrecorded: %+v", u)
 		}
 		if _, all := l.AttachedInUse(); all {

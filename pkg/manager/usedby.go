@@ -27,7 +27,7 @@ func (m *Manager) UsedBy(id state.VolumeID, name string, stages ...string) strin
 		return "possibly a pod: the mount table has not been read yet"
 	}
 	for _, stage := range stages {
-		for _, place := range u.of(stage, name) {
+		for _, place := range u.ofVolume(stage, name) {
 			return fmt.Sprintf("possibly a pod whose record the journal lost: something is mounted at %s", place.Path)
 		}
 	}

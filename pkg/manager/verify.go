@@ -68,7 +68,7 @@ func (l *loop) verify(uid state.PodUID, answers chan<- map[state.VolumeID]string
 	waiting := 1
 	done := func() {
 		if waiting--; waiting == 0 {
-			l.answers = append(l.answers, func() { answers <- problems })
+			l.replies = append(l.replies, func() { answers <- problems })
 		}
 	}
 	defer done()
@@ -163,7 +163,7 @@ func (m *Manager) MountsSeen(mounts map[string]state.Seen) {
 // compare marks the volumes whose records differ from the list as suspects. The list may be
 // older than a record, so it only says where to look.
 func (l *loop) compare(mounts map[string]state.Seen) {
-	l.compareUnrecorded(mounts)
+	l.updateUnrecorded(mounts)
 	differs := func(path string, was state.Seen) bool {
 		now, mounted := mounts[path]
 		return was.Mounted && (!mounted || now.Layers != was.Layers || now.ReadOnly != was.ReadOnly ||

@@ -96,24 +96,24 @@ func (v *volume) op() plan.Op {
 func (l *loop) setRecord(r *state.Volume) {
 	v := l.row(r.ID)
 	was := v.recordOrEmpty()
-	l.serves(&was, -1)
+	l.countServed(&was, -1)
 	v.record = r
 	v.intent = nil // it was made from the previous record
-	l.serves(r, +1)
-	l.unrecorded.recorded(r)
-	for uid := range named(r) {
-		l.pods.has.add(uid, v.id)
+	l.countServed(r, +1)
+	l.unrecorded.removeRecorded(r)
+	for uid := range podsOf(r) {
+		l.pods.volumes.add(uid, v.id)
 	}
-	for uid := range named(&was) {
-		if !names(r, uid) {
-			l.unname(uid, v.id)
+	for uid := range podsOf(&was) {
+		if !namesPod(r, uid) {
+			l.removePodVolume(uid, v.id)
 		}
 	}
-	l.journal.later(v.id)
+	l.journal.markUnsaved(v.id)
 }
 
-// named yields the pods that a record names; it may yield a pod twice.
-func named(r *state.Volume) iter.Seq[state.PodUID] {
+// podsOf yields the pods that a record names; it may yield a pod twice.
+func podsOf(r *state.Volume) iter.Seq[state.PodUID] {
 	return func(yield func(state.PodUID) bool) {
 		for _, uid := range r.For {
 			if !yield(uid) {
@@ -128,16 +128,16 @@ func named(r *state.Volume) iter.Seq[state.PodUID] {
 	}
 }
 
-// names reports whether a record names the pod.
-func names(r *state.Volume, uid state.PodUID) bool {
+// namesPod reports whether a record names the pod.
+func namesPod(r *state.Volume, uid state.PodUID) bool {
 	_, has := r.Mounts[uid]
 	return has || slices.Contains(r.For, uid)
 }
 
-// unname removes a volume from the pod's volumes, since its record no longer names the pod.
-func (l *loop) unname(uid state.PodUID, id state.VolumeID) {
-	if l.pods.has.remove(uid, id) {
-		l.unask(uid)
+// removePodVolume removes a volume from the pod's volumes, since its record no longer names the pod.
+func (l *loop) removePodVolume(uid state.PodUID, id state.VolumeID) {
+	if l.pods.volumes.remove(uid, id) {
+		l.stopAsking(uid)
 	}
 }
 
@@ -145,13 +145,13 @@ func (l *loop) unname(uid state.PodUID, id state.VolumeID) {
 // because an operator gave it up.
 func (l *loop) drop(v *volume) {
 	was := v.record
-	for uid := range named(was) {
-		l.unname(uid, v.id)
+	for uid := range podsOf(was) {
+		l.removePodVolume(uid, v.id)
 	}
-	l.serves(was, -1) // has an effect only if the record was given up
+	l.countServed(was, -1) // has an effect only if the record was given up
 	v.record, v.order, v.drift, v.faults, v.dead = nil, plan.Op{}, nil, nil, deadMount{}
-	l.retryFull(was.Spec.Driver)
-	l.journal.later(v.id)
+	l.planBlockedByLimit(was.Spec.Driver)
+	l.journal.markUnsaved(v.id)
 	if len(v.wants) == 0 {
 		l.forget(v)
 	}
@@ -164,7 +164,7 @@ func (l *loop) drop(v *volume) {
 // pods want the volume, the row stays: they wait until the node is no longer being emptied.
 func (l *loop) forget(v *volume) {
 	v.held, v.unseen, v.want = nil, nil, nil
-	v.waitsNoMore()
+	v.stopWaiting()
 	for name, d := range l.drivers {
 		delete(d.keys, v.id)
 		if len(d.keys) == 0 && d.status.Problem != "" && d.status.Problem == neverUp(name) {
@@ -176,7 +176,7 @@ func (l *loop) forget(v *volume) {
 		return
 	}
 	if v.announced {
-		l.journal.later(v.id) // the journal says that a call was begun
+		l.journal.markUnsaved(v.id) // the journal says that a call was begun
 	}
 	delete(l.volumes, v.id)
 }

@@ -26,7 +26,7 @@ func (l *life) holds() held {
 		h := held{
 			volumes: len(l.volumes), durable: len(l.journal.durable), unsaved: len(l.journal.unsaved),
 			dirty: len(l.dirty.ids), wakes: len(l.wakes.at), suspects: len(l.suspects),
-			drivers: len(l.drivers), pods: len(l.pods.has),
+			drivers: len(l.drivers), pods: len(l.pods.volumes),
 		}
 		for _, v := range l.volumes {
 			if v.want != nil {

@@ -117,7 +117,7 @@ func (l *loop) attachedAs(v *volume) string {
 	if name := plan.AttachedAs(state.Want{}, v.recordOrEmpty()); name != "" {
 		return name // nearly always, and without merging the wishes
 	}
-	return plan.AttachedAs(l.wished(v), v.recordOrEmpty())
+	return plan.AttachedAs(l.mergedWish(v), v.recordOrEmpty())
 }
 
 // ReconcilerStatesHasBeenSynced reports whether GetVolumesInUse may be published: every

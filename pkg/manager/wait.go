@@ -176,7 +176,7 @@ func (m *Manager) wait(ctx context.Context, uid state.PodUID, w wait) error {
 		e := &WaitError{Pod: s.Pod, Listed: s.Listed, Volumes: missing, At: time.Now(), Cause: cause}
 		if w.gone {
 			m.snapshot.mu.RLock()
-			e.Stray = m.snapshot.strays.why(uid)
+			e.Stray = m.snapshot.strays.reason(uid)
 			m.snapshot.mu.RUnlock()
 		}
 		return e
@@ -214,5 +214,5 @@ func (snap *snapshot) unmounted(uid state.PodUID) bool {
 			return false
 		}
 	}
-	return snap.strays.why(uid) == ""
+	return snap.strays.reason(uid) == ""
 }

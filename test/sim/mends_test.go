@@ -124,7 +124,7 @@ var mends = []mend{
 	{"dropped-while-made-anew", []bug{
 		{
 			"an intent that is not due any more is written", "pkg/manager/decide.go",
-			"v.waitsNoMore()\n\t\tv.hold",
+			"v.stopWaiting()\n\t\tv.hold",
 			"v.hold",
 		},
 		{
@@ -178,13 +178,13 @@ var mends = []mend{
 	{"listed-again-while-a-look-hung", []bug{
 		{
 			"a call whose look hung is made all the same", "pkg/manager/deadline.go",
-			"if l.Err() == nil && l.decided.CompareAndSwap(false, true) {",
+			"if c.Err() == nil && c.decided.CompareAndSwap(false, true) {",
 			"if true {",
 		},
 		{
 			"a call that nobody wants goes on", "pkg/manager/deadline.go",
-			"if l.decided.CompareAndSwap(false, true) {\n\t\tl.cancel(cause)",
-			"if false {\n\t\tl.cancel(cause)",
+			"if c.decided.CompareAndSwap(false, true) {\n\t\tc.cancel(cause)",
+			"if false {\n\t\tc.cancel(cause)",
 		},
 	}},
 	{"look-hangs-at-start", []bug{
