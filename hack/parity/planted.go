@@ -28,7 +28,7 @@ func planted() []mutant {
 		{"N-29", back, "refusedMost  = 10 * time.Minute", "refusedMost  = 9 * time.Minute", plan, pauses},
 		{"N-30", back, "if err.Outcome == state.Refused {", "if false {", plan, pauses},
 		{"I01", grow, "case v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes:", "case v.SizeBytes == 0:", plan, who},
-		{"I11", grow, "case !c.driver.Expand:", "case false:", plan, who},
+		{"I11", grow, "case !c.Driver.Expand:", "case false:", plan, who},
 		{"I13", grow, "case w.NoGrow != \"\":", "case false:", plan, who},
 		{"I14", grow, "f.Driver.Up && !f.Driver.Expand) {", "!f.Driver.Expand) {", plan, who},
 		{"I15", grow, "case !m.ReadOnly:", "case true:", plan, "TestAReadOnlyMountIsNotExpanded"},

@@ -330,8 +330,8 @@ var mends = []mend{
 	{"vanished-before-driver-gave-groups", []bug{
 		{
 			"a mount that is made again needs its group", "pkg/manager/plan/next.go",
-			"!again && c.driver.MountGroup &&",
-			"(again || !again) && c.driver.MountGroup &&",
+			"!again && c.Driver.MountGroup &&",
+			"(again || !again) && c.Driver.MountGroup &&",
 		},
 	}},
 	{"vanished-while-blind", []bug{
@@ -344,8 +344,8 @@ var mends = []mend{
 	{"vanished-with-another-group", []bug{
 		{
 			"a mount that is made again needs its group", "pkg/manager/plan/next.go",
-			"!again && c.driver.MountGroup &&",
-			"(again || !again) && c.driver.MountGroup &&",
+			"!again && c.Driver.MountGroup &&",
+			"(again || !again) && c.Driver.MountGroup &&",
 		},
 	}},
 	{"write-in-doubt-and-a-clock", []bug{

@@ -17,14 +17,14 @@ type Dead struct {
 const reasonDead = "the server of the mounted file system has ended; it is mounted anew once no pod has it"
 
 // removeDead proposes op, the removal of a dead mount, so that it can be mounted again.
-func (c *chooser) removeDead(op Op, f Facts) {
-	switch below := c.doubt.blocksRemoval(); {
-	case !f.Synced:
+func (c *chooser) removeDead(op Op) {
+	switch below := c.Doubt.blocksRemoval(); {
+	case !c.Synced:
 		c.hold(op, reason{NotSynced, reasonSources}, time.Time{})
 	case below.code != "" && op.Kind != Unpublish:
 		c.hold(op, below, time.Time{})
 	default:
-		c.propose(op, &state.Retry{NotBefore: c.dead.Until})
+		c.propose(op, &state.Retry{NotBefore: c.Dead.Until})
 	}
 }
 

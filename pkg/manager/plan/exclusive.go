@@ -11,7 +11,7 @@ func (c *chooser) releasesExclusive(w state.Want, v state.Volume, pod state.PodU
 	if !exclusive(w, v) {
 		return false
 	}
-	for other := range c.doubt.Made {
+	for other := range c.Doubt.Made {
 		if other != pod {
 			return true
 		}

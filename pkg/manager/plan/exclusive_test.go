@@ -21,7 +21,7 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 		if phase != state.Leaving {
 			w.Pods["a"] = state.WantMount{MountSpec: mountSpec("a", false)}
 		}
-		c := chooser{driver: f.Driver, now: start}
+		c := chooser{Facts: f, now: start}
 		c.build(w, v)
 		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why.text, "ReadWriteOncePod and it is already in use by another pod, n/a") {
 			t.Errorf("%v: %v, %q", phase, c.op, why)

@@ -60,10 +60,10 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 	switch {
 	case v.SizeBytes == 0 || w.SizeBytes <= v.SizeBytes:
 		return
-	case !c.driver.Up && anyWaitsToGrow(w, v): // until it is up, it is unknown whether the driver can expand it
-		c.hold(Op{Kind: Expand}, reason{DriverDown, c.driver.Why}, time.Time{})
+	case !c.Driver.Up && anyWaitsToGrow(w, v): // until it is up, it is unknown whether the driver can expand it
+		c.hold(Op{Kind: Expand}, reason{DriverDown, c.Driver.Why}, time.Time{})
 		return
-	case !c.driver.Expand:
+	case !c.Driver.Expand:
 		return
 	}
 	readOnly := false

@@ -39,13 +39,13 @@ func (c *chooser) escalate(op Op, r state.Retry) (Op, state.Retry) {
 	switch {
 	case !unmounts(op.Kind):
 		return op, r
-	case c.order.Kind == op.Kind && c.order.Pod == op.Pod:
-		op.Step, r.NotBefore, r.Final = c.order.Step, time.Time{}, false
+	case c.Order.Kind == op.Kind && c.Order.Pod == op.Pod:
+		op.Step, r.NotBefore, r.Final = c.Order.Step, time.Time{}, false
 		return op, r
 	case r.Here.IsZero():
 		return op, r
 	}
-	for _, rung := range c.ladder {
+	for _, rung := range c.Ladder {
 		due := r.Here.Add(rung.After)
 		if due.After(c.now) {
 			if r.Final || due.Before(r.NotBefore) {

@@ -66,15 +66,15 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 	w = keepShared(w, v, f)
 	v = renew(v, w, f)
 	v, _ = Resize(v, w, f)
-	c := chooser{driver: f.Driver, ladder: f.Ladder, order: f.Order, doubt: f.Doubt, dead: f.Dead, now: now}
-	c.unmount(w, v, f)
+	c := chooser{Facts: f, now: now}
+	c.unmount(w, v)
 	switch {
 	case v.Unmounted() && mustGo(v.Stage, w, v):
-		c.remove(Op{Kind: Unstage}, v.Stage, keepers(w, v), f)
-	case v.Unmounted() && v.Stage.Phase != state.Absent && c.dead.Known:
-		c.removeDead(Op{Kind: Unstage}, f)
+		c.remove(Op{Kind: Unstage}, v.Stage, keepers(w, v))
+	case v.Unmounted() && v.Stage.Phase != state.Absent && c.Dead.Known:
+		c.removeDead(Op{Kind: Unstage})
 	case v.Unmounted() && v.Stage.Phase == state.Absent && mustGo(v.Attach, w, v) && !keepsAttach(w, v):
-		c.remove(Op{Kind: Detach}, v.Attach, keepers(w, v), f)
+		c.remove(Op{Kind: Detach}, v.Attach, keepers(w, v))
 	case len(w.Pods) > 0:
 		c.build(w, v)
 	}
@@ -84,14 +84,10 @@ func Next(w state.Want, v state.Volume, f Facts, now time.Time) (Op, Held) {
 // chooser picks the first proposed call that may be made. If none may, it keeps the first
 // reason.
 type chooser struct {
-	driver DriverFacts
-	ladder Ladder
-	order  Op
-	doubt  Doubt
-	dead   Dead
-	now    time.Time
-	op     Op
-	held   Held
+	Facts
+	now  time.Time
+	op   Op
+	held Held
 }
 
 // hold notes that op waits for the reason why, until the time until if that is set.
@@ -111,8 +107,8 @@ func (c *chooser) propose(op Op, failed *state.Retry) {
 	op, r := c.escalate(op, failed.Value())
 	switch {
 	case c.op.Kind != None:
-	case !c.driver.Up:
-		c.hold(op, reason{DriverDown, c.driver.Why}, time.Time{})
+	case !c.Driver.Up:
+		c.hold(op, reason{DriverDown, c.Driver.Why}, time.Time{})
 	case r.Final:
 		c.hold(op, reason{Final, reasonFinal}, time.Time{})
 	case r.NotBefore.After(c.now):
@@ -124,7 +120,7 @@ func (c *chooser) propose(op Op, failed *state.Retry) {
 
 // unmount proposes the removal of every mount that is leaving or unwanted, and of every
 // mount with an unknown outcome that is dead or now wanted in another form.
-func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
+func (c *chooser) unmount(w state.Want, v state.Volume) {
 	for _, pod := range byUID(v.Mounts) {
 		m, op := v.Mounts[pod], Op{Kind: Unpublish, Pod: pod}
 		wm, wanted := w.Pods[pod]
@@ -133,11 +129,11 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 		case m.Phase == state.Leaving:
 			c.propose(op, m.Failed)
 		case !wanted:
-			c.remove(op, m.Fact, []state.PodUID{pod}, f)
-		case c.dead.Known && !used(v, m) && f.Keep[pod] == "":
-			c.removeDead(op, f)
+			c.remove(op, m.Fact, []state.PodUID{pod})
+		case c.Dead.Known && !used(v, m) && c.Keep[pod] == "":
+			c.removeDead(op)
 		case !used(v, m) && (!m.MountSpec.Equal(wm.MountSpec) || mustUndo(w, v) || c.releasesExclusive(w, v, pod)):
-			if why := cmp.Or(reasonIf(Kept, f.Keep[pod]), c.doubt.blocksReplacement()); why.code != "" {
+			if why := cmp.Or(reasonIf(Kept, c.Keep[pod]), c.Doubt.blocksReplacement()); why.code != "" {
 				c.hold(op, why, time.Time{})
 				continue
 			}
@@ -148,8 +144,8 @@ func (c *chooser) unmount(w state.Want, v state.Volume, f Facts) {
 
 // remove proposes op, the removal of fact, unless one of pods may still need it (rule 5).
 // A removal that has begun goes on (rule 2).
-func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
-	if why := c.doubt.blocksRemoval(); why.code != "" && op.Kind != Unpublish {
+func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID) {
+	if why := c.Doubt.blocksRemoval(); why.code != "" && op.Kind != Unpublish {
 		c.hold(op, why, time.Time{})
 		return
 	}
@@ -157,12 +153,12 @@ func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID, f Facts) {
 		c.propose(op, fact.Failed)
 		return
 	}
-	if !f.Synced {
+	if !c.Synced {
 		c.hold(op, reason{NotSynced, reasonSources}, time.Time{})
 		return
 	}
 	for _, pod := range pods {
-		if why := reasonIf(Kept, f.Keep[pod]); why.code != "" {
+		if why := reasonIf(Kept, c.Keep[pod]); why.code != "" {
 			c.hold(op, why, time.Time{})
 			return
 		}
@@ -235,12 +231,12 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 	switch {
 	case v.Attach.Phase == state.Leaving || v.Stage.Phase == state.Leaving:
 		return // possible after a crash, with a mount above that has to leave first
-	case c.driver.Full != "" && v.Clear():
-		c.hold(firstStep(v), reason{NoRoom, c.driver.Full}, time.Time{})
+	case c.Driver.Full != "" && v.Clear():
+		c.hold(firstStep(v), reason{NoRoom, c.Driver.Full}, time.Time{})
 		return
 	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) &&
-		c.doubt.blocksBegin(v).code != "":
-		c.hold(firstStep(v), c.doubt.blocksBegin(v), time.Time{})
+		c.Doubt.blocksBegin(v).code != "":
+		c.hold(firstStep(v), c.Doubt.blocksBegin(v), time.Time{})
 		return
 	case v.Needs.Attach && v.Attach.Phase != state.Present:
 		c.make(Op{Kind: Attach}, reasonIf(WishHeld, w.Hold), v.Attach.Failed)
@@ -256,7 +252,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		case m.Phase == state.Present:
 			c.maintain(pod, m, wm)
 		case m.Phase == state.Entering && !used(v, m) && !m.MountSpec.Equal(wm.MountSpec):
-		case c.dead.Known && v.Needs.Stage:
+		case c.Dead.Known && v.Needs.Stage:
 			c.hold(Op{Kind: Publish, Pod: pod}, reason{DeadMount, reasonDead}, time.Time{}) // the new mount would be dead too
 		default:
 			c.make(Op{Kind: Publish, Pod: pod, Revision: wm.Revision}, c.publishHold(w, v, pod), m.Failed)
@@ -281,7 +277,7 @@ func firstStep(v state.Volume) Op {
 func (c *chooser) maintain(pod state.PodUID, m state.Mount, wm state.WantMount) {
 	switch {
 	// a mount that expires is reported as waiting while its driver is down
-	case m.Revision != wm.Revision || renewalDue(m, wm, c.now) || !c.driver.Up && !m.RenewAt.IsZero():
+	case m.Revision != wm.Revision || renewalDue(m, wm, c.now) || !c.Driver.Up && !m.RenewAt.IsZero():
 		c.propose(Op{Kind: Republish, Pod: pod, Revision: wm.Revision}, m.Failed)
 	case !m.MountSpec.Equal(wm.MountSpec):
 		c.hold(Op{Kind: Publish, Pod: pod}, reason{OtherForm, reasonOtherwise}, time.Time{})
@@ -315,13 +311,13 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) re
 			}
 		}
 	}
-	if why := c.doubt.blocksPublish(v, pod, exclusive(w, v)); why.code != "" {
+	if why := c.Doubt.blocksPublish(v, pod, exclusive(w, v)); why.code != "" {
 		return why
 	}
-	_, made := c.doubt.Made[pod]
+	_, made := c.Doubt.Made[pod]
 	again := made || used(v, v.Mounts[pod])
 	group := groupOf(w.Pods[pod].MountSpec)
-	if !again && c.driver.MountGroup && group != "" && group != v.Spec.MountGroup {
+	if !again && c.Driver.MountGroup && group != "" && group != v.Spec.MountGroup {
 		return reason{OtherGroup, "the driver gives the volume one group for all its pods, and that is " +
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group}
 	}
