@@ -38,6 +38,7 @@ func withLimit(ctx context.Context, after time.Duration) *callContext {
 	return c
 }
 
+// expire ends the context because its time is over.
 func (c *callContext) expire() {
 	c.mu.Lock()
 	after, cause := c.after, c.cause

@@ -87,37 +87,29 @@ func (l *loop) holdEmptied(v *volume, now time.Time) {
 // flight, and with ErrUnknownVolume if there is no record. When it returns,
 // [Manager.Volume] does not show the volume.
 func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
-	answer := make(chan error, 1)
-	m.post(func(l *loop) {
-		err := l.forgetRecord(context.WithoutCancel(ctx), id)
-		l.replies = append(l.replies, func() { answer <- err })
-	})
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("forget volume %s: the outcome is not known yet: %w", id, context.Cause(ctx))
-	case <-m.ended:
-		return ErrEnded
+	err := m.do(ctx, func(l *loop) error { return l.forgetRecord(context.WithoutCancel(ctx), id) })
+	if err != nil {
+		return fmt.Errorf("forget volume %s: %w", id, err)
 	}
+	return nil
 }
 
+// forgetRecord deletes a volume's record durably, or returns why it must stay.
 func (l *loop) forgetRecord(ctx context.Context, id state.VolumeID) error {
 	v := l.volumes[id]
 	switch {
 	case v == nil || v.record == nil && v.quarantined == "":
-		return fmt.Errorf("forget volume %s: %w", id, ErrUnknownVolume)
+		return ErrUnknownVolume
 	case v.call != nil && v.call.op.Kind == plan.None:
-		return fmt.Errorf("forget volume %s: %w: its record is being compared with the kernel's mounts; try again", id,
-			ErrInUse)
+		return fmt.Errorf("%w: its record is being compared with the kernel's mounts; try again", ErrInUse)
 	case v.call != nil:
-		return fmt.Errorf("forget volume %s: %w: %s has been in flight since %s and has to end first", id, ErrInUse,
-			v.call.op, v.call.since.Format("15:04:05"))
+		return fmt.Errorf("%w: %s has been in flight since %s and has to end first", ErrInUse, v.call.op,
+			v.call.since.Format("15:04:05"))
 	case len(v.wants) > 0:
-		return fmt.Errorf("forget volume %s: %w: %d pods want it, so it would be mounted again", id, ErrInUse, len(v.wants))
+		return fmt.Errorf("%w: %d pods want it, so it would be mounted again", ErrInUse, len(v.wants))
 	}
 	if err := l.journal.write(ctx, batch{id: nil}); err != nil {
-		return fmt.Errorf("forget volume %s: %w", id, err)
+		return err
 	}
 	v.quarantined = ""
 	if v.record != nil {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -33,6 +34,6 @@ func (m *Manager) Drivers() []DriverStatus {
 	for _, s := range m.snapshot.drivers {
 		all = append(all, *s)
 	}
-	slices.SortFunc(all, compareDrivers)
+	slices.SortFunc(all, func(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

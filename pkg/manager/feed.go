@@ -69,7 +69,7 @@ func (f *PodFeed) Take() (changed []PodStatus, gone []state.Pod) {
 	return changed, gone
 }
 
-// mark notes that a pod changed; snap.mu is held.
+// mark marks a pod as changed; snap.mu is held.
 func (f *PodFeed) mark(uid state.PodUID) {
 	if f.dirty == nil {
 		return
@@ -81,11 +81,9 @@ func (f *PodFeed) mark(uid state.PodUID) {
 	}
 }
 
-// mark tells all feeds that pods changed; snap.mu is held.
-func (snap *snapshot) mark(uids ...state.PodUID) {
+// mark marks a pod as changed in all feeds; snap.mu is held.
+func (snap *snapshot) mark(uid state.PodUID) {
 	for f := range snap.feeds {
-		for _, uid := range uids {
-			f.mark(uid)
-		}
+		f.mark(uid)
 	}
 }

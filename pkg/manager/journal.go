@@ -122,8 +122,8 @@ func (l *loop) commit(ctx context.Context, starts []*start, now time.Time) []*st
 	if len(b) > 0 {
 		announcements = l.takeAnnouncements(b)
 	}
-	// When the loop is idle, results are written at once: no call waits for the write, and
-	// a mount that was reported is still reported after a crash.
+	// When the loop is idle, results are written at once: no call waits for the write, and a
+	// mount that was reported is still reported after a crash, unless that interrupts the write.
 	atRest := len(starts) == 0 && l.inFlight == 0 && l.journal.err == nil
 	if len(l.journal.unsaved) > 0 && (atRest || now.Sub(l.journal.since) >= lazyWrite) {
 		l.addResults(b, now)

@@ -26,19 +26,7 @@ func (m *Manager) UnmountBy(ctx context.Context, id state.VolumeID, step state.U
 	if m.cfg.Unmount == nil {
 		return errors.ErrUnsupported
 	}
-	answers := make(chan error, 1)
-	m.post(func(l *loop) {
-		err := l.orderUnmount(id, step)
-		l.replies = append(l.replies, func() { answers <- err })
-	})
-	select {
-	case err := <-answers:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-m.ended:
-		return ErrEnded
-	}
+	return m.do(ctx, func(l *loop) error { return l.orderUnmount(id, step) })
 }
 
 func (l *loop) orderUnmount(id state.VolumeID, step state.UnmountStep) error {

@@ -156,6 +156,23 @@ func (m *Manager) post(e func(*loop)) {
 	}
 }
 
+// do runs f on the loop and returns its error, once the snapshot shows what f has changed.
+func (m *Manager) do(ctx context.Context, f func(*loop) error) error {
+	answer := make(chan error, 1)
+	m.post(func(l *loop) {
+		err := f(l)
+		l.replies = append(l.replies, func() { answer <- err })
+	})
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the outcome is not known yet: %w", context.Cause(ctx))
+	case <-m.ended:
+		return ErrEnded
+	}
+}
+
 // Alive returns nil once the loop has handled another event. It is for a watchdog: if the
 // loop is stuck, it returns an error when ctx ends.
 func (m *Manager) Alive(ctx context.Context) error {

@@ -77,8 +77,6 @@ func (s *PodVolumeStatus) step(v *VolumeStatus, k plan.Kind, mine bool) {
 // hostPath returns the path at which the container runtime finds a mount.
 func hostPath(m state.Mount) string { return cmp.Or(m.DevicePath, m.HostPath, m.Target) }
 
-func compareDrivers(a, b DriverStatus) int { return cmp.Compare(a.Name, b.Name) }
-
 func comparePods(a, b PodStatus) int {
 	return cmp.Or(cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name),
 		cmp.Compare(a.Pod.UID, b.Pod.UID))
