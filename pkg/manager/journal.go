@@ -20,7 +20,7 @@ type journal struct {
 	durable map[state.VolumeID]*state.Volume
 	// unsaved are the volumes whose record differs from the store's, and since when.
 	unsaved map[state.VolumeID]time.Time
-	since   time.Time // when the first volume of unsaved was added
+	since   time.Time // unsaved records are written lazyWrite after this time
 	err     error     // of the last write
 	writes  uint64    // number of writes attempted
 }

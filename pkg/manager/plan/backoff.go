@@ -97,9 +97,9 @@ func RetryExpand(v state.Volume) state.Volume {
 	return retryExpandIf(v, func(*state.Retry) bool { return true })
 }
 
-// RetryExpandOnNewDriver is RetryExpand for a driver that is a new process. An expansion that was refused
-// because the volume is in use would be refused again, so it waits until the volume is
-// staged again (CSI 1.13, NodeExpandVolume: FAILED_PRECONDITION).
+// RetryExpandOnNewDriver is RetryExpand for a driver that is a new process. An expansion
+// that was refused because the volume is in use would be refused again, so it waits until
+// the volume is staged again (CSI 1.13, NodeExpandVolume: FAILED_PRECONDITION).
 func RetryExpandOnNewDriver(v state.Volume) state.Volume {
 	return retryExpandIf(v, func(r *state.Retry) bool { return !state.CodeOf(r.Call, r.Code).Conflict })
 }

@@ -53,8 +53,9 @@ func (d Doubt) blocksRemoval() reason {
 	return d.reason()
 }
 
-// blocksReplacement says why no wanted mount is replaced by one of another form: the mount table has
-// not been read yet, and a record in doubt does not say whether its pod has the mount.
+// blocksReplacement says why no wanted mount is replaced by one of another form: the mount
+// table has not been read yet, and a record in doubt does not say whether its pod has the
+// mount.
 func (d Doubt) blocksReplacement() reason {
 	if d.Operator {
 		return reason{}
@@ -62,8 +63,8 @@ func (d Doubt) blocksReplacement() reason {
 	return d.reason()
 }
 
-// blocksBegin says why v is neither attached nor staged. If a known pod already has the volume,
-// these calls only repeat earlier ones and need not wait.
+// blocksBegin says why v is neither attached nor staged. If a known pod already has the
+// volume, these calls only repeat earlier ones and need not wait.
 func (d Doubt) blocksBegin(v state.Volume) reason {
 	if len(d.Made) > 0 || !v.Unmounted() {
 		return reason{}

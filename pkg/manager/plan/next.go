@@ -57,8 +57,8 @@ const (
 	reasonROSize = "the volume is mounted read-only, so it cannot be expanded here"
 )
 
-// Next returns the one call that moves v towards w, or the reason why no call is made.
-// Both are zero when the volume is as wanted.
+// Next returns the one call that moves v towards w, or the reason why no call is made. If
+// the volume is as wanted, the Op is zero and Held has no Code.
 //
 // Removals come before calls that make something. A step that has to wait does not delay
 // a step that does not depend on it.

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// slowCall is the shortest call of which more at once are worthwhile. With shorter
-	// ones DefaultLimits' 64 at a time are already 2,560 a second, more than this process
-	// makes on two processors.
+	// slowCall is how long calls must take for more of them at once to be worthwhile. Of
+	// shorter calls, DefaultLimits' 64 at a time already make 2,560 a second, more than
+	// this process makes on two processors.
 	slowCall = 25 * time.Millisecond
 	// parallelWaves is how many waves in a row must take no longer than few calls do before a
 	// driver gets more slots: on a busy machine one wave may do so by chance.
