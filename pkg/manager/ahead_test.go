@@ -20,8 +20,8 @@ func (d *slowDisk) Commit(ctx context.Context, changes map[state.VolumeID]*state
 	return d.disk.Commit(ctx, changes)
 }
 
-// What the journal says of calls that are still to come is not overwritten by an
-// older result in the very moment in which the next of them is made.
+// The intents of calls that are still to come are not overwritten by an older result at the
+// moment when the next of them is made.
 func TestAResultThatIsWrittenLateLeavesTheIntentOfTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -60,8 +60,8 @@ func TestAResultThatIsWrittenLateLeavesTheIntentOfTheNextCall(t *testing.T) {
 	})
 }
 
-// Where nothing else goes on, a result is written at once, so that a mount is known
-// after a crash; the waiting caller for the mount does not wait for that.
+// When the loop is idle, a result is written at once, so that a mount is known after a
+// crash. The caller that waits for the mount does not wait for the write.
 func TestAtRestAResultIsWrittenAtOnceAndToldBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

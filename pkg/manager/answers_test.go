@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// stubborn never heeds its context.
+// stubborn ignores its context.
 type stubborn struct {
 	*fakeNode
 	release chan struct{}
@@ -91,7 +91,7 @@ type unreadable struct{ *disk }
 
 func (unreadable) Load(context.Context) (state.Loaded, error) { return state.Loaded{}, errDisk }
 
-// TestWhatACallIsCalledWhereItsDriverDoesNotSay: by the CSI name of the verb.
+// TestWhatACallIsCalledWhereItsDriverDoesNotSay: a failure has the CSI name of the verb.
 func TestWhatACallIsCalledWhereItsDriverDoesNotSay(t *testing.T) {
 	for k, want := range map[plan.Kind]string{
 		plan.Attach: "ControllerPublishVolume", plan.Detach: "ControllerUnpublishVolume", plan.Stage: "NodeStageVolume",
@@ -123,7 +123,7 @@ func TestWhatTheKernelShowsDecidesAfterEachCall(t *testing.T) {
 		mode   state.Mode
 		kernel seen
 		size   int64
-		want   string // in the error; "" for none
+		want   string // in the error; "" for no error
 	}{
 		"stage made":                    {op: plan.Op{Kind: plan.Stage}, kernel: seen{Seen: dir}},
 		"stage made nothing":            {op: plan.Op{Kind: plan.Stage}, want: "there is nothing at /stage"},
@@ -199,7 +199,8 @@ func TestPodsAndChangesOnTheBoard(t *testing.T) {
 	})
 }
 
-// TestAPodIsToldOfTheCallThatItWaitsFor: one call at a time is made for a volume.
+// TestAPodIsToldOfTheCallThatItWaitsFor: a volume has one call in flight, for another pod
+// perhaps.
 // Items: D11, D08.
 func TestAPodIsToldOfTheCallThatItWaitsFor(t *testing.T) {
 	v := VolumeStatus{Volume: state.Volume{

@@ -8,9 +8,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What was begun as attached is told as in use until it is unstaged, though its
-// CSIDriver says by then that no controller attaches: the controller detaches what it
-// attached as soon as the Node's status does not list it.
+// A volume that was begun as attached is reported as in use until it is unstaged, even if
+// its CSIDriver no longer requires an attachment: the controller detaches a volume as soon as
+// the Node's status does not list it.
 //
 // Items: B14.
 // Faults: A182.
@@ -44,10 +44,9 @@ func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testi
 	})
 }
 
-// A built-in kind that a cluster attaches takes part under the name that the
-// controller has for it; others, and inline volumes, do not. Nothing is made of it before
-// it is reported, a report that leaves it out keeps a new one from being made, and it is
-// in use until it is unstaged.
+// A volume of a built-in kind that a cluster attaches is reported under the controller's name
+// for it; volumes of other kinds and inline volumes are not. No call is made for it before it
+// is reported, a report without it prevents new calls, and it is in use until it is unstaged.
 //
 // Items: A21, A23, A24, A25.
 // Faults: A183.

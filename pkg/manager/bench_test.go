@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// obliging is a driver and a kernel that do at once whatever is asked.
+// obliging is a driver and a kernel that answer at once.
 type obliging struct {
 	mu    sync.Mutex
 	paths map[string]bool
@@ -70,7 +70,7 @@ func begin(b *testing.B, store Store) *Manager {
 	return m
 }
 
-// all waits for every pod at once, as those who run pods do.
+// all waits for every pod at once, as an agent that runs pods does.
 func all(b testing.TB, pods []state.PodWant, wait func(context.Context, state.PodUID) error) {
 	b.Helper()
 	var wg sync.WaitGroup
@@ -84,9 +84,9 @@ func all(b testing.TB, pods []state.PodWant, wait func(context.Context, state.Po
 	wg.Wait()
 }
 
-// BenchmarkMountAndUnmount is what the manager itself costs for a volume of a
-// pod, from being wanted to being gone: all but the driver, the kernel and the
-// disk. ns/volume should not grow with the number of volumes.
+// BenchmarkMountAndUnmount measures the manager's own cost of mounting and unmounting a
+// pod's volume, without driver, kernel and disk. ns/volume should not grow with the number
+// of volumes.
 func BenchmarkMountAndUnmount(b *testing.B) {
 	for _, n := range []int{1, 100, 1000, 4000} {
 		b.Run(fmt.Sprintf("volumes=%d", n), func(b *testing.B) {
@@ -111,8 +111,8 @@ func BenchmarkMountAndUnmount(b *testing.B) {
 	}
 }
 
-// BenchmarkEventAmongMany is one pod that comes and goes on a node with many
-// others: what an event costs must not depend on how many there are.
+// BenchmarkEventAmongMany measures one pod that comes and goes on a node with many others:
+// the cost of an event must not depend on their number.
 func BenchmarkEventAmongMany(b *testing.B) {
 	for _, n := range []int{0, 1000, 10_000} {
 		b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {

@@ -12,8 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestABootIDThatCannotBeStoredIsStoredLater: else the next start would take
-// this boot for another, and make every call again.
+// TestABootIDThatCannotBeStoredIsStoredLater: otherwise the next start would take this boot
+// for another one, and repeat every call.
 func TestABootIDThatCannotBeStoredIsStoredLater(t *testing.T) {
 	for _, fails := range []string{"commit", "boot id"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestABootIDThatCannotBeStoredIsStoredLater(t *testing.T) {
 	}
 }
 
-// bootless is a disk that fails to store the boot id some times.
+// bootless is a disk that fails to store the boot ID a few times.
 type bootless struct {
 	*disk
 	left int
@@ -65,7 +65,7 @@ func (b *bootless) SetBootID(ctx context.Context, id string) error {
 	return b.disk.SetBootID(ctx, id)
 }
 
-// TestALookThatHangsAtTheStartIsTold: rule 10, for the time until it is given up.
+// TestALookThatHangsAtTheStartIsTold: the status says so until the look times out (rule 10).
 // Items: E17.
 func TestALookThatHangsAtTheStartIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,8 @@ func TestALookThatHangsAtTheStartIsTold(t *testing.T) {
 	})
 }
 
-// TestALookThatFailsIsMadeAgain: what vanished while the kernel could not be asked is mended.
+// TestALookThatFailsIsMadeAgain: a mount that vanished while the kernel could not be asked is
+// made again.
 func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -110,7 +111,7 @@ func TestALookThatFailsIsMadeAgain(t *testing.T) {
 	})
 }
 
-// blind is a kernel that cannot be asked some times.
+// blind is a kernel whose looks fail a few times.
 type blind struct {
 	*fakeNode
 	left atomic.Int64
@@ -123,8 +124,8 @@ func (b *blind) Look(ctx context.Context, path string) (state.Seen, error) {
 	return b.fakeNode.Look(ctx, path)
 }
 
-// TestAWriteThatFailedIsReplaced: it may have become durable, and what it says
-// must not be found by the next life: here that the pod's mount is leaving.
+// TestAWriteThatFailedIsReplaced: it may have become durable, and the next daemon must not
+// find it: here it says that the pod's mount is leaving.
 func TestAWriteThatFailedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -146,7 +147,7 @@ func TestAWriteThatFailedIsReplaced(t *testing.T) {
 	})
 }
 
-// unsure is a disk that writes what it says it did not.
+// unsure is a disk whose write succeeds although it returns an error.
 type unsure struct{ *disk }
 
 func (u unsure) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
@@ -156,7 +157,7 @@ func (u unsure) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vo
 	return nil
 }
 
-// TestAPodThatComesBackHoldsUpNobodyByItsFormerLife: not even by a stage that was begun for its sake.
+// TestAPodThatComesBackHoldsUpNobodyByItsFormerLife: not even by a stage that was begun for it.
 func TestAPodThatComesBackHoldsUpNobodyByItsFormerLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -176,7 +177,7 @@ func TestAPodThatComesBackHoldsUpNobodyByItsFormerLife(t *testing.T) {
 	})
 }
 
-// TestWhatWasStagedForAPodGoesWithIt: also where the pod never had it mounted.
+// TestWhatWasStagedForAPodGoesWithIt: even if the pod never had it mounted.
 func TestWhatWasStagedForAPodGoesWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -203,7 +204,7 @@ func TestWhatWasStagedForAPodGoesWithIt(t *testing.T) {
 	})
 }
 
-// TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom: the next life would go on with it.
+// TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom: the next daemon would continue it.
 func TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -232,7 +233,7 @@ func TestARemovalWhoseIntentMayBeDurableIsNotTurnedBackFrom(t *testing.T) {
 }
 
 // TestASuspectThatWentIsNotLookedAt: the volume would count as busy for ever. One look is
-// asked for while the removal is in flight, one is made again after the removal.
+// requested while the removal is in flight, another one is retried after it.
 func TestASuspectThatWentIsNotLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// pen is a container runtime: what it says of each pod is set by the test.
+// pen is a container runtime whose answers the test sets.
 type pen struct {
 	answers map[state.PodUID]func(string)
 	asked   int
@@ -33,8 +33,8 @@ func wantHeld(t *testing.T, l *life, words string) {
 	}
 }
 
-// What a pod has stays until the runtime says that nothing of it lives, whichever
-// way it left, and over a restart.
+// A pod's mounts stay until the runtime says that none of its containers runs, in whichever
+// way the pod left, and across a restart.
 //
 // Items: A33.
 // Faults: A008.
@@ -85,8 +85,8 @@ func TestAPodThatLeftKeepsItsVolumesWhileItsContainersLive(t *testing.T) {
 	}
 }
 
-// A pod that is listed again before the runtime has said anything goes on as it
-// was, and an answer to the old question means nothing.
+// A pod that is listed again before the runtime has answered keeps its mounts, and an answer
+// to the old question is ignored.
 func TestAPodThatComesBackIsAskedAboutAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d, p := newFakeNode(t), newDisk(), newPen()
@@ -115,7 +115,7 @@ func TestAPodThatComesBackIsAskedAboutAnew(t *testing.T) {
 	})
 }
 
-// Who empties the node says that no container runs; the runtime need not.
+// An operator who empties the node says that no container runs; the runtime is not asked.
 func TestAnEmptiedNodeDoesNotWaitForTheRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d, p := newFakeNode(t), newDisk(), newPen()

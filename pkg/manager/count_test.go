@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ledger counts what a store is given to write.
+// ledger counts the writes of a store.
 type ledger struct {
 	*disk
 	mu                              sync.Mutex
@@ -49,9 +49,9 @@ func (h *fakeNode) made(verb string) int {
 	return h.took[verb]
 }
 
-// What a burst writes: of each volume one intent and one result when it is made,
-// one intent and its end when it goes; the intents of those that wait for a slot
-// go along with those that have one, so that transactions are few.
+// A burst writes one intent and one result for each volume that is mounted, and one intent
+// and one deletion for each that is unmounted. The intents of volumes that wait for a slot are
+// written together with those of volumes that have one, so that transactions are few.
 func TestABurstWritesEachVolumeTwiceInFewTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 600
@@ -92,8 +92,8 @@ func TestABurstWritesEachVolumeTwiceInFewTransactions(t *testing.T) {
 	})
 }
 
-// What a volume costs does not grow with how many there are: a round of the loop,
-// an event and a look at the snapshot copy what changed and no more.
+// The cost of a volume does not grow with the number of volumes: a round of the loop, an event
+// and a read of the snapshot copy only what changed.
 func TestWhatAVolumeAllocatesDoesNotGrow(t *testing.T) {
 	perVolume := func(n int) uint64 {
 		var before, after goruntime.MemStats
@@ -132,8 +132,8 @@ func TestWhatAVolumeAllocatesDoesNotGrow(t *testing.T) {
 	}
 }
 
-// A volume whose intent is durable before it has a slot, and that no pod
-// wants any more by then, leaves no record and gets no call.
+// A volume whose intent is durable before it has a slot, and that no pod wants any longer,
+// leaves no record and gets no call.
 func TestAnIntentThatIsNotFollowedIsTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -166,9 +166,8 @@ func TestAnIntentThatIsNotFollowedIsTakenBack(t *testing.T) {
 	})
 }
 
-// A removal whose intent is durable before it has a slot is not turned
-// back from: a pod that comes back gets its volume anew, and is not told before
-// that it has it (rule 2).
+// A removal whose intent is durable before it has a slot is not turned back (rule 2): a pod
+// that comes back has its volume mounted again, and does not count as mounted until then.
 func TestARemovalThatWaitsIsNotTurnedBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -187,7 +186,7 @@ func TestARemovalThatWaitsIsNotTurnedBack(t *testing.T) {
 		for i := range n {
 			l.RemovePod(state.PodUID(fmt.Sprint("p", i)))
 		}
-		synctest.Wait() // nothing goes before all sources have spoken
+		synctest.Wait() // nothing is removed before all sources have listed their pods
 		l.SourceSynced("s")
 		time.Sleep(time.Second)
 		for id, v := range d.records(t) {

@@ -26,7 +26,7 @@ func TestACallEndsAtItsDeadline(t *testing.T) {
 	})
 }
 
-// Each of these changes of a wish may cure what failed for good, and ends the pause.
+// Each of these changes of a wish may cure a final failure, and ends the wait.
 //
 // Faults: A048.
 func TestAChangeOfTheWishEndsThePause(t *testing.T) {
@@ -91,7 +91,7 @@ func TestARestartEndsEveryPause(t *testing.T) {
 	})
 }
 
-// What no controller attaches is told in no Node's status, so nothing waits for that.
+// A volume that no controller attaches is not in the Node's status, so nothing waits for that.
 //
 // Items: A03.
 func TestTheInUseHandshakeIsForAttachedVolumesOnly(t *testing.T) {
@@ -130,7 +130,7 @@ func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 	})
 }
 
-// slow is a kernel that does not answer before its channel is closed.
+// slow is a kernel that answers only after its channel is closed.
 type slow struct {
 	*fakeNode
 	answer chan struct{}
@@ -170,8 +170,8 @@ func TestNothingIsSyncedBeforeEveryRecordWasLookedAt(t *testing.T) {
 	})
 }
 
-// TestAWriteForAnotherVolumeDoesNotUncoverACall: what is written along must not
-// say less than the call that begins in the same moment needs.
+// TestAWriteForAnotherVolumeDoesNotUncoverACall: a record that the same write includes must
+// still cover the call that begins at this moment.
 func TestAWriteForAnotherVolumeDoesNotUncoverACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

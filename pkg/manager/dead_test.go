@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// fuse is a driver whose stage is served by a process: what is staged or published
-// over a dead one is answered OK, and is dead.
+// fuse is a driver whose stage is served by a process. If that is dead, it answers OK to Stage
+// and Publish, and the new mount is dead too.
 type fuse struct {
 	*fakeNode
 	mu     sync.Mutex
@@ -65,7 +65,7 @@ func fuseLife(t *testing.T, h *fakeNode) (*life, *fuse) {
 	return l, f
 }
 
-// A new pod is not given what is dead: it is mounted anew first, as soon as no other
+// A new pod does not get a dead mount: the volume is mounted again first, as soon as no other
 // pod has it.
 //
 // Faults: A163.
@@ -101,8 +101,8 @@ func TestADeadMountIsMadeAnewBeforeAPodGetsIt(t *testing.T) {
 	})
 }
 
-// Where no pod has it, it is made anew at once, also where the stage itself was made
-// over a dead mount, and also after a restart.
+// If no pod has the volume, it is mounted again at once, even if the stage itself was made over
+// a dead mount, and also after a restart.
 //
 // Faults: A163.
 func TestADeadStageWithoutPodsIsMadeAnew(t *testing.T) {
@@ -126,7 +126,7 @@ func TestADeadStageWithoutPodsIsMadeAnew(t *testing.T) {
 	})
 }
 
-// A server that ends as soon as it has begun is not begun again without a pause.
+// A server that ends as soon as it is started is restarted with a pause.
 //
 // Faults: A163.
 func TestAServerThatEndsAtOnceIsBegunWithPauses(t *testing.T) {

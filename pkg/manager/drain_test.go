@@ -35,8 +35,8 @@ func TestADrainedNodeBeginsNothingNew(t *testing.T) {
 	})
 }
 
-// The node's containers have stopped, but who lists its pods lists them still, or
-// is silent: as at the end of a boot.
+// The node's containers have stopped, but the source still lists its pods, or is silent, as at
+// the end of a boot.
 //
 // Faults: A104.
 func TestAnEmptiedNodeHasNothingLeft(t *testing.T) {
@@ -130,7 +130,7 @@ func TestForgetDropsARecordAndMakesNoCall(t *testing.T) {
 	})
 }
 
-// Who has something done or found, and looks, finds it in the snapshot.
+// When a method returns, the snapshot shows its effect.
 func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 	id := state.SharedID("d", "a")
 	gone := state.Volume{ID: id, Spec: new(wantOf("a", "a").Spec)}
@@ -139,7 +139,7 @@ func TestAnswersComeOnceTheBoardShowsThem(t *testing.T) {
 	for what, tc := range map[string]struct {
 		v    state.Volume
 		ask  func(context.Context, *Manager) error
-		seen func(v VolumeStatus, known bool) bool // nil where nothing else changes
+		seen func(v VolumeStatus, known bool) bool // nil if nothing else changes
 	}{
 		"forget": {
 			v: gone, ask: func(ctx context.Context, m *Manager) error { return m.Forget(ctx, id) },
@@ -243,8 +243,8 @@ func TestForgetThatCannotBeWrittenForgetsNothing(t *testing.T) {
 	})
 }
 
-// A record that cannot be read keeps its volume untouched until an operator
-// says that it may be forgotten.
+// A volume whose record cannot be read is not touched until an operator says that it may be
+// forgotten.
 func TestForgetEndsAQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A removal that waits for a slot is not written once it is not due any more: what
-// is written is carried out (rule 2), and the pod is listed and did not stop (rule 5).
+// A removal that waits for a slot is not written if it is no longer due: a written intent is
+// carried out (rule 2), although the pod is listed and has not stopped (rule 5).
 func TestARemovalThatIsNotDueAnyMoreIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

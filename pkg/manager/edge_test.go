@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// one lets one call at a time make a volume.
+// one allows one call at a time that makes a volume.
 func one(c *Config) { c.Limits = plan.Limits{Node: 2, Driver: 2, Reserved: 1} }
 
 func TestASlotIsNotLostToAVolumeThatNeedsItNoLonger(t *testing.T) {
@@ -53,8 +53,8 @@ func TestASlotIsNotLostToACallThatTheJournalForbade(t *testing.T) {
 	})
 }
 
-// TestWhatMayCureAFailureCountsDuringTheCallToo: a driver that came back, or a
-// person's word, must not be forgotten because an older call still runs.
+// TestWhatMayCureAFailureCountsDuringTheCallToo: that a driver came back, or an operator asked
+// for a retry, must not be forgotten because an older call is still running.
 func TestWhatMayCureAFailureCountsDuringTheCallToo(t *testing.T) {
 	for name, cure := range map[string]func(*life, *fakeNode){
 		"the driver came back": func(l *life, h *fakeNode) { l.up(h) },
@@ -112,7 +112,7 @@ func TestWhoHearsThatAVolumeIsGoneSeesItGone(t *testing.T) {
 	})
 }
 
-// TestAMountThatVanishesDuringACallIsMended: the call itself looks elsewhere.
+// TestAMountThatVanishesDuringACallIsMended: the call itself looks at another path.
 func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -143,7 +143,7 @@ func TestAMountThatVanishesDuringACallIsMended(t *testing.T) {
 	})
 }
 
-// uncertain is a disk whose write is done although it fails.
+// uncertain is a disk whose write succeeds although it returns an error.
 type uncertain struct {
 	*disk
 	broken atomic.Bool
@@ -157,7 +157,7 @@ func (u *uncertain) Commit(ctx context.Context, changes map[state.VolumeID]*stat
 	return err
 }
 
-// TestAWriteThatFailedProvesNothing: the journal may have taken it all the same.
+// TestAWriteThatFailedProvesNothing: it may have become durable nevertheless.
 func TestAWriteThatFailedProvesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

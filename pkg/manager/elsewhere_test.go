@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
-// foreign is a fakeNode in which another process has mounted what is staged.
+// foreign is a fakeNode in which another process has also mounted the stage.
 type foreign struct {
 	*fakeNode
 	mu     sync.Mutex
@@ -32,8 +32,8 @@ func (f *foreign) set(err error, places ...string) {
 	f.places, f.err = places, err
 }
 
-// A volume that a user has mounted elsewhere is not unstaged, stays in use, and
-// says where; its pod is not kept for that. Once it is unmounted there it goes.
+// A volume that a user has mounted elsewhere is not unstaged and stays in use, and its status
+// says where. Its pod is unmounted. Once the user has unmounted it, it is unstaged.
 //
 // Items: C34.
 func TestAVolumeThatIsMountedElsewhereIsNotUnstaged(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAVolumeThatIsMountedElsewhereIsNotUnstaged(t *testing.T) {
 	})
 }
 
-// searching is a fakeNode whose kernel takes its time to find mounts.
+// searching is a fakeNode whose kernel finds mounts slowly.
 type searching struct {
 	*fakeNode
 	takes time.Duration // guarded by fakeNode.mu
@@ -83,7 +83,7 @@ func (s *searching) Elsewhere(ctx context.Context, _ string) ([]string, error) {
 	}
 }
 
-// The look before an Unstage has its own time, and the driver all of its own.
+// The look before an Unstage has a deadline of its own, and the driver keeps its full time.
 func TestALookBeforeAnUnstageHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

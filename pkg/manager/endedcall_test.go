@@ -6,8 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// A listener to calls knows an answer without the effect from a failure,
-// and need not read its text.
+// OnCall can distinguish an OK without effect from other failures without parsing its text.
 func TestAnEndedCallSaysThatItHadNoEffect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault fault

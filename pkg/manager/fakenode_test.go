@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeNode is a node in memory: the truth that a manager cannot see but through
-// its calls and looks. It refuses, loudly, what a strict driver would refuse.
+// fakeNode is a node in memory, which the manager sees only through its calls and looks. It
+// fails the test on a call that a strict driver would refuse.
 type fakeNode struct {
 	t *testing.T
 
@@ -55,7 +55,7 @@ func newFakeNode(t *testing.T) *fakeNode {
 	}
 }
 
-// call makes one call: the order of things is checked, then the fault decides.
+// call makes one call: it checks the order of calls, then applies the fault.
 func (h *fakeNode) call(ctx context.Context, v state.Volume, verb string, pod state.PodUID, effect func()) error {
 	name := verb + " " + string(v.ID)
 	if pod != "" {
@@ -141,7 +141,7 @@ func (h *fakeNode) Expand(ctx context.Context, v state.Volume, pod state.PodUID,
 	return bytes, h.call(ctx, v, "Expand", pod, func() {})
 }
 
-// Look shows the truth of a path.
+// Look returns the true state of a path.
 func (h *fakeNode) Look(_ context.Context, path string) (state.Seen, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -306,7 +306,7 @@ func podWant(pod string, vols ...string) state.PodWant {
 	return p
 }
 
-// mounted waits, in virtual time, until the pod's volumes are there.
+// mounted waits, in virtual time, until the pod's volumes are mounted.
 func mounted(t *testing.T, l *life, pod string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -325,7 +325,7 @@ func gone(t *testing.T, l *life, pod string) {
 	}
 }
 
-// rest lets an hour of virtual time pass, so that whatever can happen has.
+// rest lets an hour of virtual time pass, so that everything that can happen has happened.
 func rest() {
 	time.Sleep(time.Hour)
 	synctest.Wait()
@@ -369,7 +369,7 @@ func stall(l *life) (resume func()) {
 	return func() { close(gate) }
 }
 
-// atOnce has the loop see together what f tells it.
+// atOnce makes the loop handle all events that f posts in one round.
 func (l *life) atOnce(f func()) {
 	resume := stall(l)
 	f()

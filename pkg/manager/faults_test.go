@@ -16,14 +16,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// revised is the pod's wish for other content of volume v.
+// revised is the pod's wish with a new revision of volume v.
 func revised(pod, revision string) state.PodWant {
 	p := podWant(pod, "v")
 	p.Volumes[0].Revision = revision
 	return p
 }
 
-// Whatever call fails, and in whichever way: five minutes of it are few calls.
+// Whatever call fails, and however: in five minutes there are few attempts.
 //
 // Faults: A049.
 func TestNoFailureIsRepeatedHotly(t *testing.T) {
@@ -83,8 +83,8 @@ func TestNoFailureIsRepeatedHotly(t *testing.T) {
 	}
 }
 
-// A day without the driver of what is mounted, of what is wanted and of what is
-// to go: no call is tried, and next to nothing is said.
+// The driver is away for a day, while volumes are mounted, wanted and to be removed: no call is
+// tried, and almost nothing is logged.
 //
 // Faults: A050.
 func TestADriverThatIsMissingForADay(t *testing.T) {
@@ -121,9 +121,9 @@ func TestADriverThatIsMissingForADay(t *testing.T) {
 	})
 }
 
-// Two instances of a driver are there for a while, and a hundred calls are under
-// way when the second takes over: each ends with the instance that has it, none
-// is lost, and all that come later go to the second.
+// Two instances of a driver run for a while, and a hundred calls are in flight when the second
+// one takes over: each call ends with the instance that has it, none is lost, and all later
+// calls go to the second.
 //
 // Faults: A074.
 func TestAnUpdateOfADriverLosesNoCall(t *testing.T) {
@@ -180,8 +180,8 @@ func (i *instance) Publish(ctx context.Context, v state.Volume, pod state.PodUID
 	return i.fakeNode.Publish(ctx, v, pod)
 }
 
-// The clock was put forward or back by a day while no daemon ran: nothing ends
-// before its time, no pause lasts longer for it, and nothing is removed twice.
+// The clock was set forward or back by a day while no daemon ran: nothing expires early, no
+// pause becomes longer, and nothing is removed twice.
 //
 // Faults: A065.
 func TestAClockThatJumpsChangesNothing(t *testing.T) {
@@ -229,9 +229,8 @@ func TestAClockThatJumpsChangesNothing(t *testing.T) {
 	}
 }
 
-// A driver that dies of more than eight calls at once, with three hundred pods
-// that want it after a boot: it is given fewer until it lives, and all have their
-// volumes.
+// A driver crashes when it has more than eight calls at once, and three hundred pods want it
+// after a boot: its limit is lowered until it survives, and all pods get their volumes.
 //
 // Faults: A051.
 func TestADriverThatDiesOfTooManyCalls(t *testing.T) {
@@ -262,7 +261,7 @@ func TestADriverThatDiesOfTooManyCalls(t *testing.T) {
 		for i := range pods {
 			mounted(t, l, fmt.Sprintf("p%03d", i))
 		}
-		if deaths > 25 { // with as many calls as ever it would die for ever
+		if deaths > 25 { // without a lower limit it would crash for ever
 			t.Errorf("it died %d times", deaths)
 		}
 	})

@@ -11,13 +11,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// follower is a reader of a feed who keeps what it is told.
+// follower reads a feed and keeps what it returns.
 type follower struct {
 	*PodFeed
 	pods map[state.PodUID]PodStatus
 }
 
-// take returns the names of those that it heard about.
+// take returns the names of the pods that the feed returned.
 func (f *follower) take() (names []string) {
 	changed, gone := f.Take()
 	for _, p := range changed {
@@ -31,8 +31,8 @@ func (f *follower) take() (names []string) {
 	return names
 }
 
-// TestAFeedTellsWhatChangedAndNothingElse: a reader that follows it knows what a list
-// of all pods has, and is told of those alone that changed.
+// TestAFeedTellsWhatChangedAndNothingElse: a reader that follows it knows as much as a list of
+// all pods shows, and gets only the pods that changed.
 func TestAFeedTellsWhatChangedAndNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// fullDisk is a journal on a full disk: it takes no change that makes anything.
+// fullDisk is a journal on a full disk: it accepts only removals.
 type fullDisk struct {
 	*disk
 	full  bool
@@ -38,8 +38,8 @@ func (d *fullDisk) Commit(ctx context.Context, changes map[state.VolumeID]*state
 	return d.disk.Commit(ctx, changes)
 }
 
-// On a full disk what is to go goes, also where something is to be made at the
-// same moment; the latter waits, says why, and goes on when there is room.
+// On a full disk volumes are still removed, even if others are to be mounted at the same
+// moment. Those wait, say why, and are mounted when there is room.
 //
 // Faults: A053.
 func TestOnAFullDiskRemovalsGoOn(t *testing.T) {

@@ -115,8 +115,8 @@ func TestAPodWaitsUntilItsVolumeHasGrown(t *testing.T) {
 	})
 }
 
-// A driver's word that it cannot be done keeps no pod waiting, and is not asked
-// for again until another size is wanted.
+// If the driver says that it cannot expand the volume, no pod waits any longer, and the driver
+// is not asked again until another size is wanted.
 //
 // Items: I08, I09.
 func TestAPodDoesNotWaitForWhatCannotGrow(t *testing.T) {
@@ -144,8 +144,8 @@ func TestAPodDoesNotWaitForWhatCannotGrow(t *testing.T) {
 	})
 }
 
-// Where a node has nothing to do for it, a volume has the size that is wanted,
-// and a claim that wants to know is told; and one that only reads says nothing of it.
+// If a node has nothing to do, a volume has the wanted size, and OnExpanded reports a size that is
+// new. A pod that only reads asks for no size.
 //
 // Items: I01.
 func TestAVolumeThatGrowsWithoutTheNode(t *testing.T) {

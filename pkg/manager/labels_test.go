@@ -8,9 +8,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Two pods with different labels: where the volume is mounted with one, the second
-// waits; where it is not, both run and the conflict is told, until one has gone or
-// finished. However many pods there are, it is one volume.
+// Two pods ask for different labels. If the volume is mounted with a label, the second one
+// waits. Otherwise both run and the conflict is reported, until one has left or finished. The
+// volume counts once, however many pods there are.
 //
 // Items: H11, H13, H16, H10.
 // Scenarios: U-102, U-103, U-104.

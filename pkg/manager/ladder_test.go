@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// unmounter notes the steps by which volumes are unmounted, and lets the mount of
-// a pod go by one of them.
+// unmounter records the steps by which volumes are unmounted; one of them succeeds for a pod's
+// mount.
 type unmounter struct {
 	h      *fakeNode
 	frees  state.UnmountStep
@@ -24,7 +24,7 @@ type unmounter struct {
 	failed error
 }
 
-// use makes u what a manager unmounts with. Until it has made its step, Unpublish fails.
+// use makes a manager unmount by u. Until the step that succeeds was made, Unpublish fails.
 func (u *unmounter) use(ladders plan.Ladders) option {
 	busy := errors.New("device or resource busy")
 	u.h.fails(func(call string) fault {
@@ -56,8 +56,8 @@ func (u *unmounter) made() []string {
 	return slices.Compact(slices.Clone(u.steps))
 }
 
-// An unmount that fails climbs the ladder of its driver, as it stands for all to
-// see, and ends with the step that helps; of what was told of it the step is part.
+// An unmount that fails climbs the ladder of its driver, which its status shows, until a step
+// succeeds. OnCall reports the step.
 func TestAnUnmountThatFailsClimbsTheLadderOfItsDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &unmounter{h: newFakeNode(t), frees: state.UnmountLazy, failed: errors.New("the step fails too")}
@@ -97,8 +97,8 @@ func TestAnUnmountThatFailsClimbsTheLadderOfItsDriver(t *testing.T) {
 	})
 }
 
-// Nothing is forced by itself, whatever fails for however long; by order the stuck
-// unmount is, once, and not the Unstage that follows.
+// Without a ladder nothing is forced, however long it fails. An operator's order forces the stuck
+// unmount once, and not the Unstage that follows.
 func TestByOrderOneUnmountIsForced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &unmounter{h: newFakeNode(t), frees: state.UnmountForce}
@@ -130,8 +130,8 @@ func TestByOrderOneUnmountIsForced(t *testing.T) {
 	})
 }
 
-// An order that comes while the unmount is under way is for that one: if it
-// succeeds after all, nothing is forced.
+// An order that comes while the unmount is in flight applies to that one: if it succeeds
+// nevertheless, nothing is forced.
 func TestAnOrderEndsWithTheUnmountThatItWasFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -159,7 +159,7 @@ func TestAnOrderEndsWithTheUnmountThatItWasFor(t *testing.T) {
 	})
 }
 
-// Without anybody who unmounts by steps there is no order.
+// Without Config.Unmount there are no orders.
 func TestNoOrderWhereNobodyCanUnmount(t *testing.T) {
 	l := live(t, newFakeNode(t), newDisk())
 	if err := l.UnmountBy(t.Context(), "d^v", state.UnmountForce); !errors.Is(err, errors.ErrUnsupported) {

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// nowhere is a journal that keeps nothing.
+// nowhere is a journal that stores nothing.
 type nowhere struct{}
 
 func (nowhere) Load(context.Context) (state.Loaded, error) { return state.Loaded{}, nil }
@@ -18,7 +18,7 @@ func (nowhere) Commit(context.Context, map[state.VolumeID]*state.Volume) error {
 
 func (nowhere) SetBootID(context.Context, string) error { return nil }
 
-// BenchmarkLive says how much of the heap a mounted volume has.
+// BenchmarkLive measures the heap that a mounted volume needs.
 func BenchmarkLive(b *testing.B) {
 	for _, n := range []int{1000, 4000} {
 		b.Run(fmt.Sprintf("volumes=%d", n), func(b *testing.B) {

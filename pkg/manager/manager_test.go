@@ -58,8 +58,8 @@ func TestIntentsOfOneMomentShareOneWrite(t *testing.T) {
 	})
 }
 
-// TestFaultsOfEveryKindEndAsWished: calls fail, lie and lose answers by seed;
-// in the end all is mounted, and in the end all is gone.
+// TestFaultsOfEveryKindEndAsWished: calls fail, lie and lose answers by seed; nevertheless all
+// volumes are mounted, and later all are removed.
 // Items: D10, D03.
 func TestFaultsOfEveryKindEndAsWished(t *testing.T) {
 	for seed := range uint64(50) {
@@ -85,8 +85,8 @@ func TestFaultsOfEveryKindEndAsWished(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryCommit kills the daemon's memory after each durable write it
-// makes, with faults by seed; the next life must leave the host as it is wished.
+// TestCrashAtEveryCommit crashes the daemon after each of its durable writes, with faults by
+// seed. The next daemon must leave the host as wished.
 func TestCrashAtEveryCommit(t *testing.T) {
 	for seed := range uint64(20) {
 		for stop := range 10 {
@@ -101,7 +101,7 @@ func TestCrashAtEveryCommit(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				l.RemovePod("b")
 				time.Sleep(20 * time.Second)
-				_ = l.stop() // cannot write: what it knows beyond the journal is lost
+				_ = l.stop() // it cannot write: results that are not in the journal are lost
 				synctest.Wait()
 				d.fail(-1)
 				h.fails(nil)
@@ -282,8 +282,8 @@ func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 	})
 }
 
-// What an earlier daemon mounted for a pod, of a record that cannot be read, keeps the pod
-// from counting as unmounted, as long as it is there. Another pod does not wait for it.
+// While a mount that an earlier daemon made for a pod exists and its record cannot be read, the
+// pod does not count as unmounted. Another pod does not wait for it.
 //
 // Items: C29, E08.
 func TestAPodOfARecordThatCannotBeReadIsUnmountedWhenTheKernelSaysSo(t *testing.T) {

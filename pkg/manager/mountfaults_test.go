@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What takes no writes now is told of those that it was made to be written to
-// of, on the stage and on each mount; no call is made; and it is over when it is.
+// A file system that rejects writes is reported for the stage and each mount that were made
+// writable. No call is made, and the report ends when the fault does.
 func TestAFileSystemThatTakesNoWritesIsToldAndNotCalledFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// counting is a driver that counts its publications, and unstages nothing that has
-// any. It mounts in a mount namespace of its own until it is put right.
+// counting is a driver that counts its publications and refuses to unstage a volume that has
+// any. It mounts in a mount namespace of its own until it is repaired.
 type counting struct {
 	*fakeNode
 	publications int
@@ -36,8 +36,8 @@ func (c *counting) Unstage(ctx context.Context, v state.Volume) error {
 	return c.fakeNode.Unstage(ctx, v)
 }
 
-// TestWhatALyingOKMayHaveMadeIsUndone: as often as the driver said so, also after a
-// restart of csi-volmgr, and whether or not the driver is put right before.
+// TestWhatALyingOKMayHaveMadeIsUndone: as often as the driver answered OK, also after a restart
+// of csi-volmgr, and whether or not the driver is repaired before.
 //
 // Faults: A160.
 func TestWhatALyingOKMayHaveMadeIsUndone(t *testing.T) {
@@ -75,7 +75,7 @@ func TestWhatALyingOKMayHaveMadeIsUndone(t *testing.T) {
 	}
 }
 
-// strictOnce is a driver that answers Internal to an Unpublish of what is not there.
+// strictOnce is a driver that answers Internal to an Unpublish of what does not exist.
 type strictOnce struct{ *fakeNode }
 
 func (s strictOnce) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {

@@ -6,8 +6,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What is committed while no Manager runs is of this boot; what was there before
-// is not mounted, if it was of another.
+// Records that are committed while no Manager runs belong to this boot. Earlier records of
+// another boot count as not mounted.
 func TestAJournalChangesHandsWithinOneBoot(t *testing.T) {
 	present := func(id state.VolumeID) *state.Volume {
 		return &state.Volume{ID: id, Needs: state.Needs{Stage: true}, Spec: &state.Spec{StagePath: "/" + string(id)}, Stage: state.Fact{Phase: state.Present}}

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
 
-// A pod whose volume is staged goes on; behind it, those who came first go first.
+// A volume that is staged is published before others begin; those begin in order of arrival.
 func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -40,7 +40,7 @@ func TestVolumesThatWaitForASlotGetItInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// Also where a slot becomes free in the moment in which another volume arrives.
+// That holds even if a slot becomes free at the moment when another volume arrives.
 func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -65,8 +65,8 @@ func TestNoArrivalOvertakesAVolumeThatWaitsForASlot(t *testing.T) {
 	})
 }
 
-// What people are told of a wait that ends is how things stand then, though
-// the wait was not woken by what does not decide it.
+// The error of a wait describes the state at its end, although changes that do not decide the
+// wait did not wake it.
 func TestAWaitThatFailsTellsTheLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -84,8 +84,8 @@ func TestAWaitThatFailsTellsTheLatest(t *testing.T) {
 	})
 }
 
-// A pod that goes before its volume's turn came takes a removal's slot, though
-// the volume waited for one to be made.
+// If a pod leaves before its volume had a slot, the removal takes a removal's slot, although the
+// volume waited for another one.
 func TestAVolumeThatWaitsToBeMadeAndIsRemovedUsesTheSlotsOfRemovals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -105,8 +105,8 @@ func TestAVolumeThatWaitsToBeMadeAndIsRemovedUsesTheSlotsOfRemovals(t *testing.T
 	})
 }
 
-// 550 volumes of a driver that takes 50 ms a call, whatever else it does: its
-// calls prove it, so that three rounds suffice, and not the twenty of a fixed bound.
+// 550 volumes of a driver whose calls take 50 ms, however many there are: Pace finds that out,
+// so that three rounds suffice instead of the twenty with a fixed limit.
 func TestADriverThatWaitsGetsAsManyCallsAsItCanTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -127,14 +127,14 @@ func TestADriverThatWaitsGetsAsManyCallsAsItCanTake(t *testing.T) {
 	})
 }
 
-// A driver that does one call after the other gets no more at once than the limit.
+// A driver that serves one call after the other gets no more than the limit at once.
 func TestADriverThatWorksGetsNoMoreCallsThanTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
 		l := live(t, h, newDisk())
 		l.up(h)
 		most := 0
-		var free time.Time // when the driver is done with all that it was given
+		var free time.Time // when the driver has done all calls so far
 		h.fails(func(string) fault {
 			most = max(most, len(h.inFlight))
 			if now := time.Now(); free.Before(now) {
@@ -155,9 +155,8 @@ func TestADriverThatWorksGetsNoMoreCallsThanTheLimit(t *testing.T) {
 	})
 }
 
-// The first calls of a burst are few, so that one tells how long it takes: one that
-// does not answer soon gets a few more with time, and one that is known to be fast
-// gets all from the first on.
+// A burst starts with few calls, which show how long a call takes. A driver that does not answer
+// soon gets a few more as time passes; a driver that is known to be fast gets all at once.
 func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -191,7 +190,7 @@ func TestTheFirstCallsOfABurstAreFew(t *testing.T) {
 		for i := range 100 {
 			mounted(t, l, fmt.Sprint("b", i))
 		}
-		l.up(h) // another process, which nothing is known about
+		l.up(h) // another process, whose pace is unknown
 		if n := burst("hung"); n != limits.First {
 			t.Errorf("%d calls at first of another process, want %d", n, limits.First)
 		}

@@ -11,12 +11,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// narrow are limits whose effect a test sees.
+// narrow are limits so low that a test sees their effect.
 func narrow(c *Config) { c.Limits = plan.Limits{Node: 100, Driver: 32, Most: 32, Reserved: 2} }
 
-// A driver that can do four calls at once, and says RESOURCE_EXHAUSTED to more, is
-// soon asked for little more than that, and for as many as ever when it is another
-// process.
+// A driver that serves four calls at once, and answers RESOURCE_EXHAUSTED to more, soon gets
+// little more than that, and again as many as before when it is a new process.
 func TestADriverThatHasTooMuchToDoIsAskedForLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -58,8 +57,8 @@ func TestADriverThatHasTooMuchToDoIsAskedForLess(t *testing.T) {
 	})
 }
 
-// Volumes whose calls hang make their driver one that has too much to do, and
-// hold up no other volume for longer than a call may keep its slot then.
+// Calls that hang make their driver count as overloaded, and delay other volumes no longer than
+// a call may then keep its slot.
 func TestVolumesThatHangHoldUpNoOtherForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -91,7 +90,7 @@ func TestVolumesThatHangHoldUpNoOtherForLong(t *testing.T) {
 			}
 			time.Sleep(13 * time.Second)
 		}
-		// And what hangs keeps nothing from being removed.
+		// Calls that hang do not prevent removals.
 		at := time.Now()
 		for i := range 20 {
 			l.RemovePod(state.PodUID(fmt.Sprint("p", i)))

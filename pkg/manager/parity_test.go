@@ -11,12 +11,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// answer is a driver's failure of an outcome.
+// answer is a driver's failure with an outcome.
 func answer(o state.Outcome, call, code string) fault {
 	return fault{err: &state.CallError{Outcome: o, Call: call, Code: code, Err: errors.New("told to")}}
 }
 
-// times is f for the first n calls that begin with a prefix.
+// times applies f to the first n calls that begin with a prefix.
 func times(n int, prefix string, f fault) func(string) fault {
 	return func(call string) fault {
 		if n == 0 || !strings.HasPrefix(call, prefix) {
@@ -69,7 +69,7 @@ func TestWaitsForManyPodsAndForNone(t *testing.T) {
 	})
 }
 
-// panics is a driver whose code is broken for one volume.
+// panics is a driver whose code panics for one volume.
 type panics struct{ *fakeNode }
 
 func (p panics) Stage(ctx context.Context, v state.Volume) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// How far a call is shows while it is in flight, and no longer.
+// The status shows a call's progress while it is in flight, and no longer.
 //
 // Items: G09.
 func TestProgressOfTheCallInFlight(t *testing.T) {
@@ -45,8 +45,8 @@ func TestProgressOfTheCallInFlight(t *testing.T) {
 	})
 }
 
-// walk is a fault that lasts until its context ends, or until it is let go; it
-// says how far it is all the time.
+// walk is a fault that lasts until its context ends or it is released; it keeps reporting
+// progress.
 type walk struct {
 	*fakeNode
 	l    *life
@@ -76,7 +76,7 @@ func walking(t *testing.T) walk {
 	return w
 }
 
-// A call that gets on is not ended however long it takes.
+// A call that reports progress is not cancelled, however long it takes.
 //
 // Items: G09.
 func TestACallThatGetsOnIsLeftToEnd(t *testing.T) {
@@ -92,8 +92,8 @@ func TestACallThatGetsOnIsLeftToEnd(t *testing.T) {
 	})
 }
 
-// It ends at once when its pod goes, and what it made is taken back; that a pod
-// went before anything was told is noticed with the first that is.
+// It ends at once when its pod leaves, and its effect is undone. If the pod left before the first
+// report, the call ends with that.
 //
 // Items: G10.
 func TestAWalkForAPodThatWentEnds(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAWalkForAPodThatWentEnds(t *testing.T) {
 	}
 }
 
-// A call without a word ends after its time, as one that took too long.
+// A call that reports nothing is cancelled at its deadline.
 func TestACallWithoutAWordEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := withLimit(t.Context(), time.Minute)
@@ -138,7 +138,7 @@ func TestACallWithoutAWordEnds(t *testing.T) {
 			t.Error("it lives again")
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // as does the look after it
+	synctest.Test(t, func(t *testing.T) { // so does the look after the call
 		ctx := withLimit(t.Context(), time.Hour)
 		defer ctx.end()
 		began := time.Now()

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// renews is a fakeNode whose publications end after a while.
+// renews is a fakeNode whose mounts expire after a while.
 type renews struct {
 	*fakeNode
 	ends time.Duration
@@ -24,9 +24,9 @@ func (r renews) PublishUntil(ctx context.Context, v state.Volume, pod state.PodU
 	return time.Now().Add(r.ends), nil
 }
 
-// TestATokenIsRenewedAndNothingElseIsDone: the volume is published again at the
-// same target each time what it was given ends, also after a restart, which
-// itself makes no call; a failure is repeated and takes nothing away.
+// TestATokenIsRenewedAndNothingElseIsDone: the volume is published again at the same target
+// each time its token expires, also after a restart, which itself makes no call. A failure is
+// retried and removes nothing.
 //
 // Items: F07, F10, C28, N-72.
 // Scenarios: U-22.
@@ -75,8 +75,8 @@ func TestATokenIsRenewedAndNothingElseIsDone(t *testing.T) {
 	})
 }
 
-// TestARenewalThatWaitsForItsDriverIsInThePodsStatus: from when the driver goes and
-// not from when the renewal is due, and the pod stays ready.
+// TestARenewalThatWaitsForItsDriverIsInThePodsStatus: from the moment when the driver goes down,
+// not only when the renewal is due, and the pod stays ready.
 func TestARenewalThatWaitsForItsDriverIsInThePodsStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

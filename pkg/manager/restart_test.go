@@ -17,8 +17,8 @@ func labelledPod(pod, label string) state.PodWant {
 	return p
 }
 
-// After a restart the label is known that a volume is mounted with: a pod with
-// the same has it without another stage, one with another is told of both at
+// After a restart the manager knows the label that a volume is mounted with. A pod with the same
+// label gets it without another stage, the status of a pod with another label names both at
 // once, and neither costs the first pod a call.
 //
 // Items: E13.
@@ -52,10 +52,9 @@ func TestTheLabelOfAMountedVolumeSurvivesARestart(t *testing.T) {
 	}
 }
 
-// What the cluster says of a volume's attachment is taken from the cluster after
-// a restart: a volume that is there keeps the context that it was made with, one
-// that is made then has the cluster's word of then, and whether it has to be
-// attached at all is asked of it too.
+// After a restart the manager asks the cluster again about attachments. A mounted volume keeps
+// the context that it was made with, a new one gets the current context, and whether a volume
+// has to be attached at all is asked too.
 //
 // Items: E10.
 func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
@@ -85,7 +84,7 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 		l.SetPod(attached("a", "v", "/dev/one"))
 		l.SetPod(held)
 		l.SetPod(free)
-		l.SourceSynced("s") // before its pods, what they have would not be wanted for a moment
+		l.SourceSynced("s") // before its pods: for a moment their mounts would not be wanted
 		l.MarkVolumesAsReportedInUse([]state.VolumeID{"d^v", "d^w", "d^x"})
 		mounted(t, l, "c")
 		rest()
@@ -98,7 +97,7 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 			return calls
 		}
 		equal(t, "calls for what needs no attachment", of("d^x"), []string{"Stage d^x", "Publish d^x c"})
-		// What was begun with another word of the cluster's is undone.
+		// A volume that was begun with another context is undone.
 		equal(t, "calls for what is not attached", of("d^w"), []string{"Unstage d^w"})
 		l.SetPod(attached("b", "w", "/dev/two"))
 		mounted(t, l, "b")
@@ -112,8 +111,8 @@ func TestAttachmentComesFromTheClusterAfterARestart(t *testing.T) {
 	})
 }
 
-// A policy that changed is for pods that come: one that has the volume is left as
-// it is, also by a restart, and says so.
+// A changed policy applies to new pods: a pod that has the volume keeps its mount, also across
+// a restart, and its status says so.
 //
 // Items: G06.
 func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
@@ -152,8 +151,8 @@ func TestAChangedPolicyLeavesMountedPodsAlone(t *testing.T) {
 	})
 }
 
-// What was found at the start is counted: what there was, what of it could not be
-// read, and what was not as it was left.
+// Found counts the records at the start, those that could not be read, and the volumes whose
+// mounts had changed.
 //
 // Items: E15, E08.
 func TestWhatWasFoundAtTheStartIsCounted(t *testing.T) {
@@ -181,7 +180,7 @@ func TestWhatWasFoundAtTheStartIsCounted(t *testing.T) {
 			}
 			l.up(h)
 			l.SetPod(podWant("a", "v", "w", "x"))
-			mounted(t, l, "a") // which makes again what was not there
+			mounted(t, l, "a") // which makes the missing mount again
 			if got := l.Found(); got != want {
 				t.Errorf("%s, later: %+v, want %+v", boots, got, want)
 			}
@@ -194,7 +193,7 @@ func TestWhatWasFoundAtTheStartIsCounted(t *testing.T) {
 	})
 }
 
-// torn is a disk some of whose records cannot be read.
+// torn is a disk on which some records cannot be read.
 type torn struct {
 	*disk
 	ids map[state.VolumeID]string
@@ -213,9 +212,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A node is rebooted without warning, and 50 of its 150 pods were deleted
-// meanwhile: the others get their volumes again, and what is left of those goes with
-// one call each.
+// A node is rebooted without warning, and 50 of its 150 pods are deleted meanwhile: the others
+// get their volumes again, and the leftovers of the deleted ones are removed with one call each.
 //
 // Faults: A058.
 func TestAfterAHardReboot(t *testing.T) {
@@ -263,7 +261,7 @@ func TestAfterAHardReboot(t *testing.T) {
 	})
 }
 
-// reboot takes away what does not outlive a boot: every mount.
+// reboot removes all mounts.
 func (h *fakeNode) reboot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A driver's limit holds for all of its volumes here together, persistent and
-// inline, also right after a restart and when many come at once; who finds no
-// room is told, and has it as soon as one of them is gone.
+// A driver's limit counts all of its volumes here, persistent and inline, also right after a
+// restart and when many come at once. A pod without room says why, and gets its volume as soon
+// as another one is gone.
 //
 // Items: J17, N-91.
 func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 				t.Errorf("of %d pods that are left, %d are ready", left-1, n)
 			}
 		}
-		// One more pod of a volume that is here needs no room.
+		// Another pod of a volume that is already here needs no room.
 		for id, v := range d.records(t) {
 			if !v.Spec.Ephemeral {
 				p := podWant("again", v.Spec.Handle)
@@ -88,7 +88,7 @@ func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 	})
 }
 
-// Where a cluster counts, nothing is held back here.
+// In a cluster, where the scheduler counts, nothing is delayed here.
 func TestALimitIsTheSchedulersToKeepInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -101,8 +101,8 @@ func TestALimitIsTheSchedulersToKeepInACluster(t *testing.T) {
 	})
 }
 
-// A volume that is elsewhere, as its affinity and the driver's topology say, is
-// not begun, and says why; once the driver says that the node is there it is.
+// A volume that is not accessible from here, by its affinity and the driver's topology, is not
+// begun, and says why. Once the driver reports a matching topology, it is.
 //
 // Items: A30, N-14.
 func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
@@ -122,15 +122,15 @@ func TestAVolumeOutOfReachIsNotBegun(t *testing.T) {
 		}
 		up("b")
 		mounted(t, l, "a")
-		up("a") // what is mounted stays
+		up("a") // a mounted volume stays
 		rest()
 		equal(t, "calls", h.calls(), []string{"Stage d^v", "Publish d^v a"})
 	})
 }
 
-// A volume that has to be attached is not begun with a driver that does not attach it
-// here: its context would be empty. Once it is attached, by a driver that does or as
-// a VolumeAttachment says, it is made, and what is mounted stays.
+// A volume that has to be attached is not begun if its driver does not attach it here: its
+// context would be empty. Once it is attached, by a driver that does or according to a
+// VolumeAttachment, it is made, and a mounted volume stays.
 //
 // Items: N-53.
 // Faults: A157.

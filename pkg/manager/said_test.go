@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A failure that goes on for an hour is a line of the log for each call that was
-// made, and calls become seldom: what says nothing new fills no disk.
+// A failure that lasts for an hour makes one log line per call, and calls become rare: repeated
+// messages do not fill a disk.
 //
 // Faults: A128.
 func TestAnHourOfOneFailureIsFewLines(t *testing.T) {

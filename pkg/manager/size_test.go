@@ -34,7 +34,7 @@ func TestWhatShowsThatNothingHasGrown(t *testing.T) {
 	}
 }
 
-// sized is a kernel that tells sizes.
+// sized is a kernel that reports sizes.
 type sized struct {
 	*fakeNode
 	size int64
@@ -53,7 +53,7 @@ func (s *sized) set(size int64, err error) {
 	s.size, s.err = size, err
 }
 
-// A driver's OK is believed when its effect shows, or nothing can be said of it.
+// A driver's OK is believed if the kernel shows its effect, or cannot tell.
 func TestAnExpansionIsDoneWhenItShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

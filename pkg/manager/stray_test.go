@@ -20,8 +20,8 @@ func (b bare) Look(ctx context.Context, path string) (state.Seen, error) {
 	return seen, err
 }
 
-// A file in a target keeps the driver from removing it: that is told with the failure,
-// and the pod's mount goes as soon as the file is gone.
+// A file in a target keeps the driver from removing it: the failure says so, and the pod's mount
+// is removed as soon as the file is gone.
 //
 // Faults: A164.
 func TestAStrayFileInATargetIsTold(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The list of pods that want a volume is made anew only where it changed, be it
-// that one pod came as another went.
+// The list of pods that want a volume is allocated again only if it has changed, for example
+// because one pod came as another left.
 func TestWantedFollowsPodsThatChangeInOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)

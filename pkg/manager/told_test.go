@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// afterATold is a second life on what a first one left that was killed after its pod
-// had been told of a mount, and before the journal was. The pod wants it otherwise now.
+// afterATold starts a second daemon after the first one was killed when its pod knew of a mount
+// and the journal did not. The pod now wants another form of mount.
 func afterATold(t *testing.T, h *fakeNode, opts ...option) *life {
 	t.Helper()
 	d := newDisk()
@@ -32,8 +32,8 @@ func afterATold(t *testing.T, h *fakeNode, opts ...option) *life {
 	return l
 }
 
-// What the look at the start sees of a mount is kept: its pod, which may have been told
-// of it, keeps it in the form in which it has it.
+// The look at the start finds the mount: the pod, which may know of it, keeps it in its present
+// form.
 //
 // Faults: A131.
 func TestWhatTheFirstLookSawIsKept(t *testing.T) {
@@ -48,8 +48,8 @@ func TestWhatTheFirstLookSawIsKept(t *testing.T) {
 	})
 }
 
-// While the kernel cannot be asked, a mount that its pod may have heard of is not
-// taken away for another form, and the reason can be read.
+// While the kernel cannot be asked, a mount that its pod may know of is not replaced by another
+// form, and the status says why.
 //
 // Faults: A131.
 func TestAMountThatTheFirstLookDidNotSeeIsNotTakenAway(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// lose takes records from the journal, which says so from then on.
+// lose removes records from the journal, which reports a loss from then on.
 func (d *disk) lose(t *testing.T, ids ...state.VolumeID) {
 	t.Helper()
 	gone := map[state.VolumeID]*state.Volume{}
@@ -24,7 +24,7 @@ func (d *disk) lose(t *testing.T, ids ...state.VolumeID) {
 	d.lost = state.Recovery{Why: "the file was cut"}
 }
 
-// places reads the paths of this package's tests.
+// places parses the paths of this package's tests.
 func places(c *Config) {
 	c.Place = func(p string) (state.Place, bool) {
 		place := state.Place{Path: p, Name: path.Base(p)}
@@ -42,7 +42,7 @@ func exclusive(p state.PodWant) state.PodWant {
 	return p
 }
 
-// TestALostRecordOfAnExclusiveVolume: of two pods that want it the one that has it
+// TestALostRecordOfAnExclusiveVolume: of two pods that want the volume, the one that has it
 // mounted keeps it, whichever comes first.
 //
 // Faults: A186.
@@ -90,9 +90,9 @@ func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
 	})
 }
 
-// TestWhatHasNoRecordStaysUntilItIsUnderstood: neither is a stage taken from below a
-// pod that is not known nor the volume given to another, until the mount goes or an
-// operator says so. A volume without a mount is made as ever.
+// TestWhatHasNoRecordStaysUntilItIsUnderstood: until the mount is gone or an operator accepts it,
+// the stage below an unknown pod is not removed and the volume is not given to another pod. A
+// volume without a mount is made as usual.
 //
 // Faults: A186.
 func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {
@@ -114,7 +114,7 @@ func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := d.records(t)["d^v"]
-			delete(v.Mounts, "u") // as the spare copy has it
+			delete(v.Mounts, "u") // as the backup has it
 			if err := d.Commit(t.Context(), map[state.VolumeID]*state.Volume{"d^v": &v}); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// lose takes a mount away behind the manager's back.
+// lose removes a mount without the manager's knowledge.
 func (h *fakeNode) lose(path string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -22,8 +22,8 @@ func (h *fakeNode) lose(path string) {
 	delete(h.published, path)
 }
 
-// A pod is not given what its driver would find in the empty directory where the
-// volume was staged: that is seen before the call, and the volume staged first.
+// A driver would bind an empty directory if the stage has vanished. The manager notices that
+// before the call, and the volume is staged first.
 //
 // Items: N-71.
 // Faults: A017.
@@ -60,8 +60,8 @@ func (s *stuck) Look(ctx context.Context, path string) (state.Seen, error) {
 	return s.fakeNode.Look(ctx, path)
 }
 
-// A pod that leaves while the look before its Publish hangs is not given the volume
-// any more: neither a pod, which does not wait for the look, nor the daemon.
+// If a pod leaves while the look before its Publish hangs, Publish is not called. Neither the pod
+// nor the daemon waits for the look.
 func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
 	for name, leave := range map[string]func(*life){
 		"pod":    func(l *life) { l.RemovePod("b") },
@@ -95,8 +95,8 @@ func TestWhoLeavesBeforeItsPublishIsMadeGetsNone(t *testing.T) {
 	}
 }
 
-// Verify asks the kernel now: it says what is gone, which is made again, and
-// nothing of what is as it should be.
+// Verify asks the kernel now: it reports a vanished mount, which is made again, and no mount
+// that is in order.
 //
 // Faults: A016.
 func TestVerifySaysWhatIsGone(t *testing.T) {
@@ -142,8 +142,7 @@ func TestVerifySaysWhatIsGone(t *testing.T) {
 	})
 }
 
-// What is there and not as it was made is told, called for by no pod, and over
-// when it is as it was.
+// Drift of an existing mount is reported, makes no call, and ends when the mount is restored.
 //
 // Faults: A101.
 func TestMountsThatDifferAreToldAndLeftAlone(t *testing.T) {
@@ -183,7 +182,7 @@ func TestMountsThatDifferAreToldAndLeftAlone(t *testing.T) {
 	})
 }
 
-// covers is a fakeNode in which other things are seen.
+// covers is a fakeNode whose looks show something else.
 type covers struct {
 	*fakeNode
 	seen map[string]state.Seen
@@ -210,7 +209,7 @@ func (c covers) Look(ctx context.Context, path string) (state.Seen, error) {
 // Probe answers always.
 func (c covers) Probe(context.Context, string) error { return nil }
 
-// Storage that does not answer is a reason not to rely on a volume.
+// A volume whose storage does not answer fails verification.
 func TestVerifyAsksTheStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

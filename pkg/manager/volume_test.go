@@ -7,19 +7,19 @@ import (
 	"testing/synctest"
 )
 
-// What the loop knows of a volume is in its row: the loop itself has few fields.
+// The loop keeps the state of a volume in its row: the loop itself has few fields.
 func TestTheLoopHasFewFields(t *testing.T) {
 	if n := reflect.TypeFor[loop]().NumField(); n > 15 {
 		t.Errorf("it has %d, should have at most 15", n)
 	}
 }
 
-// held is how much the loop holds of each thing.
+// held counts what the loop holds.
 type held struct {
 	volumes, wishes, durable, unsaved, dirty, wakes, suspects, drivers, pods int
 }
 
-// holds asks the loop, between two of its rounds, how much it holds.
+// holds asks the loop, between two rounds, how much it holds.
 func (l *life) holds() held {
 	sizes := make(chan held, 1)
 	l.post(func(l *loop) {
@@ -38,7 +38,7 @@ func (l *life) holds() held {
 	return <-sizes
 }
 
-// TestAChangeTouchesOnlyItsVolumes: work does not grow with what stands still.
+// TestAChangeTouchesOnlyItsVolumes: work does not grow with the number of other volumes.
 func TestAChangeTouchesOnlyItsVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
@@ -65,8 +65,8 @@ func TestAChangeTouchesOnlyItsVolumes(t *testing.T) {
 	})
 }
 
-// What a volume's pods want is put together for its plans, and not kept of one
-// that is as wanted: a node has thousands of those.
+// The merged wish of a volume is cached for its plans, and not kept when the volume is as wanted:
+// a node has thousands of those.
 func TestWishesArePutTogetherOnlyWhileAVolumeIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
@@ -85,8 +85,8 @@ func TestWishesArePutTogetherOnlyWhileAVolumeIsMade(t *testing.T) {
 	})
 }
 
-// Nothing stays of a volume that is neither known nor wanted: of one that was mounted,
-// one whose driver never came, and one that lost its pod as it was to be mounted.
+// The loop keeps nothing of a volume that is neither known nor wanted: one that was mounted, one
+// whose driver never came, and one whose pod left before it was mounted.
 func TestARowEndsWithItsVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)

@@ -55,8 +55,8 @@ func TestAWaitForUnmountKnowsOfACallThatIsAboutToBegin(t *testing.T) {
 	})
 }
 
-// TestAWaitThatIsOverAnswersFromWhatIsKnown: the kubelet's looks once more when
-// its time is up.
+// TestAWaitThatIsOverAnswersFromWhatIsKnown: like the kubelet's, it checks once more when its
+// time is over.
 func TestAWaitThatIsOverAnswersFromWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// marked is a driver that notes for which volume the context of each call is.
+// marked is a driver that records for which volume the context of each call is.
 type marked struct {
 	*fakeNode
 	mu   sync.Mutex
@@ -44,7 +44,7 @@ func (m *marked) Unstage(ctx context.Context, v state.Volume) error {
 	return m.fakeNode.Unstage(ctx, v)
 }
 
-// Every call for a volume is made within what its owner said for it.
+// Every call for a volume has the context that Config.Within returned for it.
 func TestCallsAreMadeWithinTheirVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()

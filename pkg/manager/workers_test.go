@@ -5,8 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// A worker that waits is used again; the end of work ends all, also one whose
-// work takes longer.
+// An idle worker is reused. stop ends all workers, a busy one when its work is done.
 func TestWorkersAreUsedAgainAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w workers
