@@ -110,8 +110,10 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		m: m, cfg: &m.cfg, log: m.cfg.Logger,
 		volumes: map[state.VolumeID]*volume{},
 		drivers: map[state.DriverName]*driver{},
-		pods:    pods{listed: map[state.PodUID]state.PodWant{}, volumes: podVolumes{}, queries: map[state.PodUID]*runtimeQuery{}},
-		gates:   gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
+		pods: pods{
+			listed: map[state.PodUID]state.PodWant{}, volumes: podVolumes{}, queries: map[state.PodUID]*runtimeQuery{},
+		},
+		gates: gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
 		journal: journal{
 			store: m.cfg.Store, log: m.cfg.Logger,
 			durable: map[state.VolumeID]*state.Volume{}, unsaved: map[state.VolumeID]time.Time{},
