@@ -6,8 +6,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A volume is known to the cluster by its record while anything of it may be here, and
-// by the wish else.
+// While anything of a volume may be on the node, its record says how the cluster names it;
+// otherwise the wish does.
 //
 // Items: E10.
 // Faults: A182.
@@ -32,8 +32,8 @@ func TestTheRecordSaysUnderWhichNameAVolumeIsAttached(t *testing.T) {
 	}
 }
 
-// Only what a controller attaches, and a pod wants, waits for the Node's lists; what
-// waits for something else already says that.
+// Only a volume that a controller attaches and a pod wants waits for the Node's lists. If it
+// already waits for something else, it keeps that reason.
 //
 // Items: A21, A22.
 // Faults: A180.
@@ -73,7 +73,7 @@ func TestAVolumeThatNothingAttachesIsNotBegunWithADriverThatIsUp(t *testing.T) {
 }
 
 // attachRequired that turns false below a mounted volume leaves the volume in the Node's
-// list until it is unstaged, and no longer: its VolumeAttachment may go then
+// list until it is unstaged, and no longer: its VolumeAttachment may be deleted then
 // (kubernetes/kubernetes#141521).
 //
 // Items: B14.

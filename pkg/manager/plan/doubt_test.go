@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What the journal lost is not made over, and nothing is taken from below it.
+// A mount whose record the journal lost is not replaced, and nothing below it is removed.
 //
 // Faults: A186.
 func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
@@ -83,8 +83,8 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 	}
 }
 
-// What is staged without a record gets one where the volume has a record, so that it goes
-// before what it stands on.
+// A stage without a record gets one if the volume has a record, so that it is removed before
+// the attachment.
 //
 // Faults: A139.
 func TestAStageWithoutARecordIsTakenIn(t *testing.T) {

@@ -6,9 +6,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What is seen of a mount is gone and made again, or reported and let be, or as
-// it was. What covers a mount is no reason to call a driver: it would look
-// there, and may hang.
+// A mount that has vanished is made again; one that differs otherwise is only reported. A
+// covered mount causes no call: the driver would look at the covering mount, and may hang.
 func TestDriftIsMendedOrReported(t *testing.T) {
 	was := state.Seen{Exists: true, Mounted: true, MountID: 7, Dev: 3, Layers: 1}
 	with := func(change func(*state.Seen)) state.Seen {
@@ -50,7 +49,7 @@ func TestDriftIsMendedOrReported(t *testing.T) {
 	}
 }
 
-// However a mount came to take no writes, what is to be done is the same.
+// The advice is the same for every fault.
 func TestWhatTakesNoWritesIsSaidInOneForm(t *testing.T) {
 	const mend = ": the kernel log may say why; once that is repaired, restart its pods"
 	for fault, want := range map[Fault]string{

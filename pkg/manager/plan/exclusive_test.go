@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst: present, on its
-// way, of unknown outcome, or leaving.
+// TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst: whether its mount is present,
+// in flight, of unknown outcome, or leaving.
 //
 // Items: K01, K03.
 func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T) {
@@ -33,9 +33,9 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 	}
 }
 
-// TestOfPodsThatMayHaveOneVolumeAllButOneYield: what may be made for several is left
-// of a takeover. One that uses it stays; else the first; and whose containers may
-// use it is not taken from.
+// TestOfPodsThatMayHaveOneVolumeAllButOneYield: after a takeover a volume may be mounted for
+// several pods. A pod that uses it keeps it, else the first one does. A mount that containers may
+// be using is not removed.
 func TestOfPodsThatMayHaveOneVolumeAllButOneYield(t *testing.T) {
 	spec := state.Spec{Driver: "d", Handle: "h", AccessModes: []state.AccessMode{state.ReadWriteOncePod}}
 	entering := state.Fact{Phase: state.Entering}
@@ -63,7 +63,7 @@ func TestOfPodsThatMayHaveOneVolumeAllButOneYield(t *testing.T) {
 			if op.Kind != test.want.Kind || op.Pod != test.want.Pod || op.Kind == None && held.Reason == "" {
 				t.Errorf("%v, %+v", op, held)
 			}
-			if spec := v.Spec; op.Kind == Unpublish { // of a volume for any number of pods none yields
+			if spec := v.Spec; op.Kind == Unpublish { // if the volume may have any number of pods, none yields
 				spec.AccessModes = nil
 				v.Spec, w.Spec = spec, spec
 				if op, _ := Next(w, v, f, start); op.Kind == Unpublish {

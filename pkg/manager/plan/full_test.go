@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Of a driver that has as many volumes here as it serves, nothing more is begun,
-// and what was begun goes on.
+// If a driver already serves its maximum here, no more volumes are begun, and those that were
+// begun go on.
 func TestNothingIsBegunOfADriverThatIsFull(t *testing.T) {
 	spec := state.Spec{Driver: "d", Handle: "h", Name: "pv", Mode: state.Filesystem, StagePath: "/s"}
 	w := state.Want{Spec: new(spec), Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: state.MountSpec{Pod: state.Pod{UID: "a"}, Target: "/a"}}}}

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groupWish is a wish of pods with these fsGroups, by uid; "" is none.
+// groupWish returns a wish of pods with these fsGroups, by UID; "" is none.
 func groupWish(groups map[state.PodUID]int64) state.Want {
 	w := variant{stage: true}.wants()[1]
 	w.Pods = map[state.PodUID]state.WantMount{}
@@ -22,7 +22,7 @@ func groupWish(groups map[state.PodUID]int64) state.Want {
 	return w
 }
 
-// settle makes every call that Next gives, each with success.
+// settle makes every call that Next returns, each with success.
 func settle(t *testing.T, w state.Want, v state.Volume, f Facts) (state.Volume, []Op, Held) {
 	t.Helper()
 	var ops []Op
@@ -52,20 +52,20 @@ func TestGroupIsOneForStageAndAllPods(t *testing.T) {
 	if v.Spec.MountGroup != "3000" || len(ops) != 3 || held.Reason != "" {
 		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
 	}
-	// What there is stays although another pod, first by uid, asks for another.
+	// The group stays although another pod, first by UID, asks for another.
 	w = groupWish(map[state.PodUID]int64{"a": 2000, "b": 3000})
 	delete(v.Mounts, "a")
 	v, ops, held = settle(t, w, v, f)
 	if v.Spec.MountGroup != "3000" || len(ops) != 0 || held.Pod != "a" || !strings.Contains(held.Reason, "3000") || !strings.Contains(held.Reason, "2000") {
 		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
 	}
-	// It is staged anew for the other pod once no process has it.
+	// It is staged again for the other pod once no process has it.
 	w = groupWish(map[state.PodUID]int64{"a": 2000})
 	v, ops, held = settle(t, w, v, f)
 	if v.Spec.MountGroup != "2000" || len(ops) != 4 || v.Mounts["a"].Phase != state.Present || held.Reason != "" {
 		t.Errorf("group %q after %v, held %+v", v.Spec.MountGroup, ops, held)
 	}
-	// While the driver is away, what it can do is not known, and nothing is undone.
+	// While the driver is down, its abilities are unknown, and nothing is undone.
 	f.Driver = DriverFacts{Why: "away"}
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Reason != "" {
 		t.Errorf("without the driver: %v, held %+v", op, held)
@@ -85,7 +85,7 @@ func TestAMountThatVanishedIsMadeAgainWithTheGroupThatItHad(t *testing.T) {
 	if len(changes) != 1 || len(ops) != 1 || v.Mounts["a"].Phase != state.Present || *v.Mounts["a"].FSGroup != 2000 {
 		t.Errorf("changes %v, then calls %v to %+v, held %+v", changes, ops, v.Mounts["a"], held)
 	}
-	// And when the driver learnt meanwhile to give it.
+	// Also if the driver has gained the ability meanwhile.
 	f.Driver.MountGroup = false
 	v, _, _ = settle(t, groupWish(map[state.PodUID]int64{"a": 2000}), state.Volume{ID: "d^h"}, f)
 	m = v.Mounts["a"]
@@ -106,8 +106,8 @@ func TestGroupIsOnlyForDriversThatTakeIt(t *testing.T) {
 	}
 }
 
-// attachRequired: false that comes while a volume is attached and mounted: it
-// stays, and goes as it came once no pod wants it.
+// attachRequired becomes false while a volume is attached and mounted: it stays, and is
+// detached once no pod wants it.
 // Items: A06, B14, E10.
 func TestAttachmentThatIsNeededNoMore(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
@@ -131,9 +131,9 @@ func TestAttachmentThatIsNeededNoMore(t *testing.T) {
 	}
 }
 
-// The same where a cluster attached it: the wish has no attachment any more, and pods that
-// come while the volume is in use get it as it was begun. Once it is not, it is made anew
-// without.
+// The same if a cluster attached it: the wish no longer has an attachment, and pods that come
+// while the volume is in use get it as it was begun. Once it is no longer in use, it is made
+// without one.
 //
 // Items: A06, B14.
 func TestAttachmentOfAClusterThatIsNeededNoMore(t *testing.T) {
@@ -176,8 +176,8 @@ func TestVolumeThatNeedsNoAttachmentIsNotAttached(t *testing.T) {
 	}
 }
 
-// What pods and driver agree on is the record's alone: the wish, which all plans of
-// the volume share, is as it was.
+// Only the record changes by the group and label that pods share: the wish, which all plans of
+// the volume share, does not.
 func TestWhatIsAgreedOnIsNotWrittenIntoTheWish(t *testing.T) {
 	group := int64(7)
 	m := mountSpec("a", false)

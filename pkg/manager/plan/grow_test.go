@@ -7,7 +7,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// grown is a volume that was of 1 byte when a and b were given it and is to have 9.
+// grown is a volume that had 1 byte when it was published to a and b, and should have 9.
 func grown(change func(*state.Want, *Facts)) (state.Want, state.Volume, Facts) {
 	w, f := variant{}.wants()[2], Facts{Driver: DriverFacts{Up: true, Expand: true}, Synced: true}
 	w.SizeBytes = 9
@@ -26,7 +26,7 @@ func grown(change func(*state.Want, *Facts)) (state.Want, state.Volume, Facts) {
 func TestWhoExpandsNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*state.Want, *Facts)
-		size   int64  // that the volume is taken to have then
+		size   int64  // the size in the record afterwards
 		held   string // why it waits
 	}{
 		"no pod against it":           {size: 1},
@@ -47,13 +47,13 @@ func TestWhoExpandsNothing(t *testing.T) {
 			t.Errorf("%s: news a second time", name)
 		}
 	}
-	// While the driver is away it is not known whether it has the call.
+	// While the driver is down, it is unknown whether it has the call.
 	w, v, f := grown(nil)
 	f.Driver = DriverFacts{}
 	if now, changed := Resize(v, w, f); changed || now.SizeBytes != 1 {
 		t.Errorf("while the driver is away: size %d", now.SizeBytes)
 	}
-	// And the waiting caller for it to grow is told what for.
+	// And a pod that waits for it to grow says so.
 	f.Driver.Why = "driver d has not registered"
 	if op, held := Next(w, v, f, start); op.Kind != None || held.Step != Expand || held.Reason != f.Driver.Why {
 		t.Errorf("while the driver is away: next is %v, held %+v", op, held)
@@ -65,9 +65,8 @@ func TestWhoExpandsNothing(t *testing.T) {
 	}
 }
 
-// A pod that is given a volume that is to grow waits for it, until that is done
-// or turns out to be impossible; one that has it does not wait when it is to grow
-// later; and the waiting caller is taken the volume from as any other.
+// A pod whose volume has to grow waits until that is done or turns out to be impossible. A pod
+// that already has the volume does not wait. A pod that waits is unmounted like any other.
 //
 // Items: I02, I08, I17.
 func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
@@ -126,7 +125,7 @@ func TestAPodWaitsForAVolumeThatIsToGrow(t *testing.T) {
 			t.Errorf("%s: unwanted, next is %v", name, op)
 		}
 	}
-	// A mount that is made again for a pod that has it is no reason to wait.
+	// A mount that is made again for a pod that uses it does not wait.
 	w, v, f := grown(func(w *state.Want, _ *Facts) { w.SizeBytes = 1 })
 	m := v.Mounts["a"]
 	m.Fact, m.Seen = state.Fact{Phase: state.Entering}, state.Seen{Mounted: true}
@@ -176,8 +175,8 @@ func TestASizeThatNobodyHasToldIsTheClaims(t *testing.T) {
 	}
 }
 
-// A driver that makes volumes larger only while no pod has them is not asked under one. A
-// pod that waits since the stage for the volume to grow does not have it yet.
+// A driver that expands volumes only while no pod has them is not asked while one does. A pod
+// whose mount still waits for the volume to grow does not have it yet.
 //
 // Items: N-98.
 func TestAVolumeGrowsUnderNoPodWhereItsDriverForbidsIt(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// labelWish is a wish of pods with these labels, by uid.
+// labelWish returns a wish of pods with these labels, by UID.
 func labelWish(labels map[state.PodUID]string) state.Want {
 	w := variant{stage: true}.wants()[1]
 	w.Pods = map[state.PodUID]state.WantMount{}
@@ -28,9 +28,9 @@ func kinds(ops []Op) string {
 	return strings.Join(all, ", ")
 }
 
-// TestAVolumeHasOneLabelForAllItsPods: pods with the same one share the stage;
-// another is told of the conflict at once, and the first is left alone; once
-// no pod has the first label the volume is staged anew.
+// TestAVolumeHasOneLabelForAllItsPods: pods with the same label share the stage. A pod with
+// another label reports the conflict at once, and the first pod is not affected. Once no pod has
+// the first label, the volume is staged again.
 //
 // Items: H07, H08, H09, H10, H01, H12.
 // Scenarios: U-100, U-101.
@@ -61,7 +61,7 @@ func TestAVolumeHasOneLabelForAllItsPods(t *testing.T) {
 }
 
 // A volume for one pod at a time keeps its stage for the next pod with the same label, and
-// is staged anew for one with another.
+// is staged again for a pod with another label.
 //
 // Items: H07, H08.
 func TestAVolumeForOnePodHasItsLabel(t *testing.T) {
@@ -82,8 +82,7 @@ func TestAVolumeForOnePodHasItsLabel(t *testing.T) {
 	}
 }
 
-// TestAPodThatHasEndedIsInNobodysWay: its label counts no more once its mount
-// is gone.
+// TestAPodThatHasEndedIsInNobodysWay: its label no longer counts once its mount is gone.
 //
 // Items: H13.
 func TestAPodThatHasEndedIsInNobodysWay(t *testing.T) {

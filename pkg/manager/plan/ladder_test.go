@@ -7,7 +7,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// leaving is a volume that is staged and whose mount for pod a leaves.
+// leaving is a staged volume whose mount for pod a is leaving.
 func leaving(f Facts) (state.Volume, Op) {
 	w := variant{stage: true}.wants()[1]
 	v := state.Volume{ID: "d^h"}
@@ -25,8 +25,8 @@ func ladderFacts() Facts {
 	}
 }
 
-// An unmount that fails is made harder by its ladder, each step when it is due and
-// not before, held up by no pause; and every step is seen.
+// An unmount that fails climbs its ladder: each step is made when it is due and not before, no
+// pause delays it, and the status shows every step.
 func TestAnUnmountClimbsItsLadder(t *testing.T) {
 	f := ladderFacts()
 	v, op := leaving(f)
@@ -72,16 +72,15 @@ func TestAnUnmountClimbsItsLadder(t *testing.T) {
 	}
 }
 
-// A volume for which no policy says otherwise is unmounted normally, whatever
-// fails for however long; so is one that only an earlier run of the daemon failed
-// to unmount, by a clock that may have jumped since.
+// A volume without a ladder is unmounted normally, however long that fails. So is one whose
+// unmount has failed only in an earlier run of the daemon, since the clock may have jumped.
 func TestNothingIsForcedWithoutAWord(t *testing.T) {
 	f := ladderFacts()
 	v, op := leaving(f)
 	v = Complete(v, op, Result{Err: callError(state.Failed)}, start)
 	m := v.Mounts["a"]
 	failed := m.Retry()
-	failed.Here = time.Time{} // as the journal has it
+	failed.Here = time.Time{} // the journal does not store it
 	m.Failed = &failed
 	earlier := v
 	earlier.Mounts = withMount(v.Mounts, "a", m)
@@ -98,14 +97,14 @@ func TestNothingIsForcedWithoutAWord(t *testing.T) {
 	if c := ProgressOf(v, Op{}, nil); c == nil || c.Next != "" {
 		t.Errorf("shown: %+v", c)
 	}
-	// Of what is made nothing is forced.
+	// Calls that make something are never forced.
 	made := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Stage}, variant{stage: true}.wants()[1], ladderFacts()), Op{Kind: Stage}, Result{Err: callError(state.Failed)}, start)
 	if next, _ := Next(variant{stage: true}.wants()[1], made, ladderFacts(), start.Add(1e6*time.Hour)); next != (Op{Kind: Stage}) {
 		t.Errorf("a Stage that fails: %+v", next)
 	}
 }
 
-// An order is for the one unmount that was stuck when it was given, and pauses for nothing.
+// An order applies to the one unmount that was stuck when it was given, and waits for no pause.
 func TestAnOrderIsForWhatIsStuck(t *testing.T) {
 	f := ladderFacts()
 	v, op := leaving(f)

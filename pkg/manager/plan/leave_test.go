@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestACallForAPodThatLeftMeanwhileDoesNotBringItBack: whatever it answers.
+// TestACallForAPodThatLeftMeanwhileDoesNotBringItBack: whatever the driver answers.
 func TestACallForAPodThatLeftMeanwhileDoesNotBringItBack(t *testing.T) {
 	v := state.Volume{ID: "d^h", SizeBytes: 1, Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}}}}
 	left := Leave(v, "a")

@@ -10,18 +10,17 @@ import (
 // simStep is the resolution of a paceSim.
 const simStep = 100 * time.Microsecond
 
-// paceSim is a burst of volumes at a driver, staged and published: a driver that
-// works for a while on one of its processors, or shares them among all calls, and
-// then waits; and a machine on which the driver and the manager each stand still
-// now and then, since others have the processors. It has no clock and is the same
-// each time.
+// paceSim simulates a burst of volumes that are staged and published. The driver computes for a
+// while, on one of its processors or sharing them among all calls, and then waits. On a busy
+// machine the driver and the manager each stand still now and then, while others have the
+// processors. The simulation uses no clock and is deterministic.
 type paceSim struct {
 	work, wait time.Duration
 	processors int
-	shares     bool          // the processors, among all calls; else one call after the other
-	stall      time.Duration // the longest that the driver, or the manager, stands still; 0 is never
+	shares     bool          // all calls share the processors; else one call runs after the other
+	stall      time.Duration // the longest time for which driver or manager stand still; 0 is never
 	volumes    int
-	hung       int // of them; their first calls never end
+	hung       int // number of volumes whose first call never ends
 
 	now      time.Duration
 	rng      *rand.Rand
@@ -31,9 +30,9 @@ type paceSim struct {
 	todo     [2]int // volumes to stage, to publish
 	inFlight []*simCall
 	answered []*simCall
-	still    [2]time.Duration // until when the driver, the manager stands still
-	goes     [2]time.Duration // until when it goes on
-	most     []time.Duration  // when so many calls were in flight, since the burst began
+	still    [2]time.Duration // until when the driver and the manager stand still
+	goes     [2]time.Duration // until when they run
+	most     []time.Duration  // by number of calls: when so many were first in flight, since the burst began
 	began    time.Duration
 }
 
@@ -87,7 +86,7 @@ func (s *paceSim) drive() {
 	s.inFlight = kept
 }
 
-// manage is a round of the loop.
+// manage simulates a round of the loop.
 func (s *paceSim) manage(l Limits) {
 	if s.running.First > 0 && s.now >= s.widenAt {
 		s.running.First, s.widenAt = l.Widen(s.running.First), s.now+FirstWait
@@ -130,7 +129,7 @@ func (s *paceSim) manage(l Limits) {
 	}
 }
 
-// burst is done with all volumes but those that hang, and returns how long it took.
+// burst runs until all volumes but those that hang are done, and returns how long that took.
 func (s *paceSim) burst(t *testing.T) time.Duration {
 	s.todo, s.most, s.began = [2]int{s.volumes}, nil, s.now
 	for ; s.running.Calls+s.todo[0]+s.todo[1] > s.hung; s.now += simStep {
@@ -147,8 +146,8 @@ func (s *paceSim) burst(t *testing.T) time.Duration {
 	return s.now - s.began
 }
 
-// A driver that works gets no more calls than the limit, however busy the machine
-// is and though all of its first calls are those of a burst.
+// A driver that computes gets no more calls than the limit, however busy the machine is, and
+// although its first calls come in a burst.
 func TestADriverThatWorksGetsNoMoreThanTheLimit(t *testing.T) {
 	const ms = time.Millisecond
 	for name, driver := range map[string]paceSim{
@@ -162,7 +161,7 @@ func TestADriverThatWorksGetsNoMoreThanTheLimit(t *testing.T) {
 	} {
 		for _, stall := range []time.Duration{0, 5 * ms, 20 * ms, 50 * ms} {
 			if driver.wait > 0 && stall > 5*ms {
-				continue // it does wait, most of the time; one burst of a hundred gets more for a while
+				continue // it mostly waits; one burst in a hundred gets more for a while
 			}
 			t.Run(fmt.Sprint(name, ", stalls of ", stall), func(t *testing.T) {
 				for seed := range uint64(3) {
@@ -178,8 +177,8 @@ func TestADriverThatWorksGetsNoMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// A driver that waits has 550 calls in flight before its second wave is over, and
-// on a busy machine soon.
+// A driver that waits has 550 calls in flight before its second wave is over, or soon after on a
+// busy machine.
 func TestADriverThatWaitsGetsMore(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -213,8 +212,8 @@ func TestADriverThatWaitsGetsMore(t *testing.T) {
 	}
 }
 
-// What a driver has beyond the limit is taken back when a crowd does not pay any
-// more; and where its calls looked alike by chance, or since they all end together.
+// A driver loses its extra slots when a crowd is no longer worthwhile, and also if its calls took
+// equally long by chance, or because they all end together.
 func TestACrowdThatDoesNotPayIsTakenBack(t *testing.T) {
 	const ms = time.Millisecond
 	s := paceSim{wait: 50 * ms, processors: 2, volumes: 1000}
@@ -238,8 +237,8 @@ func TestACrowdThatDoesNotPayIsTakenBack(t *testing.T) {
 	}
 }
 
-// Volumes that hang keep no other: not the first calls of a burst, which are few,
-// and not those of a driver whose others are fast.
+// Calls that hang delay no other volume, neither at the beginning of a burst, when few calls are
+// allowed, nor with a driver whose other calls are fast.
 func TestVolumesThatHangFromTheFirstOnHoldNobodyUp(t *testing.T) {
 	const ms = time.Millisecond
 	for _, wait := range []time.Duration{0, ms, 50 * ms} {

@@ -16,7 +16,7 @@ type paceCall struct {
 	want        int
 }
 
-// cohort is n calls that began at one moment, each with more in flight than the last.
+// cohort returns n calls that began at one moment, each with more in flight than the last.
 func cohort(n int, began, took time.Duration, with, want int) (calls []paceCall) {
 	for i := range n {
 		calls = append(calls, paceCall{began, took, with + i, 9, want})
@@ -28,7 +28,7 @@ func TestWhatCallsTellOfHowManyADriverCanDo(t *testing.T) {
 	l := Limits{Node: 100, Driver: 10, Most: 35, First: 2, Reserved: 1}
 	const ms = time.Millisecond
 	few := cohort(2, 0, 50*ms, 1, 0)
-	crowds := func(n int, took time.Duration) (calls []paceCall) { // which tell nothing yet
+	crowds := func(n int, took time.Duration) (calls []paceCall) { // they say nothing yet
 		for i := range n {
 			calls = append(calls, cohort(2, time.Duration(i+1)*5*ms, took, 3, 0)...)
 		}
@@ -73,8 +73,8 @@ func TestWhatCallsTellOfHowManyADriverCanDo(t *testing.T) {
 	}
 }
 
-// A kind of call is compared with itself: what is published may be ready at once
-// where what is staged waits for a cloud.
+// A kind of call is compared with itself: Publish may return at once while Stage waits for a
+// cloud.
 func TestEachKindOfCallHasItsOwnTime(t *testing.T) {
 	l := Limits{Node: 100, Driver: 10, Most: 35, First: 2}
 	var p Pace
@@ -92,7 +92,7 @@ func TestEachKindOfCallHasItsOwnTime(t *testing.T) {
 	if more != 25 || !p.Fast(Publish) || p.Fast(Stage) || p.Fast(Unstage) {
 		t.Errorf("%d more, %+v", more, p)
 	}
-	for range 2 * serialCalls { // short calls take a crowd's slots from none
+	for range 2 * serialCalls { // short calls cost no driver its extra slots
 		end(Publish, 9, time.Second, 20*time.Millisecond)
 	}
 	if more != 25 {
@@ -100,8 +100,7 @@ func TestEachKindOfCallHasItsOwnTime(t *testing.T) {
 	}
 }
 
-// A driver that has become slower is believed by and by, by calls that had it for
-// themselves.
+// That a driver has become slower is learnt gradually, from calls that it had alone.
 func TestACallAloneTellsThatADriverHasBecomeSlower(t *testing.T) {
 	var p Pace
 	alone := func(took time.Duration, others int, waiting bool) {
@@ -158,7 +157,7 @@ func TestAdmitCountsTheSlotsThatADriverEarned(t *testing.T) {
 		{Running{Calls: 4, Making: 4, More: 1}, Stage, false},
 		{Running{Calls: 4, Making: 4, More: 1}, Unstage, true},
 		{Running{Calls: 5, Making: 4, More: 1}, Unstage, false},
-		// Fewer than the limit says, down to one, and one that removes.
+		// A lowered limit, down to one call, and one removal.
 		{Running{More: -3}, Stage, true},
 		{Running{Calls: 1, Making: 1, More: -3}, Stage, false},
 		{Running{Calls: 1, Making: 1, More: -3}, Unstage, true},
@@ -166,14 +165,14 @@ func TestAdmitCountsTheSlotsThatADriverEarned(t *testing.T) {
 		{Running{Calls: 1, More: -3}, Unstage, false},
 		{Running{Calls: 1, More: -3}, Stage, false},
 		{Running{Calls: 1, Making: 1, More: -2}, Stage, false},
-		// What takes long holds no other up, up to the limit.
+		// Slow calls delay no other call, up to the limit.
 		{Running{Calls: 1, Making: 1, More: -3, Slow: 1, SlowMaking: 1}, Stage, true},
 		{Running{Calls: 2, Making: 2, More: -3, Slow: 1, SlowMaking: 1}, Stage, false},
 		{Running{Calls: 3, Making: 3, More: -3, Slow: 3, SlowMaking: 3}, Stage, false},
 		{Running{Calls: 3, Making: 3, More: -3, Slow: 3, SlowMaking: 3}, Unstage, true},
 		{Running{Calls: 4, Making: 3, More: -3, Slow: 4, SlowMaking: 3}, Unstage, false},
 		{Running{Calls: 3, Making: 3, Slow: 3, SlowMaking: 3}, Stage, false},
-		// The first of a burst.
+		// The beginning of a burst.
 		{Running{Calls: 1, Making: 1, First: 2}, Stage, true},
 		{Running{Calls: 2, Making: 1, First: 2}, Stage, false},
 		{Running{Calls: 2, Making: 1, First: 2}, Unstage, false},
@@ -185,8 +184,8 @@ func TestAdmitCountsTheSlotsThatADriverEarned(t *testing.T) {
 	}
 }
 
-// A driver that has too much to do gets half of what it had, and one more with
-// every call that succeeds, up to the limit.
+// An overloaded driver keeps half of its slots, and gets one more with every call that succeeds,
+// up to the limit.
 func TestADriverThatHasTooMuchToDoGetsLess(t *testing.T) {
 	l := Limits{Node: 100, Driver: 16, Most: 40, Reserved: 2}
 	var p Pace
@@ -201,7 +200,7 @@ func TestADriverThatHasTooMuchToDoGetsLess(t *testing.T) {
 		fails("a", code, 16)
 	}
 	fails("a", "ResourceExhausted", 8)
-	for range 15 { // those that were in flight then
+	for range 15 { // the calls that were in flight at that moment
 		fails("b", "ResourceExhausted", 8)
 	}
 	r.Calls = 0
@@ -221,7 +220,7 @@ func TestADriverThatHasTooMuchToDoGetsLess(t *testing.T) {
 	fails("a", "Unavailable", 8)
 	r.More = 24
 	p = Pace{}
-	fails("a", "Unavailable", 20) // half of what it had earned, too
+	fails("a", "Unavailable", 20) // half of its extra slots, too
 	p, r.Calls = Pace{stale: 1}, 3
 	if r.More = p.Ended(l, Call{Kind: Stage, Took: time.Second}, r, false); r.More != 4 {
 		t.Errorf("a success among those that were in flight: %d", r.More)

@@ -39,8 +39,8 @@ func TestPausesDoubleUpToTheirLimit(t *testing.T) {
 	}
 }
 
-// A driver that answers Aborted says only that an earlier call goes on; what
-// that one failed with is kept until something else is answered.
+// A driver that answers Aborted only says that an earlier call is still running. The error before
+// it is kept until the driver answers something else.
 // Faults: A077.
 func TestWhatFailedBeforeAbortedIsKept(t *testing.T) {
 	answer := func(code, text string) *state.CallError {
@@ -157,7 +157,7 @@ func TestAdoptSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestProofThatContainersAreGone goes through every combination of what can be known.
+// TestProofThatContainersAreGone goes through every combination of PodFacts.
 // Items: A33.
 func TestProofThatContainersAreGone(t *testing.T) {
 	for _, listed := range []bool{false, true} {
@@ -321,7 +321,7 @@ func TestNewRecordStartsFromTheSizeTheNodeHasMade(t *testing.T) {
 			t.Errorf("have %d, wanted %d: the record starts at %d, want %d", tc.have, tc.size, got, tc.want)
 		}
 	}
-	// What the claim has later does not replace it: the node's own growth does.
+	// The claim's later size does not replace it; an expansion by the node does.
 	w.HaveBytes, w.SizeBytes = 5, 5
 	f.Driver.Expand, f.Synced = true, true
 	v, _, _ := settle(t, w, state.Volume{ID: "d^h"}, f)
@@ -393,8 +393,8 @@ func TestWhatAnEndedPodHasLeaves(t *testing.T) {
 	}
 }
 
-// TestAMountThatIsNotAsWantedAnyMoreSaysSo: it may be in use, so it is not
-// touched (rule 5), and it is not passed over in silence either (rule 10).
+// TestAMountThatIsNotAsWantedAnyMoreSaysSo: it may be in use, so it is not touched (rule 5), and
+// the status says why (rule 10).
 func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 	spec := state.MountSpec{Pod: state.Pod{UID: "a"}, Target: "/t"}
 	v := state.Volume{Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Present}, MountSpec: spec}}}
@@ -410,9 +410,9 @@ func TestAMountThatIsNotAsWantedAnyMoreSaysSo(t *testing.T) {
 	}
 }
 
-// TestWhatContainersMayUseIsMadeAgainAsItWas: a mount that was present in this
-// boot, and is entering because the journal lost that, is not taken away for a
-// changed request; after a reboot no pod uses it and the change takes effect.
+// TestWhatContainersMayUseIsMadeAgainAsItWas: a mount that was present in this boot, and is
+// entering because the journal lost that, is not removed because the request has changed. After
+// a reboot no pod uses it and the change takes effect.
 func TestWhatContainersMayUseIsMadeAgainAsItWas(t *testing.T) {
 	va := variant{stage: true}
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true}
@@ -448,8 +448,8 @@ func TestWhatContainersMayUseIsMadeAgainAsItWas(t *testing.T) {
 	}
 }
 
-// TestAStartLooksForMountsThatAPodMayHaveBeenToldOf: the write that says present
-// is lazy, so after a crash the kernel knows more than the journal.
+// TestAStartLooksForMountsThatAPodMayHaveBeenToldOf: the phase present is written lazily, so after
+// a crash the kernel may have mounts that the journal does not have as present.
 func TestAStartLooksForMountsThatAPodMayHaveBeenToldOf(t *testing.T) {
 	v := state.Volume{Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}, MountSpec: mountSpec("a", false)}}}
 	for name, tc := range map[string]struct {
@@ -477,13 +477,13 @@ func TestAStartLooksForMountsThatAPodMayHaveBeenToldOf(t *testing.T) {
 	}
 }
 
-// What is staged of one attachment is no pod's once there is another; where the
-// attachment is not known, as with a record of an earlier version, it is the same.
+// The stage of an old attachment is given to no pod once there is a new one. An unknown
+// attachment, as in a record of an earlier version, counts as the same one.
 func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 	for _, tc := range []struct {
 		was, is string
-		device  bool // the calls say another device
-		want    Kind // for a second pod, and for one alone
+		device  bool // the PublishContext names another device
+		want    Kind // for a second pod, and for a single one
 		alone   Kind
 	}{
 		{"1", "1", false, Publish, Publish},
@@ -509,8 +509,8 @@ func TestAnotherAttachmentIsAnotherStage(t *testing.T) {
 	}
 }
 
-// An attachment that is awaited undoes nothing: it may not be read yet. Where none is
-// awaited, what was made of it is of another form.
+// A wish that waits for its attachment undoes nothing: it may not have been read yet. If the wish
+// does not wait for one, the volume has another form.
 //
 // Faults: A140.
 func TestAnAttachmentThatIsNotReadUndoesNothing(t *testing.T) {
@@ -536,9 +536,9 @@ func TestAnAttachmentThatIsNotReadUndoesNothing(t *testing.T) {
 	}
 }
 
-// An attachment or a stage was begun, and a pod that wants it no more is listed
-// still. Others want the volume in another form: it goes, since that pod has no
-// mount of it; with one it stays.
+// An attachment or a stage was begun for a pod that is still listed and no longer wants it, and
+// other pods want the volume in another form. It is removed if that pod has no mount, and stays if
+// it has one.
 func TestNobodyWaitsForAPodThatHasNothing(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true, Attach: true}, Synced: true, Keep: map[state.PodUID]string{"a": "kept"}}
 	w := state.Want{Spec: &state.Spec{FSType: "y"}, Pods: map[state.PodUID]state.WantMount{"b": {}}}

@@ -2,6 +2,6 @@
 
 package plan
 
-// raced: the race detector is on. It has nothing to find in functions without
-// goroutines and makes the walk ten times as long, so only the smallest is made.
+// raced: the race detector is on. It finds nothing in functions without goroutines and makes the
+// walk ten times as long, so only the smallest walk is made.
 const raced = true

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// published is a volume that pod a has, and the wish for just that.
+// published returns a volume that pod a has, and the wish for exactly that.
 func published(r state.Renewal) (state.Want, state.Volume, Facts) {
 	spec := state.Spec{Driver: "d", Handle: "h"}
 	m := mountSpec("a", false)
@@ -41,8 +41,8 @@ func TestADriverThatWantsItIsCalledAgainFromTimeToTime(t *testing.T) {
 	}
 }
 
-// TestARenewalWaitsAsSoonAsItsDriverIsAway: that a mount's content is about to end is
-// said before it is due, and is no longer once the driver is back.
+// TestARenewalWaitsAsSoonAsItsDriverIsAway: while the driver is down, the status says that the
+// mount's content will expire, even before the renewal is due.
 func TestARenewalWaitsAsSoonAsItsDriverIsAway(t *testing.T) {
 	for name, renewAt := range map[string]time.Time{"a token ends": start.Add(40 * time.Minute), "the driver wants calls": {}, "nothing ends": {}} {
 		w, v, f := published(state.Renewal{Republish: name == "the driver wants calls"})
@@ -95,8 +95,8 @@ func TestWhatEndsIsRenewedInTimeAndTheRestNever(t *testing.T) {
 	}
 }
 
-// A clock that was put back by an hour or a year makes no renewal late, one that was
-// corrected a little makes none early, and one put forward is what time does.
+// A clock that was set back by an hour or a year makes no renewal late, a small correction makes
+// none early, and a clock that was set forward is like the passing of time.
 //
 // Faults: A065.
 func TestAClockThatIsPutBackDelaysNoRenewal(t *testing.T) {
@@ -122,8 +122,8 @@ func TestAClockThatIsPutBackDelaysNoRenewal(t *testing.T) {
 	}
 }
 
-// TestAFailedRenewalTakesNothingAway: it is paced, it stays due, and the mount
-// stays present whatever the failure.
+// TestAFailedRenewalTakesNothingAway: it is paced, it stays due, and the mount stays present,
+// whatever the failure is.
 //
 // Items: C11, C28.
 func TestAFailedRenewalTakesNothingAway(t *testing.T) {
@@ -149,8 +149,8 @@ func TestAFailedRenewalTakesNothingAway(t *testing.T) {
 	}
 }
 
-// TestWhatADriverWantsAnewCountsFromTheNextCall: tokens and the wish to be
-// called again; names of the pod only where it is called again anyway.
+// TestWhatADriverWantsAnewCountsFromTheNextCall: this holds for tokens and for requiresRepublish,
+// and for the pod's names only if the driver is called again anyway.
 //
 // Items: F04.
 func TestWhatADriverWantsAnewCountsFromTheNextCall(t *testing.T) {

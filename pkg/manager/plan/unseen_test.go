@@ -6,8 +6,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Rule 5: a mount that was begun, and may have been made and told of, is not
-// taken away for another form while the kernel cannot say whether it is there.
+// Rule 5: a mount that was begun, and may have been made and reported, is not replaced by another
+// form while the kernel cannot say whether it exists.
 func TestAMountThatCannotBeLookedAtIsNotMadeOtherwise(t *testing.T) {
 	w := groupWish(map[state.PodUID]int64{"a": 0})
 	f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true, Keep: map[state.PodUID]string{"a": "cannot be looked at"}}
