@@ -157,7 +157,7 @@ func read() []mutant {
 		{"B16", resolve + "/size.go", "w.SizeBytes = pv.Spec.Capacity.Storage().Value()", "w.SizeBytes = 0", resolve, "TestSizes"},
 		{"H01", resolve + "/selinux.go", "!supported ||", "", resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted"},
 		{"H04", resolve + "/selinux.go", "len(s.AccessModes) == 1 && s.AccessModes[0] == state.ReadWriteOncePod", "len(s.AccessModes) == 1", resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted"},
-		{"H06", resolve + "/selinux.go", "if recursive(r.pod) {", "if false {", resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted"},
+		{"H06", resolve + "/selinux.go", "if relabelsRecursively(r.pod) {", "if false {", resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted"},
 		{"H12", resolve + "/selinux.go", "Applied: r.config.SELinux.AllModes ||", "Applied: ", resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted"},
 		{"H15", resolve + "/selinux.go", "if len(labels) > 1 {", "if false {", resolve, "TestContainersOfOnePodThatDifferAreRefused"},
 		{"A18", resolve + "/csi.go", `if mode == state.Block && u.mount != "" {`, "if false {", resolve, "TestProblemNamesObjectFieldFoundAndWanted"},

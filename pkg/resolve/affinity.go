@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Node is what is read of this node's own object, which only the API server has.
+// Node has the fields that csi-volmgr reads of this node's own object. Only an API
+// server has that object.
 type Node struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -20,13 +21,13 @@ type Node struct {
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
-// DeepCopyObject makes Node an object as others are.
+// DeepCopyObject implements [runtime.Object].
 func (n *Node) DeepCopyObject() runtime.Object {
 	return &Node{TypeMeta: n.TypeMeta, ObjectMeta: *n.ObjectMeta.DeepCopy(), Allocatable: n.Allocatable.DeepCopy()}
 }
 
-// AllocatableOf returns what pods may use of a node: what its object says, and of what it
-// does not say, or where there is no object (nil), what the node itself has.
+// AllocatableOf returns what pods may use of a node: the values of its object, and for
+// resources that the object lacks, or if it is nil, what the node itself has.
 func AllocatableOf(node *Node, has corev1.ResourceList) corev1.ResourceList {
 	if node == nil || len(node.Allocatable) == 0 {
 		return has
@@ -40,17 +41,17 @@ func AllocatableOf(node *Node, has corev1.ResourceList) corev1.ResourceList {
 	return all
 }
 
-// allocatable is what pods may use of this node.
+// allocatable returns what pods may use of this node.
 func (r *resolver) allocatable() corev1.ResourceList {
 	node, _ := r.objects.Get(Key{Kind: KindNode, Name: r.config.NodeName}).(*Node)
 	return AllocatableOf(node, r.config.Allocatable)
 }
 
-// onThisNode returns why the volume's node affinity keeps it from this node. In a
-// cluster the labels of its Node decide, as for the kubelet. Without one those decide
-// that the operator gave the node, with its name (kubernetes.io/hostname): of a CSI
-// volume the manager compares the values of other labels with the driver's topology
-// ([resolver.topology]), of another volume they are not there.
+// onThisNode returns an error if the volume's node affinity excludes this node. In a
+// cluster the labels of the Node object decide, as for the kubelet. Without one the
+// host name (kubernetes.io/hostname) and the labels that the operator gave the node
+// decide. Other labels are missing, except for a CSI volume: the manager compares them
+// with the driver's topology ([resolver.topology]).
 func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 	affinity := pv.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil {
@@ -81,22 +82,22 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 		strings.Join(known, ", "), unknown)
 }
 
-// Here returns why the volume's node affinity keeps it from this node, where no cluster's
-// Node decides; nil where it does not, or where only the driver's topology can tell.
+// Here returns an error if the volume's node affinity excludes this node, judged without
+// a cluster's Node. It returns nil if only the driver's topology can tell.
 func (c Config) Here(pv *corev1.PersistentVolume) error {
 	c.ClusterAttach = false
 	r := &resolver{config: c}
 	return r.onThisNode(pv, pv.Spec.CSI != nil)
 }
 
-// labels are those of this node that are known without a cluster.
+// labels returns the labels of this node that are known without a cluster.
 func (r *resolver) labels() map[string]string {
 	all := map[string]string{corev1.LabelHostname: r.config.NodeName}
 	maps.Copy(all, r.config.NodeLabels)
 	return all
 }
 
-// onNode returns why the Node's labels do not match.
+// onNode returns an error if the labels of the Node object do not match.
 func (r *resolver) onNode(s *corev1.NodeSelector) error {
 	key := Key{Kind: KindNode, Name: r.config.NodeName}
 	node, ok := r.objects.Get(key).(*Node)
@@ -128,8 +129,8 @@ func (r *resolver) onNode(s *corev1.NodeSelector) error {
 	return fmt.Errorf("spec.nodeAffinity.required: none of its terms matches %s%s", key, why)
 }
 
-// selects reports whether one of the terms matches this node: with later without the
-// requirements that the driver's topology decides.
+// selects reports whether one of the terms matches this node. If later is set it
+// ignores the requirements that the driver's topology decides.
 func (r *resolver) selects(s *corev1.NodeSelector, labels map[string]string, later bool) bool {
 	fields := map[string]string{"metadata.name": r.config.NodeName}
 	return slices.ContainsFunc(s.NodeSelectorTerms, func(term corev1.NodeSelectorTerm) bool {
@@ -151,15 +152,15 @@ func (r *resolver) selects(s *corev1.NodeSelector, labels map[string]string, lat
 	})
 }
 
-// ofTopology reports whether a requirement is for the driver's topology to decide: the
-// values of a label that is none of the node's own.
+// ofTopology reports whether the driver's topology decides a requirement: it lists
+// values for a label that the node does not have.
 func ofTopology(q corev1.NodeSelectorRequirement, labels map[string]string) bool {
 	_, known := labels[q.Key]
 	return !known && q.Operator == corev1.NodeSelectorOpIn
 }
 
-// undecided returns the first requirement of a label that is not known, and its field; ""
-// for none. Of a CSI volume those are not meant that the driver's topology decides.
+// undecided returns the first requirement about an unknown label, and its field; "" if
+// there is none. For a CSI volume it skips those that the driver's topology decides.
 func undecided(s *corev1.NodeSelector, labels map[string]string, csi bool) (field string,
 	q corev1.NodeSelectorRequirement,
 ) {
@@ -173,11 +174,10 @@ func undecided(s *corev1.NodeSelector, labels map[string]string, csi bool) (fiel
 	return "", q
 }
 
-// topology returns where a CSI volume is, as its node affinity says it in labels
-// that the driver's registration brings: alternatives, each with the values that
-// a key may have. None means that it says nothing of the kind, or that the Node's
-// labels have decided. What the labels that are known keep from this node is no
-// alternative.
+// topology returns where a CSI volume is accessible, in the topology keys of its
+// driver: alternatives, each with the allowed values of its keys. It is nil if the
+// node affinity does not use such keys or if the Node's labels have decided. Terms
+// that the node's known labels exclude are left out.
 func (r *resolver) topology(pv *corev1.PersistentVolume) []map[string][]string {
 	affinity := pv.Spec.NodeAffinity
 	if affinity == nil || affinity.Required == nil || r.config.ClusterAttach {

@@ -10,21 +10,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// AttachmentKey is the VolumeAttachment of a volume on a node, under the name that
-// Kubernetes' attach-detach controller gives it.
+// AttachmentKey returns the key of the VolumeAttachment of a volume on a node, with
+// the name that Kubernetes' attach-detach controller gives it.
 func AttachmentKey(driver state.DriverName, handle, node string) Key {
 	sum := sha256.Sum256([]byte(handle + string(driver) + node))
 	return Key{Kind: KindVolumeAttachment, Name: "csi-" + hex.EncodeToString(sum[:])}
 }
 
-// KindAttachmentsOf is the kind of the key of all VolumeAttachments, as a list, whose
-// spec.source.persistentVolumeName is the key's name.
+// KindAttachmentsOf is the kind of a key for which [Objects].Get returns a list: the
+// VolumeAttachments whose spec.source.persistentVolumeName is the key's name.
 const KindAttachmentsOf = "attachments of volume"
 
 // attachment returns the VolumeAttachment by which the volume is attached to this
-// node, nil where none says so; and where a cluster attaches, what is missing before
-// the node's calls may be made. The one of the attach-detach controller's name comes
-// first, then any whose spec names driver, node and volume.
+// node, or nil. If it is nil and a cluster attaches volumes, the text says what the
+// node's calls must wait for. The VolumeAttachment with the attach-detach
+// controller's name has precedence over others whose spec names driver, node and volume.
 func (r *resolver) attachment(s state.Spec) (*storagev1.VolumeAttachment, string) {
 	key := AttachmentKey(s.Driver, s.Handle, r.config.NodeName)
 	va, ok := r.objects.Get(key).(*storagev1.VolumeAttachment)
@@ -57,7 +57,7 @@ func (r *resolver) attachment(s state.Spec) (*storagev1.VolumeAttachment, string
 }
 
 // attachmentBySpec returns the VolumeAttachment whose spec names the volume, its
-// driver and this node: of several the first by name that says attached, else the first.
+// driver and this node: the first by name that is attached, else the first.
 func (r *resolver) attachmentBySpec(s state.Spec) (*storagev1.VolumeAttachment, bool) {
 	list, ok := r.objects.Get(Key{Kind: KindAttachmentsOf, Name: s.Name}).(*storagev1.VolumeAttachmentList)
 	if !ok {
@@ -79,8 +79,8 @@ func (r *resolver) attachmentBySpec(s state.Spec) (*storagev1.VolumeAttachment, 
 	return found, found != nil
 }
 
-// unattached says why a driver cannot use the volume which csi-volmgr cannot have
-// attach it.
+// unattached says why the volume is unusable: it must be attached, and csi-volmgr
+// has no Controller service to attach it with.
 func (r *resolver) unattached(s state.Spec) string {
 	return fmt.Sprintf("CSIDriver %s: spec.attachRequired: found true, but the driver's socket here does not attach "+
 		"(no PUBLISH_UNPUBLISH_VOLUME of a Controller service), and no VolumeAttachment says status.attached: true for "+
@@ -89,11 +89,11 @@ func (r *resolver) unattached(s state.Spec) string {
 		s.Driver, s.Driver, r.config.NodeName, s.Name)
 }
 
-// resourceExhausted is gRPC's code (its status codes document).
+// resourceExhausted is the gRPC status code of that name.
 const resourceExhausted = 8
 
-// NoRoom reports whether the volume cannot be attached because the driver serves
-// as many volumes on the node as it can.
+// NoRoom reports whether the volume cannot be attached because the node already has
+// as many volumes as the driver can serve there.
 func NoRoom(va *storagev1.VolumeAttachment) bool {
 	e := va.Status.AttachError
 	return !va.Status.Attached && e != nil && e.ErrorCode != nil && *e.ErrorCode == resourceExhausted

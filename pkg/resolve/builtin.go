@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// builtin returns the want of a kind that is served in this process; config is
-// its source as that kind defines it.
+// builtin returns the want of a volume of a built-in kind; config is the source in
+// the kind's own type.
 func (r *resolver) builtin(of state.DriverName, name string, config any) (state.VolumeWant, error) {
 	b, err := json.Marshal(config)
 	if err != nil {

@@ -19,8 +19,7 @@ func (r *resolver) volumeCephFS(pv *corev1.PersistentVolume) (state.VolumeWant, 
 	return w, Fault{}, err
 }
 
-// cephFS resolves a directory of a Ceph file system. The kind itself checks what its
-// source says.
+// cephFS resolves a directory of a Ceph file system. The kind's driver checks the source.
 func (r *resolver) cephFS(name string, src *corev1.CephFSVolumeSource) (state.VolumeWant, error) {
 	w, err := r.builtin(kind.CephFS, name, src)
 	w.Mount.ReadOnly, w.Mount.FSGroup = src.ReadOnly, nil

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// CheckChange returns what is wrong with replacing an object by another one of
-// its key: an immutable Secret or ConfigMap keeps its data, and stays immutable; a
-// pod keeps its volumes, and a VolumeSnapshot or VolumeGroupSnapshot its source.
+// CheckChange returns the faults in replacing object was by is, which has the same
+// key: an immutable Secret or ConfigMap must keep its data and stay immutable, a pod
+// must keep its volumes, and a VolumeSnapshot or VolumeGroupSnapshot its source.
 func CheckChange(was, is runtime.Object) []Fault {
 	const want = "what it was, since the object is immutable; delete it first"
 	var faults []Fault
@@ -64,9 +64,9 @@ func checkSourceChange(same bool) []Fault {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// checkPodChange: the volumes of a pod do not change, as the API server has it. A
-// volume that the pod stopped to name would stay mounted, since its containers may
-// use it, and would be missing where people look. Another UID is another pod.
+// checkPodChange refuses a change of a pod's volumes, as the API server does. A volume
+// that the pod no longer names would stay mounted, because containers may use it, but
+// would not be shown anywhere. A pod with another UID is another pod.
 func checkPodChange(was, is *corev1.Pod) []Fault {
 	if was.UID != is.UID || hasEnded(is) {
 		return nil
@@ -83,7 +83,7 @@ func checkPodChange(was, is *corev1.Pod) []Fault {
 		if equality.Semantic.DeepEqual(before, now) {
 			continue
 		}
-		if f, resized := resize(before, now); resized {
+		if f, resized := checkResize(before, now); resized {
 			if f == (Fault{}) {
 				continue
 			}
@@ -94,10 +94,10 @@ func checkPodChange(was, is *corev1.Pod) []Fault {
 	return nil
 }
 
-// resize reports whether the volumes differ in the sizeLimit of an emptyDir of Memory
-// alone, and what is wrong with that (KEP-6030): such a volume grows while its pod runs. A
-// smaller one is refused, since the pod's files may need the room.
-func resize(was, is *corev1.Volume) (f Fault, resized bool) {
+// checkResize reports whether the volumes differ only in the sizeLimit of an emptyDir
+// of medium Memory, which may grow while its pod runs (KEP-6030). f is set if the new
+// limit is smaller, because the pod's files may need the space.
+func checkResize(was, is *corev1.Volume) (f Fault, resized bool) {
 	if was == nil || is == nil || was.EmptyDir == nil || is.EmptyDir == nil ||
 		was.EmptyDir.Medium != corev1.StorageMediumMemory {
 		return f, false
@@ -131,7 +131,7 @@ func volumeNamed(pod *corev1.Pod, name string) *corev1.Volume {
 	return nil
 }
 
-// hasEnded: the pod's source says that its containers have ended for good.
+// hasEnded reports whether the pod's source says that its containers have ended for good.
 func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// reserved begins the volume context keys that a node sets itself.
+// reserved is the prefix of the volume context keys that a node sets itself.
 const reserved = "csi.storage.k8s.io/"
 
 // Limits on what goes into requests, in bytes (CSI 1.13, size limits).
@@ -27,22 +27,22 @@ const (
 	maxFlags  = 4096
 )
 
-// showBytes is how much of a value from outside a message shows.
+// showBytes is how many bytes of an object's value a message shows.
 const showBytes = 80
 
-// Fault is what is wrong with one field of an object. Found is never a
-// secret's value.
+// Fault says what is wrong with one field of an object. Found is never the
+// value of a secret.
 type Fault struct{ Field, Found, Want string }
 
 func (f Fault) String() string {
 	return fmt.Sprintf("%s: found %s, want %s", f.Field, show(f.Found), f.Want)
 }
 
-// plain is a value that a message shows without quotes.
+// plain matches a value that a message shows without quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// show makes a value from outside fit for a message: quoted where it is not a
-// plain word, and cut where it is long.
+// show formats an object's value for a message: quoted unless it is a plain word,
+// and cut if it is long.
 func show(s string) string {
 	if len(s) > showBytes {
 		return fmt.Sprintf("%q... (%d bytes)", s[:showBytes], len(s))
@@ -53,9 +53,9 @@ func show(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// Check returns what is wrong with an object's names and with the fields that
-// csi-volmgr reads, whatever other objects there are. It is for the edge:
-// objects that pass are safe to index and to make paths of.
+// Check returns the faults in an object's names and in the fields that csi-volmgr
+// reads, without looking at other objects. Sources call it when an object arrives:
+// one that passes is safe to index and to make paths of.
 func Check(obj runtime.Object) []Fault {
 	switch o := obj.(type) {
 	case *corev1.Pod:
@@ -116,10 +116,10 @@ func checkMeta(o metav1.Object, namespaced bool) []Fault {
 	return faults
 }
 
-// uid is what a pod's UID may be: it becomes one element of a path.
+// uid matches a valid pod UID, which becomes one element of a path.
 var uid = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
 
-// checkIdentity checks what makes up a pod's directory and its key.
+// checkIdentity checks the fields that make up a pod's directory and its key.
 func checkIdentity(pod *corev1.Pod) []Fault {
 	faults := checkMeta(pod, true)
 	if !uid.MatchString(string(pod.UID)) {
@@ -170,7 +170,7 @@ func checkClaim(c *corev1.PersistentVolumeClaim) []Fault {
 	return faults
 }
 
-// checkReclaim refuses a policy that csi-volmgr does not follow. None is Delete.
+// checkReclaim refuses a policy that csi-volmgr does not follow. An empty policy means Delete.
 func checkReclaim(field string, p *corev1.PersistentVolumeReclaimPolicy) []Fault {
 	if p == nil || *p == "" || *p == corev1.PersistentVolumeReclaimDelete || *p == corev1.PersistentVolumeReclaimRetain {
 		return nil
@@ -178,7 +178,7 @@ func checkReclaim(field string, p *corev1.PersistentVolumeReclaimPolicy) []Fault
 	return []Fault{{field, string(*p), "Delete or Retain"}}
 }
 
-// checkVolume checks a PersistentVolume as far as it alone tells.
+// checkVolume makes the checks of a PersistentVolume that need no other object.
 func checkVolume(pv *corev1.PersistentVolume) []Fault {
 	faults := append(checkModes(pv.Spec.AccessModes), checkVolumeMode("spec.volumeMode", pv.Spec.VolumeMode)...)
 	if f, bad := checkSubdomain("metadata.name", pv.Name); bad {
@@ -243,7 +243,7 @@ func checkSource(src *corev1.CSIPersistentVolumeSource) []Fault {
 	return faults
 }
 
-// checkInline checks a CSI volume written into a pod.
+// checkInline checks an inline CSI volume of a pod.
 func checkInline(field string, src *corev1.CSIVolumeSource) (Fault, bool) {
 	if f, bad := checkDriver(field+".driver", src.Driver); bad {
 		return f, true
@@ -261,15 +261,15 @@ func checkInline(field string, src *corev1.CSIVolumeSource) (Fault, bool) {
 	return checkAttributes(field+".volumeAttributes", src.VolumeAttributes, isReserved)
 }
 
-// isReserved reports whether the key is one that a pod's author may not set, in
-// any case: a driver would take it for the node's word.
+// isReserved reports whether the key, in upper or lower case, is one that a pod's
+// author may not set, because a driver trusts that the node set it.
 func isReserved(key string) bool {
 	return len(key) >= len(reserved) && strings.EqualFold(key[:len(reserved)], reserved)
 }
 
 // isNodeKey reports whether the key is one that the node itself sets. A volume
-// that a driver made may have others of the same prefix: external-provisioner
-// gives the names of claim and volume to drivers, and some hand them back.
+// that a driver made may have other keys with the same prefix: external-provisioner
+// passes the names of claim and volume to drivers, and some return them.
 func isNodeKey(key string) bool {
 	if !isReserved(key) {
 		return false
@@ -305,10 +305,10 @@ func checkCSIDriver(o *storagev1.CSIDriver) []Fault {
 	return append(faults, checkTokenRequests(o.Spec.TokenRequests)...)
 }
 
-// The lifetimes in seconds that a token may be asked for with.
+// The lifetime of a requested token, in seconds.
 const minToken, maxToken = 600, 1<<32 - 1
 
-// checkTokenRequests: as the API server does.
+// checkTokenRequests makes the API server's checks.
 func checkTokenRequests(requests []storagev1.TokenRequest) []Fault {
 	var faults []Fault
 	audiences := map[string]bool{}

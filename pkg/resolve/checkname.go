@@ -18,13 +18,13 @@ func checkDriver(field, name string) (Fault, bool) {
 		true
 }
 
-// hostName and address are what a server may be called.
+// hostName and address match the name of a server.
 var (
 	hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9.])?$`)
-	address  = regexp.MustCompile(`^[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,15})?$`) // of IPv6, with its zone
+	address  = regexp.MustCompile(`^[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9._-]{1,15})?$`) // IPv6, with an optional zone
 )
 
-func server(s string) bool { return hostName.MatchString(s) || address.MatchString(s) }
+func isServer(s string) bool { return hostName.MatchString(s) || address.MatchString(s) }
 
 func checkLabel(field, name string) (Fault, bool) {
 	if len(validation.IsDNS1123Label(name)) == 0 {
@@ -41,7 +41,7 @@ func checkSubdomain(field, name string) (Fault, bool) {
 		true
 }
 
-// checkText refuses what no request field or argument may have.
+// checkText refuses text that may not be in any request field or argument.
 func checkText(field, s string, limit int) []Fault {
 	if len(s) <= limit && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) {
 		return nil
@@ -49,7 +49,7 @@ func checkText(field, s string, limit int) []Fault {
 	return []Fault{{field, s, fmt.Sprintf("at most %d bytes of UTF-8 without control characters", limit)}}
 }
 
-// checkPlain is checkText for a field that has to be set.
+// checkPlain is checkText for a required field.
 func checkPlain(field, s string) []Fault {
 	if s == "" {
 		return []Fault{{field, s, "a value"}}

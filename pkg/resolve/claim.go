@@ -25,12 +25,12 @@ type claimUse struct {
 	volume   string
 	name     string
 	readOnly bool
-	// owned: the claim is made for this pod (a generic ephemeral volume).
+	// owned is set for a generic ephemeral volume, whose claim is made for this pod.
 	owned bool
 }
 
-// claimed resolves a volume of the pod that names a claim. The checks are the
-// kubelet's (desired_state_of_world_populator.go), in its order.
+// claimed resolves a volume of the pod that names a claim. It makes the kubelet's
+// checks in the kubelet's order (desired_state_of_world_populator.go).
 func (r *resolver) claimed(u claimUse) (state.VolumeWant, error) {
 	claim, err := r.claim(u)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *resolver) claimed(u claimUse) (state.VolumeWant, error) {
 	return w, err
 }
 
-// claim returns the claim where this pod may use it.
+// claim returns the claim, or an error if this pod may not use it.
 func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
 	key := Key{KindClaim, r.pod.Namespace, u.name}
 	claim, ok := r.objects.Get(key).(*corev1.PersistentVolumeClaim)
@@ -92,9 +92,9 @@ func controllerOf(claim *corev1.PersistentVolumeClaim) string {
 	return fmt.Sprintf("%s %s (uid %s)", show(owner.Kind), show(owner.Name), show(string(owner.UID)))
 }
 
-// bound returns the volume that the claim is bound to. Where a cluster binds,
-// both name each other. Without one it is enough that one names the other and
-// that there is no doubt which is meant.
+// bound returns the volume that the claim is bound to. In a cluster, claim and
+// volume name each other. Without one it is enough that either names the other, if
+// no second claim or volume does the same.
 func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
 	name := claim.Spec.VolumeName
@@ -105,7 +105,7 @@ func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.Persisten
 		if b := r.objects.Binding(key); b.Volume != "" {
 			return r.chosen(key, b)
 		}
-		return r.claimant(claim)
+		return r.volumeByRef(claim)
 	}
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: name}).(*corev1.PersistentVolume)
 	if !ok {
@@ -131,7 +131,7 @@ func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.Persisten
 	return pv, nil
 }
 
-// chosen returns the volume that was chosen for the claim.
+// chosen returns the volume of binding b, which csi-volmgr chose for the claim.
 func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error) {
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: b.Volume}).(*corev1.PersistentVolume)
 	switch {
@@ -144,7 +144,8 @@ func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error
 	return pv, nil
 }
 
-// Storage names the storage of a volume: two volumes have one value where they name the same.
+// Storage returns a hash of the volume's source: equal for two volumes that name
+// the same storage.
 func Storage(pv *corev1.PersistentVolume) string {
 	b, err := json.Marshal(pv.Spec.PersistentVolumeSource)
 	if err != nil { // these types hold strings, numbers and booleans
@@ -154,8 +155,8 @@ func Storage(pv *corev1.PersistentVolume) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// claimant returns the one volume whose claimRef names the claim.
-func (r *resolver) claimant(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+// volumeByRef returns the one volume whose claimRef names the claim.
+func (r *resolver) volumeByRef(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
 	var fit []*corev1.PersistentVolume
 	var names []string
@@ -181,16 +182,16 @@ func (r *resolver) claimant(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 	return nil, r.unbound(claim)
 }
 
-// NoProvisioner is the provisioner of classes that make no volumes.
+// NoProvisioner is the provisioner of a StorageClass that makes no volumes.
 const NoProvisioner = "kubernetes.io/no-provisioner"
 
-// wantVolumeName is what to do for a volume that is there.
+// wantVolumeName says how to bind a claim to an existing volume.
 const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its " +
 	"spec.claimRef"
 
-// Unmade returns the first field of a claim with which csi-volmgr makes no volume, where
-// it is the one that makes volumes: a volume without what the field asks for would pass
-// for one that has it.
+// Unmade returns the first field of a claim that csi-volmgr cannot honour when it
+// provisions a volume, and whether there is one. Without the check the claim would
+// get a volume that lacks what the field asks for.
 func Unmade(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
 	if s := claim.Spec.Selector; s != nil {
 		return Fault{
@@ -201,7 +202,7 @@ func Unmade(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
 	return Fault{}, false
 }
 
-// checkAttributesClass checks what the API server would (storage.k8s.io/v1).
+// checkAttributesClass makes the API server's checks (storage.k8s.io/v1).
 func checkAttributesClass(c *storagev1.VolumeAttributesClass) []Fault {
 	var faults []Fault
 	if f, bad := checkDriver("driverName", c.DriverName); bad {
@@ -213,7 +214,7 @@ func checkAttributesClass(c *storagev1.VolumeAttributesClass) []Fault {
 	return faults
 }
 
-// unbound says why the claim has no volume.
+// unbound returns an error that says why the claim has no volume.
 func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
 	if note := r.objects.Binding(key).Note; note != "" {
@@ -239,7 +240,7 @@ func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 		show(*name))
 }
 
-// refMismatch returns why the volume's claimRef is not this claim, nil where it is.
+// refMismatch returns an error if the volume's claimRef does not name this claim.
 func refMismatch(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
 	key := Key{KindClaim, claim.Namespace, claim.Name}

@@ -12,58 +12,58 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 )
 
-// ErrNoContainer means that a pod has no container of a name.
+// ErrNoContainer means that the pod has no container of the given name.
 var ErrNoContainer = errors.New("no such container")
 
-// Runtime is what a container runtime says of itself.
+// Runtime lists the abilities that a container runtime reports.
 type Runtime struct {
-	// RecursiveReadOnly: it can make what is mounted below a mount read-only too.
+	// RecursiveReadOnly is set if it can also make mounts below a mount read-only.
 	RecursiveReadOnly bool
-	// MountOptions: it gives a container's mounts the options that it is asked for.
+	// MountOptions is set if it can apply mount options to a container's mounts.
 	MountOptions bool
-	// UserNamespaces: it can run a pod in a user namespace of its own, and maps the ids of
-	// its mounts.
+	// UserNamespaces is set if it can run a pod in its own user namespace and map the
+	// ids of its mounts.
 	UserNamespaces bool
 }
 
-// ContainerMount is what one container wants of one volume of its pod.
+// ContainerMount is one mount or device of a container.
 type ContainerMount struct {
 	// Volume is the pod's name for the volume.
 	Volume string
-	// Index is the mount's in spec...volumeMounts; -1 for a raw block device.
+	// Index is the mount's index in volumeMounts; -1 for a raw block device.
 	Index int
-	// Path is where the container wants it: a directory or file, or for a raw
-	// block volume a device.
+	// Path is where the volume appears in the container: a directory or file, or a
+	// device for a raw block volume.
 	Path   string
 	Device bool
-	// SubPath is the part of the volume, expanded and clean; "" for all of it.
+	// SubPath is the part of the volume to mount, expanded and clean; "" for all of it.
 	SubPath string
-	// ReadOnly: the container asks for it.
+	// ReadOnly is set if the container asks for a read-only mount.
 	ReadOnly bool
-	// Fixed: the volume's content is not for containers to change.
+	// Fixed is set if containers must not change the volume's content.
 	Fixed bool
-	// RecursiveReadOnly: what is mounted below is read-only too.
+	// RecursiveReadOnly is set if mounts below this one must be read-only too.
 	RecursiveReadOnly bool
-	// Note says why RecursiveReadOnly is false although it was to be so if possible.
+	// Note says why RecursiveReadOnly is false although the container asked for it if possible.
 	Note string
 	// Propagation is rprivate, rslave or rshared; "" for a device.
 	Propagation string
-	// Options are noexec, nodev and nosuid, those that the container asks for, sorted.
+	// Options are the options among noexec, nodev and nosuid that the container asks for, sorted.
 	Options []string
-	// MapIDs: the pod has a user namespace, to whose ids the mount's are to be mapped.
+	// MapIDs is set if the mount's ids must be mapped to the pod's user namespace.
 	MapIDs bool
 }
 
-// bindOptions are what a container may ask for, sorted.
+// bindOptions are the mount options that a container may ask for, sorted.
 var bindOptions = []string{
 	string(corev1.BindMountOptionNoDev), string(corev1.BindMountOptionNoExec), string(corev1.BindMountOptionNoSUID),
 }
 
-// fixedKinds are those whose content containers do not change.
+// fixedKinds are the kinds of volumes whose content containers must not change.
 var fixedKinds = []string{"configMap", "downwardAPI", "image", "projected", "secret"}
 
-// Container resolves what one container of the pod wants mounted. The error
-// names the field; for a name that the pod does not have it is ErrNoContainer.
+// Container returns the mounts and devices of the pod's container called name. Its
+// error names the field; it is ErrNoContainer if the pod has no such container.
 func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) ([]ContainerMount, error) {
 	container, field, err := findContainer(pod, name)
 	if err != nil {
@@ -86,7 +86,7 @@ func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) (
 		wants = append(wants, w)
 	}
 	for i, d := range container.VolumeDevices {
-		if u.mapIDs { // as the API server's validation has it
+		if u.mapIDs { // the API server's validation refuses it too
 			return nil, r.fault(Fault{
 				fmt.Sprintf("%s.volumeDevices[%d].name", field, i), d.Name,
 				"none with spec.hostUsers: false, since the owner of a device cannot be mapped",
@@ -100,7 +100,7 @@ func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) (
 	return wants, nil
 }
 
-// findContainer returns the pod's container of any sort and its field.
+// findContainer returns the pod's init, regular or ephemeral container and its field.
 func findContainer(pod *corev1.Pod, name string) (*corev1.Container, string, error) {
 	var names []string
 	for _, l := range []struct {
@@ -135,7 +135,7 @@ func volumeKind(pod *corev1.Pod, volume string) string {
 	return ""
 }
 
-// unit is one container being resolved.
+// unit resolves the mounts of one container.
 type unit struct {
 	container *corev1.Container
 	can       Runtime
@@ -149,7 +149,7 @@ func (u unit) mount(m corev1.VolumeMount, kind string) (ContainerMount, error) {
 		return w, faultOf("mountPath", m.MountPath, "a path")
 	}
 	if !path.IsAbs(w.Path) {
-		w.Path = "/" + w.Path // as the kubelet has it
+		w.Path = "/" + w.Path // as the kubelet does
 	}
 	var err error
 	if w.SubPath, err = u.subPath(m); err != nil {
@@ -165,9 +165,9 @@ func (u unit) mount(m corev1.VolumeMount, kind string) (ContainerMount, error) {
 	return w, err
 }
 
-// mapsIDs reports whether the pod has a user namespace of its own, and returns an error
-// where the runtime cannot have one: a container of the node's ids would see a volume
-// that was meant for others.
+// mapsIDs reports whether the pod has its own user namespace. It returns an error if
+// the runtime cannot create one: a container would then use the volume with ids of the
+// node that the volume's owner did not allow.
 func mapsIDs(pod *corev1.Pod, can Runtime) (bool, error) {
 	if h := pod.Spec.HostUsers; h == nil || *h {
 		return false, nil
@@ -179,7 +179,7 @@ func mapsIDs(pod *corev1.Pod, can Runtime) (bool, error) {
 	return true, nil
 }
 
-// options are the bind mount options that the container asks for (KEP-5855).
+// options returns the bind mount options that the container asks for (KEP-5855).
 func (u unit) options(m corev1.VolumeMount, kind string) ([]string, error) {
 	for i, o := range m.BindMountOptions {
 		field := fmt.Sprintf("bindMountOptions[%d]", i)
@@ -231,7 +231,7 @@ func (u unit) subPath(m corev1.VolumeMount) (string, error) {
 	}
 }
 
-// propagation is what the runtime is to be given (mount_namespaces(7)).
+// propagation returns the mount propagation to ask the runtime for (mount_namespaces(7)).
 func (u unit) propagation(m corev1.VolumeMount) (string, error) {
 	if m.MountPropagation == nil {
 		return "rprivate", nil
@@ -252,7 +252,8 @@ func (u unit) propagation(m corev1.VolumeMount) (string, error) {
 	}
 }
 
-// recursive says whether what is mounted below is read-only too (KEP-3857).
+// recursive reports whether mounts below must be read-only too (KEP-3857). note says
+// why they are not although the container asked for it if possible.
 func (u unit) recursive(m corev1.VolumeMount) (on bool, note string, err error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return false, "", nil

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// inTreeKinds are the kinds that are translated here.
+// inTreeKinds returns the in-tree kinds that this node translates to CSI.
 func (r *resolver) inTreeKinds() []string {
 	if r.config.Translate == nil {
 		return translate.Kinds()
@@ -68,8 +68,8 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 		return state.VolumeWant{}, fmt.Errorf("%s: %w", volumeKey(pv), err)
 	}
 	w := state.VolumeWant{ID: state.SharedID(spec.Driver, spec.Handle), Spec: spec, Mount: r.mount(spec, policy)}
-	// Of a cluster's volumes the attacher reads it. Here volumes are attached for writing
-	// too, and it keeps the pods from that.
+	// In a cluster the attacher honours readOnly. Without one, csi-volmgr attaches the
+	// volume for writing, so the pod's mount must be read-only.
 	readOnly := pv.Spec.CSI.ReadOnly && !r.config.ClusterAttach
 	w.Mount.ReadOnly, w.GID = u.readOnly || readOnly, gid(pv)
 	w.Mount.Ownership = r.ownership(w, policy)
@@ -95,11 +95,11 @@ func (r *resolver) persistent(pv *corev1.PersistentVolume, claim *corev1.Persist
 	return w, nil
 }
 
-// gidAnnotation is the group that a volume asks its pods to have.
+// gidAnnotation, on a PersistentVolume, is the group that its pods must have.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
-// gid returns the group of the volume's annotation; one that is no number is
-// ignored, as the kubelet does.
+// gid returns the group of the volume's annotation. Like the kubelet, it ignores
+// one that is not a number.
 func gid(pv *corev1.PersistentVolume) *int64 {
 	n, err := strconv.ParseInt(pv.Annotations[gidAnnotation], 10, 64)
 	if err != nil {
@@ -108,7 +108,7 @@ func gid(pv *corev1.PersistentVolume) *int64 {
 	return &n
 }
 
-// persistentSpec returns what calls say about the volume.
+// persistentSpec returns the spec of the volume, from which requests are made.
 func (r *resolver) persistentSpec(pv *corev1.PersistentVolume) (state.Spec, error) {
 	src := pv.Spec.CSI
 	if err := r.checkPersistent(pv); err != nil {
@@ -138,8 +138,8 @@ func (r *resolver) persistentSpec(pv *corev1.PersistentVolume) (state.Spec, erro
 	return s, nil
 }
 
-// checkMode refuses a raw block volume that a container mounts as a directory,
-// and a file system that one wants as a device.
+// checkMode refuses a raw block volume that a container lists in volumeMounts, and
+// a file system that a container lists in volumeDevices.
 func (r *resolver) checkMode(pv *corev1.PersistentVolume, mode state.Mode, u use) error {
 	if mode == state.Block && u.mount != "" {
 		return fmt.Errorf("%s: spec.volumeMode: found Block, want Filesystem for %s of %s, or volumeDevices there",
@@ -152,7 +152,7 @@ func (r *resolver) checkMode(pv *corev1.PersistentVolume, mode state.Mode, u use
 	return nil
 }
 
-// mount returns what Publish says about this pod's use of the volume.
+// mount returns the part of the publish request that depends on the pod.
 func (r *resolver) mount(s state.Spec, p policy) state.MountSpec {
 	pod := podOf(r.pod)
 	m := state.MountSpec{Pod: pod, Target: r.config.Layout.Target(s.Mode, pod.UID, s.Name), Renewal: p.renewal}
@@ -181,7 +181,7 @@ func (r *resolver) fsGroup() *int64 {
 	return nil
 }
 
-// inline resolves a CSI volume written into the pod.
+// inline resolves an inline CSI volume.
 func (r *resolver) inline(v *corev1.Volume, field string) (state.VolumeWant, error) {
 	src := v.CSI
 	if f, bad := checkInline(field, src); bad {
@@ -217,8 +217,8 @@ func (r *resolver) inline(v *corev1.Volume, field string) (state.VolumeWant, err
 	return w, nil
 }
 
-// inTree resolves an in-tree source written into the pod, which its CSI driver
-// serves as a persistent volume.
+// inTree resolves an in-tree source in the pod's spec. Its CSI driver serves it as
+// a persistent volume.
 func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, error) {
 	pv, err := translate.Inline(v, r.pod.Namespace)
 	if err != nil {
@@ -227,8 +227,8 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 	if err := r.checkInlineAllowed(state.DriverName(pv.Spec.CSI.Driver), field); err != nil {
 		return state.VolumeWant{}, err
 	}
-	// The library names some of them by a URI, and the name becomes part of a
-	// path. A name of its hash is the same for every pod that uses the volume.
+	// The library gives some volumes a URI as their name, and the name becomes part of a
+	// path. The URI's hash is the same for every pod that uses the volume.
 	if _, bad := checkSubdomain("", pv.Name); bad {
 		sum := sha256.Sum256([]byte(pv.Name))
 		pv.Name = "inline-" + hex.EncodeToString(sum[:])
@@ -241,18 +241,19 @@ func (r *resolver) inTree(v *corev1.Volume, field string) (state.VolumeWant, err
 	return w, nil
 }
 
-// policy is what a driver's CSIDriver object says about its volumes.
+// policy holds what a driver's CSIDriver object says about its volumes.
 type policy struct {
 	attach, podInfo bool
-	// mustAttach: its object says so, and not the default.
+	// mustAttach is set if the object itself has attachRequired: true; attach is also
+	// set by default.
 	mustAttach   bool
 	fsGroup      storagev1.FSGroupPolicy
 	renewal      state.Renewal
 	seLinuxMount bool
 }
 
-// policy returns the driver's policy, or why it may not have volumes of this
-// lifecycle. Without an object the API's defaults hold.
+// policy returns the driver's policy, or an error if the driver may not have volumes
+// of this lifecycle. Without a CSIDriver object the API's defaults apply.
 func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycleMode) (policy, error) {
 	key := Key{Kind: KindCSIDriver, Name: string(driver)}
 	object, ok := r.objects.Get(key).(*storagev1.CSIDriver)
@@ -273,8 +274,8 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 	if !slices.Contains(modes, mode) {
 		return policy{}, fmt.Errorf("%s: spec.volumeLifecycleModes: found %v, want %s among them", key, modes, mode)
 	}
-	// Sources and API servers fill it in. An object of before there was such a
-	// field says nothing about whose the files are to be.
+	// Sources and API servers fill in the default. An object from before the field
+	// existed does not say who must own the files.
 	fsGroup := object.Spec.FSGroupPolicy
 	if fsGroup == nil || *fsGroup == "" {
 		return policy{}, fmt.Errorf("%s: spec.fsGroupPolicy: found none, want ReadWriteOnceWithFSType, File or None", key)
@@ -289,7 +290,7 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 	}, nil
 }
 
-// renewal returns what the driver wants anew with every publish call.
+// renewal returns what the driver wants renewed by repeated publish calls.
 func renewal(spec storagev1.CSIDriverSpec) state.Renewal {
 	w := state.Renewal{
 		Republish: spec.RequiresRepublish != nil && *spec.RequiresRepublish,
@@ -312,7 +313,7 @@ func secretRef(ref *corev1.SecretReference) state.SecretRef {
 	return state.SecretRef{Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// checkPersistent refuses a volume that says what no request may.
+// checkPersistent refuses a volume whose values may not be in a request.
 func (r *resolver) checkPersistent(pv *corev1.PersistentVolume) error {
 	if faults := checkVolume(pv); len(faults) > 0 {
 		return errors.New(faults[0].String())

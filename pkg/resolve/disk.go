@@ -11,15 +11,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// checkFSType refuses a file system that is not one of a disk: the kernel would
-// mount it whatever is on the volume's device.
+// checkFSType refuses a file system that does not live on a disk: the kernel would
+// mount it without looking at the volume's device.
 func checkFSType(field, fsType string) (Fault, bool) {
 	return Fault{field + ".fsType", fsType, "one of " + strings.Join(diskfs.Types(), ", ")}, fsType != "" &&
 		!diskfs.Has(fsType)
 }
 
-// staged resolves a volume of a built-in kind that is mounted on the node before
-// it is shown to pods. What its source says the kind itself checks.
+// staged resolves a volume of a built-in kind that is staged on the node before it is
+// published for pods. The kind's driver checks the source.
 func (r *resolver) staged(of state.DriverName, name string, src any, readOnly bool) (state.VolumeWant, error) {
 	w, err := r.builtin(of, name, src)
 	w.Spec.StagePath = r.config.Layout.BuiltinStagePath(of, w.ID)
@@ -59,8 +59,8 @@ func (r *resolver) volumeFC(pv *corev1.PersistentVolume) (state.VolumeWant, Faul
 	return w, Fault{}, err
 }
 
-// iscsi resolves a logical unit of an iSCSI target. The secret is named in the
-// spec and not in the source.
+// iscsi resolves a logical unit of an iSCSI target. The reference to its secret moves
+// from the source to the spec.
 func (r *resolver) iscsi(name string, src *corev1.ISCSIVolumeSource) (state.VolumeWant, error) {
 	named := *src
 	named.SecretRef = nil
@@ -72,7 +72,7 @@ func (r *resolver) iscsi(name string, src *corev1.ISCSIVolumeSource) (state.Volu
 	return w, err
 }
 
-// iscsiInline is a PersistentVolume's source as a pod's, without its secret.
+// iscsiInline converts a PersistentVolume's source to a pod's, without its secret.
 func iscsiInline(s *corev1.ISCSIPersistentVolumeSource) *corev1.ISCSIVolumeSource {
 	return &corev1.ISCSIVolumeSource{
 		TargetPortal: s.TargetPortal, IQN: s.IQN, Lun: s.Lun, ISCSIInterface: s.ISCSIInterface, FSType: s.FSType,
@@ -94,10 +94,10 @@ func (r *resolver) fc(name string, src *corev1.FCVolumeSource) (state.VolumeWant
 	return w, err
 }
 
-// attachName is the name under which Kubernetes' attach-detach controller knows a disk
-// (GetVolumeName of the in-tree plugin, behind the plugin's own name); "" where no
-// cluster attaches. The controller makes no VolumeAttachment for such a disk: it says
-// in the Node's volumesAttached which node may have it.
+// attachName returns the name that Kubernetes' attach-detach controller gives a disk
+// (the plugin's name, then GetVolumeName of the in-tree plugin), or "" if no cluster
+// attaches volumes. The controller makes no VolumeAttachment for such a disk; it lists
+// the disk in volumesAttached of the Node that may use it.
 func (r *resolver) attachName(kind state.DriverName, disk string) string {
 	if !r.config.ClusterAttach {
 		return ""

@@ -1,18 +1,17 @@
-// Package resolve turns a pod and the objects it names into what it wants of
-// the node's volumes: a [state.PodWant].
+// Package resolve turns a pod and the objects that it names into a
+// [state.PodWant]: the volumes that the pod wants on this node.
 //
-// Owns: the checks of a claim and its volume in the kubelet's order, binding
-// where there is no cluster, the CSIDriver policies, the spec of each kind of
-// volume, and the validation of every name that can reach a path or a request
-// ([Check]). What cannot be resolved becomes a [state.VolumeWant] with a
-// Problem that names the object, the field, what was found and what is wanted;
-// the other volumes of the pod are not touched by it.
+// It owns the checks of a claim and its volume in the kubelet's order, the
+// binding of claims when there is no cluster, the CSIDriver policies, the spec
+// of each kind of volume, and the validation of every name that can reach a
+// path or a request ([Check]). A volume that cannot be resolved becomes a
+// [state.VolumeWant] whose Problem names the object, the field, the value found
+// and the value wanted; it does not affect the pod's other volumes.
 //
-// Does not: look anything up itself ([Objects] does), keep state, read the
-// clock, or know whether a driver is there.
+// It does not look objects up itself ([Objects] does), keep state, read the
+// clock, or know whether a driver is running.
 //
-// Inline CSI volumes need a CSIDriver object that lists Ephemeral in
-// spec.volumeLifecycleModes, as with Kubernetes: without the object only
-// Persistent is allowed. Where there is no cluster, a CSIDriver manifest is
-// that object.
+// As in Kubernetes, an inline CSI volume needs a CSIDriver object that lists
+// Ephemeral in spec.volumeLifecycleModes; without the object a driver may only
+// have persistent volumes. Without a cluster, the object is a manifest.
 package resolve

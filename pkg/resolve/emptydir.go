@@ -12,12 +12,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// maxDirMode is the greatest mode that an emptyDir may have: all permissions and the sticky bit.
+// maxDirMode is the greatest mode of an emptyDir: all permissions and the sticky bit.
 const maxDirMode = 0o1777
 
-// podEmptyDir resolves a directory of the pod's own. Its sizeLimit becomes the
-// smaller of its own and what all of the pod may use, and its medium names the
-// pages that the pod's containers ask for.
+// podEmptyDir resolves an emptyDir. It lowers sizeLimit to what the whole pod may use,
+// and adds to a medium of HugePages the page size that the pod's containers ask for.
 func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant, error) {
 	src := v.EmptyDir
 	if src == nil {
@@ -44,8 +43,8 @@ func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant
 		src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceEphemeralStorage, declaredOnly))
 	case corev1.StorageMediumMemory:
 		src.SizeLimit = smaller(src.SizeLimit, podLimit(r.pod, corev1.ResourceMemory, allOrNone))
-		// In a cluster it bounds also what has no limit, as with the kubelet. Elsewhere that
-		// has the kernel's own, since nothing is kept back from what the node has.
+		// In a cluster, allocatable memory also bounds a volume without a limit, as with the
+		// kubelet. Without one no memory is reserved for the node, so the kernel's default applies.
 		if all, ok := r.allocatable()[corev1.ResourceMemory]; ok && (src.SizeLimit != nil || r.config.ClusterAttach) {
 			src.SizeLimit = smaller(src.SizeLimit, &all)
 		}
@@ -58,7 +57,7 @@ func (r *resolver) podEmptyDir(v *corev1.Volume, field string) (state.VolumeWant
 	}
 	w, err := r.builtin(kind.EmptyDir, v.Name, src)
 	if src.Medium == corev1.StorageMediumMemory && src.SizeLimit != nil {
-		w.SizeBytes = src.SizeLimit.Value() // a larger one than the volume has makes it grow
+		w.SizeBytes = src.SizeLimit.Value() // the volume grows if this exceeds its size
 	}
 	return w, err
 }
@@ -76,8 +75,8 @@ func knownMedium(m corev1.StorageMedium) bool {
 	return err == nil && q.Sign() > 0
 }
 
-// hugePages returns the medium with the size of its pages. They have to be of a
-// size that the pod asks for, since nothing else gives its cgroup any.
+// hugePages returns the medium with the size of its pages. The pod must ask for pages
+// of that size, because its cgroup gets no others.
 func (r *resolver) hugePages(medium corev1.StorageMedium, field string) (corev1.StorageMedium, error) {
 	var asked []resource.Quantity
 	ask := func(in corev1.ResourceList) {
@@ -96,7 +95,7 @@ func (r *resolver) hugePages(medium corev1.StorageMedium, field string) (corev1.
 	}
 	for _, c := range slices.Concat(r.pod.Spec.InitContainers, r.pod.Spec.Containers) {
 		ask(c.Resources.Requests)
-		ask(c.Resources.Limits) // a request that is left out is the limit
+		ask(c.Resources.Limits) // a missing request defaults to the limit
 	}
 	slices.SortFunc(asked, func(a, b resource.Quantity) int { return a.Cmp(b) })
 	if text, sized := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)); sized {
@@ -129,7 +128,7 @@ func listSizes(sizes []resource.Quantity) string {
 	return "are " + strings.Join(names, " and ")
 }
 
-// smaller returns the smaller of two limits; one that is nil or zero is none.
+// smaller returns the smaller of two limits. A limit that is nil or zero does not count.
 func smaller(a, b *resource.Quantity) *resource.Quantity {
 	switch {
 	case b == nil || b.Sign() <= 0:
@@ -140,17 +139,17 @@ func smaller(a, b *resource.Quantity) *resource.Quantity {
 	return a
 }
 
-// What a container without a limit means for the pod: nothing limits the pod,
-// as its cgroup has none (memory), or it counts as nothing, as where a pod is
-// evicted by the sum of what is declared (ephemeral-storage). Both are the kubelet's.
+// The effect of a container without a limit, both as in the kubelet. For memory the
+// pod then has no limit, as its cgroup has none (allOrNone). For ephemeral-storage the
+// container counts as zero, because eviction sums the declared limits (declaredOnly).
 const (
 	allOrNone    = true
 	declaredOnly = false
 )
 
-// podLimit returns what all of the pod may use of a resource, or nil: its own
-// limit, else those of its containers together. Init containers run one after
-// the other, each beside the ones before it that go on running.
+// podLimit returns how much of a resource the whole pod may use, or nil: the pod's own
+// limit, else the sum over containers that run at the same time. Init containers run
+// one after another, together with the sidecars that started before them.
 func podLimit(pod *corev1.Pod, name corev1.ResourceName, needAll bool) *resource.Quantity {
 	if own := pod.Spec.Resources; own != nil {
 		if q, ok := own.Limits[name]; ok && name == corev1.ResourceMemory {

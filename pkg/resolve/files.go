@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// podFiles resolves a volume of a kind that shows objects as files.
+// podFiles resolves a configMap, secret, downwardAPI or projected volume.
 func (r *resolver) podFiles(v *corev1.Volume, field string) (state.VolumeWant, error) {
 	read := content.Reader{Namespace: r.pod.Namespace, Objects: objects{r}, Allocatable: r.allocatable()}
 	if r.config.Tokens {
@@ -50,7 +50,7 @@ func (r *resolver) podFiles(v *corev1.Volume, field string) (state.VolumeWant, e
 	return w, err
 }
 
-// objects is what the volumes of the pod being resolved are made of.
+// objects looks up the objects whose data the pod's volumes show ([content.Objects]).
 type objects struct{ r *resolver }
 
 func (o objects) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
@@ -69,7 +69,7 @@ func (o objects) Secret(namespace, name string) (*corev1.Secret, error) {
 	return nil, o.unread(key)
 }
 
-// unread is why it is not known whether there is an object, nil where it is.
+// unread returns an error if the object could not be read, so that it may exist.
 func (o objects) unread(key Key) error {
 	if why := o.r.objects.Unread(key); why != "" {
 		return unreadError{why}
@@ -79,13 +79,13 @@ func (o objects) unread(key Key) error {
 
 func (o objects) Pod() (*corev1.Pod, error) { return o.r.pod, nil }
 
-// tokenAsked stands for a token: what is asked for, not what there is, makes a
-// volume one of other content. Tokens are renewed without that.
+// tokenAsked returns the request in place of the token, so that a volume's revision
+// changes with the request and not each time a token is renewed.
 func tokenAsked(audience string, lifetime time.Duration) ([]byte, error) {
 	return fmt.Appendf(nil, "%q for %v", audience, lifetime), nil
 }
 
-// certificateAsked stands for a certificate, as tokenAsked does for a token.
+// certificateAsked returns the request in place of the certificate, as tokenAsked does.
 func certificateAsked(src corev1.PodCertificateProjection) (key, chain []byte, err error) {
 	asked, err := json.Marshal(src)
 	return asked, asked, err

@@ -11,23 +11,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Endpoints is the object that names the servers of a glusterfs volume.
+// Endpoints is the object that lists the servers of a glusterfs volume.
 //
 //lint:ignore SA1019 a glusterfs volume names no EndpointSlice
 type Endpoints = corev1.Endpoints
 
-// maxServers is how many servers a mount command gets: it takes the first that answers.
+// maxServers is how many servers a mount command gets. It uses the first that answers.
 const maxServers = 16
 
-// glusterFS is what the kind reads as its configuration: the volume, and the
-// servers that its Endpoints object has.
+// glusterFS is the configuration that the kind's driver reads: the volume and the
+// servers from its Endpoints object.
 type glusterFS struct {
 	Servers []string `json:"servers"`
 	Path    string   `json:"path"`
 }
 
-// glusterFS resolves a volume of GlusterFS servers, which its Endpoints object
-// lists. Whether path is one the kind itself checks.
+// glusterFS resolves a volume of the GlusterFS servers that its Endpoints object
+// lists. The kind's driver checks path.
 func (r *resolver) glusterFS(name string, endpoints Key, path string, readOnly bool) (state.VolumeWant, error) {
 	if f, bad := checkSubdomain("glusterfs.endpoints", endpoints.Name); bad {
 		return state.VolumeWant{}, fmt.Errorf("%s: %s", r.name(), f)
@@ -65,8 +65,8 @@ func (r *resolver) podGlusterFS(v *corev1.Volume, _ string) (state.VolumeWant, e
 	return r.glusterFS(v.Name, Key{KindEndpoints, r.pod.Namespace, s.EndpointsName}, s.Path, s.ReadOnly)
 }
 
-// volumeGlusterFS looks for the Endpoints object in the claim's namespace unless the
-// volume says where.
+// volumeGlusterFS resolves a PersistentVolume. Its Endpoints object is in the claim's
+// namespace unless the volume names another.
 func (r *resolver) volumeGlusterFS(pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error) {
 	s, namespace := pv.Spec.Glusterfs, r.pod.Namespace
 	if n := s.EndpointsNamespace; n != nil && *n != "" {
@@ -76,7 +76,7 @@ func (r *resolver) volumeGlusterFS(pv *corev1.PersistentVolume) (state.VolumeWan
 	return w, Fault{}, err
 }
 
-// checkEndpoints: what is read are the addresses, which become arguments.
+// checkEndpoints checks the addresses, which become arguments of a command.
 func checkEndpoints(o *Endpoints) []Fault {
 	faults := checkMeta(o, true)
 	for i, subset := range o.Subsets {

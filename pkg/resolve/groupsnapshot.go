@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// checkGroupSnapshot checks a VolumeGroupSnapshot as far as it alone tells.
+// checkGroupSnapshot makes the checks of a VolumeGroupSnapshot that need no other object.
 func checkGroupSnapshot(s *groupv1.VolumeGroupSnapshot) []Fault {
 	var faults []Fault
 	switch selector, content := s.Spec.Source.Selector, s.Spec.Source.VolumeGroupSnapshotContentName; {
@@ -50,7 +50,7 @@ func checkGroupSnapshotClass(c *groupv1.VolumeGroupSnapshotClass) []Fault {
 	return faults
 }
 
-// checkGroupSnapshotContent refuses, as checkSnapshotContent does, one that csi-volmgr would have to make.
+// checkGroupSnapshotContent refuses a content that asks for a new snapshot, as checkSnapshotContent does.
 func checkGroupSnapshotContent(c *groupv1.VolumeGroupSnapshotContent) []Fault {
 	const source = "spec.source."
 	faults := checkDeletion("spec.deletionPolicy", c.Spec.DeletionPolicy)

@@ -10,16 +10,16 @@ import (
 // Any stands for every namespace, or every driver, in an InlineRule.
 const Any = "*"
 
-// InlineRule lets the pods of a namespace have volumes of a driver that are
-// written into the pod. Such a volume is made with what the pod's author chose,
-// and no claim or class stands between.
+// InlineRule allows the pods of a namespace to have inline volumes of a driver. The
+// pod's author chooses such a volume's parameters, without a claim or class that an
+// administrator controls.
 type InlineRule struct {
 	// Namespace and Driver are names, or Any.
 	Namespace string
 	Driver    state.DriverName
 }
 
-// checkInlineAllowed says whether the pod may have an inline volume of driver.
+// checkInlineAllowed returns an error if the pod may not have an inline volume of driver.
 func (r *resolver) checkInlineAllowed(driver state.DriverName, field string) error {
 	rules := r.config.InlineAllow
 	if rules == nil || slices.ContainsFunc(rules, func(rule InlineRule) bool {

@@ -34,10 +34,10 @@ const (
 	KindGroupSnapshot        = "VolumeGroupSnapshot"
 	KindGroupSnapshotClass   = "VolumeGroupSnapshotClass"
 	KindGroupSnapshotContent = "VolumeGroupSnapshotContent"
-	// KindNode is of this node's own object: its name and its labels are read.
+	// KindNode is the kind of this node's own object, see [Node].
 	KindNode = "Node"
-	// KindTrustBundles is of one key without a name, under which Objects have a
-	// list of all of that kind.
+	// KindTrustBundles is the kind of a key without a name: [Objects].Get returns the
+	// list of all ClusterTrustBundles for it.
 	KindTrustBundles = "ClusterTrustBundleList"
 )
 
@@ -48,7 +48,7 @@ type Key struct {
 	Name      string `json:"name"`
 }
 
-// words are what kinds are called in messages to people.
+// words has the names of kinds in messages; the others keep their Kubernetes name.
 var words = map[string]string{
 	KindPod:           "pod",
 	KindClaim:         "claim",
@@ -61,7 +61,7 @@ var words = map[string]string{
 	KindGroupSnapshot: "group snapshot",
 }
 
-// String is the key for people: "claim default/data", "CSIDriver csi.example.com".
+// String returns the key as messages show it: "claim default/data", "CSIDriver csi.example.com".
 func (k Key) String() string {
 	if k.Kind == KindTrustBundles {
 		return "ClusterTrustBundles"

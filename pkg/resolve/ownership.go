@@ -9,9 +9,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ownership tells how the files of a CSI volume are given to the pod's fsGroup
-// if the driver does not do it: as the driver's fsGroupPolicy and the pod's
-// fsGroupChangePolicy say, and never for a read-only volume.
+// ownership returns how csi-volmgr gives the files of a CSI volume to the pod's
+// fsGroup if the driver does not. The driver's fsGroupPolicy and the pod's
+// fsGroupChangePolicy decide; a read-only volume is never changed.
 func (r *resolver) ownership(w state.VolumeWant, p policy) state.Ownership {
 	if w.Mount.FSGroup == nil || w.Mount.ReadOnly {
 		return ""

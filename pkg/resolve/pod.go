@@ -12,68 +12,67 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Objects is where the objects that a pod names are looked up. What it returns
-// is read only.
+// Objects looks up the objects that a pod names. Callers must not modify what it
+// returns.
 type Objects interface {
-	// Get returns the object of the key, or nil where there is none; for the key
-	// of KindTrustBundles, a list of them.
+	// Get returns the object of the key, or nil if there is none; for the key of
+	// KindTrustBundles it returns a list.
 	Get(Key) runtime.Object
 	// VolumesOf lists, by name, the volumes whose spec.claimRef names the claim.
 	VolumesOf(namespace, claim string) []*corev1.PersistentVolume
 	// ClaimsOf lists, sorted, the claims whose spec.volumeName names the volume.
 	ClaimsOf(volume string) []*corev1.PersistentVolumeClaim
-	// Binding is the volume that was chosen for a claim which names none.
+	// Binding returns the volume that was chosen for a claim that names none.
 	Binding(claim Key) Binding
-	// Unread says why it is not known whether there is an object where Get has
-	// none; "" where there is none for certain.
+	// Unread says why the object may exist although Get returns nil. It returns ""
+	// if the object certainly does not exist.
 	Unread(Key) string
 }
 
 // Binding is the choice of a volume for a claim.
 type Binding struct {
-	// Volume is "" where none was chosen.
+	// Volume is "" if none was chosen.
 	Volume string
-	// Storage is that of the volume when it was chosen ([Storage]).
+	// Storage is the volume's [Storage] when it was chosen.
 	Storage string
-	// Note says, for people, what the claim waits for; "" where nothing is known.
+	// Note says, in a sentence, what the claim waits for; "" if that is not known.
 	Note string
 }
 
-// Config is what resolving needs to know of the node.
+// Config describes the node to the resolver.
 type Config struct {
 	Layout state.Layout
 	// NodeName is the node's name in VolumeAttachment objects.
 	NodeName string
-	// Builtins are the kinds served in this process, by plugin name.
+	// Builtins lists the plugin names of the kinds that this process serves.
 	Builtins []state.DriverName
-	// NodeLabels are the node's, besides its name, where no cluster has its Node.
+	// NodeLabels are the node's labels besides its host name, for a node without a cluster.
 	NodeLabels map[string]string
-	// Allocatable is what the node has for pods, where its Node does not say: what
-	// downwardAPI says of a container without limits.
+	// Allocatable is what pods may use of the node if its Node object does not say.
+	// downwardAPI shows it as the limit of a container without limits.
 	Allocatable corev1.ResourceList
 	// SELinux says which volumes are labelled when they are mounted.
 	SELinux SELinux
-	// InlineAllow names the namespaces that may have a driver's inline volumes; nil is every namespace's pods.
+	// InlineAllow names the namespaces that may have a driver's inline volumes; nil allows all.
 	InlineAllow []InlineRule
-	// Translate are the kinds of in-tree volumes that are translated
-	// ([translate.Kinds]); nil is all.
+	// Translate lists the in-tree kinds that are translated to CSI ([translate.Kinds]);
+	// nil means all.
 	Translate []string
-	// Tokens: something issues service account tokens.
+	// Tokens is set if an issuer of service account tokens is available.
 	Tokens bool
-	// Certificates: there is a cluster, whose signers issue certificates for pods.
+	// Certificates is set if a cluster's signers issue certificates for pods.
 	Certificates bool
-	// RevisionKey hides in a Revision what a secret is. It should be kept where
-	// it does not outlive the boot: what a journal keeps then tells a reader nothing.
+	// RevisionKey keys the hash in the Revision of a volume with secrets, so that a
+	// reader of the journal cannot guess them. It should not outlive the boot.
 	RevisionKey []byte
-	// ClusterAttach: a cluster attaches volumes, and nothing may be made of one
-	// that needs it before its VolumeAttachment says attached. Otherwise the
-	// manager attaches.
+	// ClusterAttach is set if a cluster attaches volumes. Then a volume that must be
+	// attached waits until its VolumeAttachment says so. Otherwise the manager
+	// attaches volumes.
 	ClusterAttach bool
 }
 
-// Pod resolves what the pod wants. It has an entry for every volume that a
-// container of the pod uses, none for the others, and none at all where the
-// pod's containers have ended for good.
+// Pod returns what the pod wants: an entry for each volume that one of its
+// containers uses, and none if its containers have ended for good.
 func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 	w := state.PodWant{Pod: podOf(pod)}
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -108,7 +107,7 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 	return w
 }
 
-// claimOf is the claim of the pod's volume; "" where it has none.
+// claimOf returns namespace/name of the claim of the pod's volume, or "" if it has none.
 func claimOf(pod *corev1.Pod, volume string) string {
 	for _, v := range pod.Spec.Volumes {
 		switch {
@@ -122,15 +121,15 @@ func claimOf(pod *corev1.Pod, volume string) string {
 	return ""
 }
 
-// resolver is one pod being resolved.
+// resolver resolves the volumes of one pod.
 type resolver struct {
 	pod     *corev1.Pod
 	objects Objects
 	config  Config
 }
 
-// unread returns an error where it is not known whether the object is there: then
-// nothing may be concluded from its absence.
+// unread returns an error if the object could not be read. Then it may exist, and
+// the caller must not treat it as deleted.
 func (r *resolver) unread(key Key) error {
 	if why := r.objects.Unread(key); why != "" {
 		return unreadError{fmt.Sprintf("%s: %s", key, why)}
@@ -138,10 +137,10 @@ func (r *resolver) unread(key Key) error {
 	return nil
 }
 
-// errUnread is the error of an object that may or may not be there.
+// errUnread means that an object could not be read, so that it may exist.
 var errUnread = errors.New("not read")
 
-// unreadError is errUnread in words.
+// unreadError is an errUnread with its own text.
 type unreadError struct{ text string }
 
 func (e unreadError) Error() string        { return e.text }
@@ -155,10 +154,11 @@ func podOf(pod *corev1.Pod) state.Pod {
 	return state.Pod{UID: state.PodUID(pod.UID), Namespace: pod.Namespace, Name: pod.Name, ServiceAccount: account}
 }
 
-// use says how containers use one volume of the pod: the fields that first do so.
+// use holds the first volumeMounts field and the first volumeDevices field of the
+// pod that name a volume; "" if none does.
 type use struct{ mount, device string }
 
-// usesOf returns how the containers of all sorts use volumes, by volume name.
+// usesOf returns how init, regular and ephemeral containers use volumes, by volume name.
 func usesOf(pod *corev1.Pod) map[string]use {
 	uses := map[string]use{}
 	eachUse(pod, func(name, field string, device bool) {
@@ -195,7 +195,7 @@ func eachUse(pod *corev1.Pod, f func(name, field string, device bool)) {
 	}
 }
 
-// find returns the pod's volume of that name and its field.
+// find returns the pod's volume called name and its field.
 func (r *resolver) find(name string, u use) (*corev1.Volume, string, error) {
 	var found *corev1.Volume
 	var field string
@@ -249,7 +249,7 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 	return r.written(v, source, field)
 }
 
-// written resolves a volume that is written into the pod.
+// written resolves a volume whose source is in the pod's spec.
 func (r *resolver) written(v *corev1.Volume, source, field string) (state.VolumeWant, error) {
 	at := field + "." + source
 	if k, ok := r.serves(source, false); ok && k.Network {
@@ -271,10 +271,10 @@ func (r *resolver) written(v *corev1.Volume, source, field string) (state.Volume
 
 func (r *resolver) has(name state.DriverName) bool { return slices.Contains(r.config.Builtins, name) }
 
-// name is the pod for people.
+// name returns the pod's name for messages, such as "pod default/web".
 func (r *resolver) name() string {
 	return Key{KindPod, r.pod.Namespace, r.pod.Name}.String()
 }
 
-// fault is a fault of the pod as an error.
+// fault returns a fault of the pod as an error.
 func (r *resolver) fault(f Fault) error { return errors.New(r.name() + ": " + f.String()) }

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// refused says of kinds that csi-volmgr does not have on purpose, or that
-// Kubernetes itself no longer has, why, and what to use.
+// refused has the kinds that csi-volmgr deliberately does not serve or that
+// Kubernetes removed, with the reason and what to use instead.
 var refused = map[string]string{
 	"flexVolume": "it is deprecated since Kubernetes 1.23 and runs a program of the node for each step; use " +
 		"the vendor's CSI driver",
@@ -24,7 +24,7 @@ var refused = map[string]string{
 		"storage system's",
 }
 
-// lacks says why there is no volume of a kind here; have are those that there are.
+// lacks says why this node does not serve a kind; have lists the kinds that it serves.
 func (r *resolver) lacks(kind string, have []string) string {
 	if why, ok := refused[kind]; ok {
 		return fmt.Sprintf("a volume of kind %s is refused: %s", kind, why)

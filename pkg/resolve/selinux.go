@@ -12,25 +12,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// SELinux says which volumes are labelled when they are mounted, instead of
-// file by file by the container runtime. The zero value is none.
+// SELinux says which volumes get their label by a mount option, instead of having
+// the container runtime relabel each file. The zero value selects none.
 type SELinux struct {
 	// FileLabel is the host's label for files of containers
-	// ("system_u:object_r:container_file_t:s0"); a pod's options
-	// replace user and level; "" where the host has no SELinux.
+	// ("system_u:object_r:container_file_t:s0"), in which a pod's options replace
+	// user and level; "" if the host has no SELinux.
 	FileLabel string
-	// AllModes: volumes of every access mode, and not only ReadWriteOncePod
+	// AllModes selects volumes of every access mode, not only ReadWriteOncePod
 	// (KEP-1710, feature gate SELinuxMount, which is on since Kubernetes 1.37).
 	AllModes bool
 }
 
-// labelPart is what user and level of a label may be: it becomes part of a
-// mount option in quotes.
+// labelPart matches a valid user or level of a label, which becomes part of a
+// quoted mount option.
 var labelPart = regexp.MustCompile(`^[A-Za-z0-9_.:,-]*$`)
 
-// label sets the label with which the want's volume, called name in the pod, is to be
-// mounted. Where the volume's access modes leave labels to the runtime the wish says what
-// the label would be.
+// label sets the label with which w's volume, called name in the pod, must be mounted.
+// If the access modes leave labelling to the runtime it only sets the wish, which has
+// the label that the mount would have had.
 func (r *resolver) label(w *state.VolumeWant, name string, supported bool) error {
 	s := w.Spec
 	if r.config.SELinux.FileLabel == "" || !supported || s.Mode == state.Block || s.Ephemeral {
@@ -40,7 +40,7 @@ func (r *resolver) label(w *state.VolumeWant, name string, supported bool) error
 		Applied: r.config.SELinux.AllModes || len(s.AccessModes) == 1 && s.AccessModes[0] == state.ReadWriteOncePod,
 	}
 	w.SELinux = wish
-	if recursive(r.pod) {
+	if relabelsRecursively(r.pod) {
 		return nil
 	}
 	var problem error
@@ -49,7 +49,7 @@ func (r *resolver) label(w *state.VolumeWant, name string, supported bool) error
 		wish.AccessModes = s.AccessModes
 	}
 	if !wish.Applied {
-		return nil // the runtime's to refuse
+		return nil // the runtime labels the files, or refuses the label
 	}
 	if problem != nil {
 		return labelError{problem, wish}
@@ -58,7 +58,7 @@ func (r *resolver) label(w *state.VolumeWant, name string, supported bool) error
 	return nil
 }
 
-// labelError is why a pod has no one label for a volume that is to be mounted with it.
+// labelError says why there is no single label to mount a pod's volume with.
 type labelError struct {
 	error
 	wish *state.SELinuxWish
@@ -66,8 +66,8 @@ type labelError struct {
 
 func (e labelError) Unwrap() error { return e.error }
 
-// podLabel returns the label that the pod's containers ask for the volume, "" where they
-// ask for none, and what is wrong where it is not one.
+// podLabel returns the label that the pod's containers ask for on the volume, or "" if
+// they ask for none. fault and problem are set if the label is invalid or not unique.
 func (r *resolver) podLabel(name string) (label string, fault state.SELinuxFault, problem error) {
 	var labels []string
 	for _, o := range r.seLinuxOptions(name) {
@@ -90,13 +90,13 @@ func (r *resolver) podLabel(name string) (label string, fault state.SELinuxFault
 	return label, "", nil
 }
 
-func recursive(pod *corev1.Pod) bool {
+func relabelsRecursively(pod *corev1.Pod) bool {
 	sc := pod.Spec.SecurityContext
 	return sc != nil && sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == corev1.SELinuxChangePolicyRecursive
 }
 
-// seLinuxOptions lists the options of the containers that mount the volume:
-// their own, or else the pod's. Whether a container is privileged does not count.
+// seLinuxOptions lists the options of the containers that mount the volume: their
+// own, or else the pod's. A privileged container counts like any other.
 func (r *resolver) seLinuxOptions(name string) []corev1.SELinuxOptions {
 	var all []corev1.SELinuxOptions
 	add := func(mounts []corev1.VolumeMount, own *corev1.SecurityContext) {
@@ -125,9 +125,9 @@ func (r *resolver) seLinuxOptions(name string) []corev1.SELinuxOptions {
 	return all
 }
 
-// fileLabel is base with the options' user and level. Role and type are of the
-// process and say nothing about files. Without a level the runtime draws one,
-// which is not known before: then there is no label.
+// fileLabel returns base with the options' user and level. Role and type apply to
+// processes, not files. Without a level it returns "", because the runtime will pick
+// a random one.
 func fileLabel(base string, o corev1.SELinuxOptions) string {
 	parts := strings.SplitN(base, ":", 4)
 	if len(parts) != 4 || o.Level == "" {

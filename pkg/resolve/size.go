@@ -11,22 +11,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// NodeSizeAnnotation is, on a PersistentVolume that csi-volmgr itself made, the
-// size in bytes that the node made of it last. Where a cluster keeps the claim,
-// the claim's status says it.
+// NodeSizeAnnotation, on a PersistentVolume that csi-volmgr itself made, is the
+// size in bytes to which the node last expanded it. In a cluster that size is in
+// the claim's status.
 const NodeSizeAnnotation = "csi-volmgr.dev/node-size-bytes"
 
-// noNodeExpansion is, on a claim, the word of external-resizer that nodes have
-// nothing to do.
+// noNodeExpansion is the claim annotation by which external-resizer says that the
+// node has nothing to expand.
 const noNodeExpansion = "volume.kubernetes.io/node-expansion-not-required"
 
-// setSize says in w how large the claim's volume is to be, by the kubelet's rules
-// (node_expander.go, KEP-1790): which depend on whether the claim was resized by
-// an external-resizer that says in its status how far it is.
+// setSize sets the size that the claim's volume must get, by the kubelet's rules
+// (node_expander.go, KEP-1790). They depend on whether an external-resizer reports
+// its progress in the claim's status.
 func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
 	w.SizeBytes = pv.Spec.Capacity.Storage().Value()
 	if have, err := strconv.ParseInt(pv.Annotations[NodeSizeAnnotation], 10, 64); err == nil {
-		// Without a cluster only the author of the claim takes back what a node refuses.
+		// Without a cluster, a size that the node refuses is withdrawn only by editing the
+		// claim, so a smaller request lowers SizeBytes.
 		request := claim.Spec.Resources.Requests.Storage().Value()
 		w.HaveBytes = have
 		w.SizeBytes = min(w.SizeBytes, max(request, have))
@@ -50,7 +51,7 @@ func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.Per
 	}
 }
 
-// noGrow says why the node has no part in the expansion now.
+// noGrow says why the node must not expand the volume now.
 func noGrow(claim *corev1.PersistentVolumeClaim, status corev1.ClaimResourceStatus) string {
 	name := claim.Namespace + "/" + claim.Name
 	if status == corev1.PersistentVolumeClaimNodeResizeInfeasible {

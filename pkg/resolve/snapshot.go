@@ -18,39 +18,39 @@ const GroupSnapshotGroup = "groupsnapshot.storage.k8s.io"
 
 // Annotations of external-snapshotter.
 const (
-	// DefaultSnapshotClass marks the class of the snapshots of its driver that name none.
+	// DefaultSnapshotClass marks the VolumeSnapshotClass that snapshots without a class use, for each driver.
 	DefaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
-	// DefaultGroupSnapshotClass is the same of a VolumeGroupSnapshotClass.
+	// DefaultGroupSnapshotClass marks a VolumeGroupSnapshotClass in the same way.
 	DefaultGroupSnapshotClass = "groupsnapshot.storage.kubernetes.io/is-default-class"
-	// AllowModeChange, on a VolumeSnapshotContent, lets a claim of another volumeMode be made of it.
+	// AllowModeChange, on a VolumeSnapshotContent, allows a claim with another volumeMode to be restored from it.
 	AllowModeChange = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 )
 
-// ExtraCreateMetadata is, with the value true on a StorageClass, a VolumeSnapshotClass or a
-// VolumeGroupSnapshotClass, that its driver is told the names of the claim or snapshot.
+// ExtraCreateMetadata, set to true on a StorageClass, VolumeSnapshotClass or
+// VolumeGroupSnapshotClass, passes the names of the claim or snapshot to the driver.
 const ExtraCreateMetadata = "csi-volmgr.dev/extra-create-metadata"
 
-// FreezeAnnotation is, on a VolumeSnapshot or a VolumeGroupSnapshot, for how long at the most the
-// file systems of its volumes may be held still while the snapshot is made ("10s").
+// FreezeAnnotation, on a VolumeSnapshot or VolumeGroupSnapshot, is how long the file systems of its
+// volumes may be frozen while the snapshot is made ("10s").
 const FreezeAnnotation = "csi-volmgr.dev/freeze"
 
-// mostFrozen bounds a freeze: the pods that write wait for its end.
-const mostFrozen = time.Minute
+// maxFreeze limits a freeze, because pods that write wait until it ends.
+const maxFreeze = time.Minute
 
-// FreezeOf returns the value of FreezeAnnotation, 0 where there is none.
+// FreezeOf returns the value of FreezeAnnotation, or 0 if there is none.
 func FreezeOf(s metav1.Object) (time.Duration, *Fault) {
 	text, ok := s.GetAnnotations()[FreezeAnnotation]
 	if !ok {
 		return 0, nil
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > mostFrozen {
+	if err != nil || d <= 0 || d > maxFreeze {
 		return 0, &Fault{"metadata.annotations[" + FreezeAnnotation + "]", text, "a duration of at most 1m, such as 10s"}
 	}
 	return d, nil
 }
 
-// checkSnapshot checks a VolumeSnapshot as far as it alone tells.
+// checkSnapshot makes the checks of a VolumeSnapshot that need no other object.
 func checkSnapshot(s *snapshotv1.VolumeSnapshot) []Fault {
 	var faults []Fault
 	claim, content := s.Spec.Source.PersistentVolumeClaimName, s.Spec.Source.VolumeSnapshotContentName
@@ -91,8 +91,8 @@ func checkSnapshotClass(c *snapshotv1.VolumeSnapshotClass) []Fault {
 	return faults
 }
 
-// checkSnapshotContent refuses a content that csi-volmgr would have to make: it makes those
-// of its VolumeSnapshots itself, and reads the ones that name a snapshot which is there.
+// checkSnapshotContent refuses a content that asks for a new snapshot. csi-volmgr reads
+// contents that name an existing snapshot; for new ones there are VolumeSnapshots.
 func checkSnapshotContent(c *snapshotv1.VolumeSnapshotContent) []Fault {
 	faults := checkDeletion("spec.deletionPolicy", c.Spec.DeletionPolicy)
 	if f, bad := checkDriver("spec.driver", c.Spec.Driver); bad {
@@ -119,7 +119,7 @@ func checkDeletion(field string, p snapshotv1.DeletionPolicy) []Fault {
 	return []Fault{{field, string(p), "Delete or Retain"}}
 }
 
-// checkRef checks what a content says of the object that it is of.
+// checkRef checks a content's reference to its snapshot object.
 func checkRef(field string, ref corev1.ObjectReference) []Fault {
 	var faults []Fault
 	if f, bad := checkSubdomain(field+".name", ref.Name); bad {

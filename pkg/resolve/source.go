@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// sources lists the names of the sources that are set in one of Kubernetes'
-// source structs, which hold one pointer for each kind.
+// sources lists the names of the fields that are set in s, a Kubernetes struct
+// with one pointer for each kind of volume source.
 func sources(s any) []string {
 	var set []string
 	v := reflect.ValueOf(s)
@@ -28,8 +28,8 @@ func sources(s any) []string {
 	return set
 }
 
-// sourceKind returns the name of the one source that is set in s. A pod's
-// volume without a source is an emptyDir, as the API server has it.
+// sourceKind returns the name of the one source that is set in s. As on the API
+// server, a pod's volume without a source is an emptyDir.
 func sourceKind(field string, s any) (name string, f Fault, bad bool) {
 	set := sources(s)
 	switch len(set) {
@@ -41,14 +41,14 @@ func sourceKind(field string, s any) (name string, f Fault, bad bool) {
 	return "", Fault{field, strings.Join(set, " and "), "exactly one kind of volume"}, true
 }
 
-// sourceOf resolves a volume of a built-in kind, as a pod names it and as a
-// PersistentVolume does; nil where the kind is not named so.
+// sourceOf holds the resolvers of a built-in kind: pod for a volume in a pod's
+// spec, pv for a PersistentVolume. One is nil if the kind is not allowed there.
 type sourceOf struct {
 	pod func(r *resolver, v *corev1.Volume, field string) (state.VolumeWant, error)
 	pv  func(r *resolver, pv *corev1.PersistentVolume) (state.VolumeWant, Fault, error)
 }
 
-// sourcesOf has a line for each row of [kind.All].
+// sourcesOf returns the resolvers of a kind. It has a case for each row of [kind.All].
 func sourcesOf(name state.DriverName) sourceOf {
 	switch name {
 	case kind.CephFS:
@@ -75,19 +75,20 @@ func sourcesOf(name state.DriverName) sourceOf {
 	return sourceOf{}
 }
 
-// serves returns the built-in kind of a source, where this node serves it. A cephfs
-// volume with a Secret is ceph-csi's, which cannot be told of a secret in a file.
+// serves returns the built-in kind of a source and whether this node serves it. A
+// cephfs volume with a Secret (cephSecret) belongs to ceph-csi. One with a secret
+// file is served here, because ceph-csi has no field for it.
 func (r *resolver) serves(field string, cephSecret bool) (k kind.Kind, ok bool) {
 	k, ok = kind.OfField(field)
 	return k, ok && r.has(k.Name) && !(k.Name == kind.CephFS && cephSecret)
 }
 
-// kinds lists the kinds of volumes that a pod may have here.
+// kinds lists the kinds of volumes that a pod's spec may have on this node.
 func (r *resolver) kinds() []string {
 	return r.served([]string{"csi", "ephemeral", "persistentVolumeClaim"}, func(k kind.Kind) bool { return k.Pod })
 }
 
-// volumeKinds lists the kinds that a PersistentVolume may have here.
+// volumeKinds lists the kinds that a PersistentVolume may have on this node.
 func (r *resolver) volumeKinds() []string {
 	return r.served([]string{"csi"}, func(k kind.Kind) bool { return k.PV })
 }
@@ -103,9 +104,9 @@ func (r *resolver) served(names []string, has func(kind.Kind) bool) []string {
 	return slices.Compact(names)
 }
 
-// mergeSame makes one entry of entries that name one volume, as two claims'
-// volumes with one handle or two of the pod's volumes with one claim do. wants
-// is sorted by name; the first one's spec stands for all.
+// mergeSame merges the wants that name the same volume: two of the pod's volumes
+// may name one claim, and two claims' volumes may have one handle. wants is sorted
+// by name; a merged entry has the spec of its first.
 func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 	merged := slices.Grow([]state.VolumeWant(nil), len(wants))
 	at := make(map[state.VolumeID]int, len(wants))
@@ -127,7 +128,7 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 					"them equal",
 					first.Names[0], w.Names[0], show(w.Spec.Handle), w.Spec.Driver, what)
 			}
-			// The id stays until all are merged, so that a third one is refused too.
+			// The entry keeps its id until all are merged, so that a third want is refused too.
 			merged[i] = state.VolumeWant{
 				Names: names, Problem: problem, Unread: first.Unread,
 				Claim: cmp.Or(first.Claim, first.Spec.Claim), ID: w.ID,
@@ -151,8 +152,8 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 	return merged
 }
 
-// differ says in what two wants of one volume by one pod contradict each other;
-// "" where they do not.
+// differ names the field in which two wants of one volume by one pod contradict
+// each other, or returns "" if they agree.
 func differ(a, b state.VolumeWant) string {
 	if a.Spec.Mode != b.Spec.Mode {
 		return "volumeMode"
@@ -163,7 +164,7 @@ func differ(a, b state.VolumeWant) string {
 	if a.Mount.SELinuxLabel != b.Mount.SELinuxLabel {
 		return "the SELinux labels of the containers that mount them"
 	}
-	// Two PersistentVolumes with one handle have two names, and what is made of them.
+	// Two PersistentVolumes with one handle differ in name, claim and stage path.
 	s := b.Spec
 	s.Name, s.Claim, s.StagePath = a.Spec.Name, a.Spec.Claim, a.Spec.StagePath
 	if !a.Spec.Equal(&s) {

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 )
 
-// checkTrustBundle: a bundle of a signer has the signer's name, with ":" for
-// "/", before its own, and no other object has; what is in it are certificates.
+// checkTrustBundle checks a bundle's name and certificates. The name of a signer's
+// bundle begins with the signer's name, "/" replaced by ":"; no other bundle's does.
 func checkTrustBundle(o *certificatesv1.ClusterTrustBundle) []Fault {
 	var faults []Fault
 	own, want := o.Name, "a DNS subdomain without ':', since spec.signerName is empty"
@@ -43,7 +43,7 @@ func isSubdomain(s string) bool { return len(validation.IsDNS1123Subdomain(s)) =
 func (o objects) TrustBundles() ([]*certificatesv1.ClusterTrustBundle, error) {
 	key := Key{Kind: KindTrustBundles}
 	list, ok := o.r.objects.Get(key).(*certificatesv1.ClusterTrustBundleList)
-	// Also where some are known: more may be there.
+	// Checked even if some bundles are known, since there may be more.
 	if err := o.unread(key); err != nil || !ok {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ours returns the built-in kind of the volume, where this node serves it.
+// ours returns the built-in kind of the volume and whether this node serves it.
 func (r *resolver) ours(pv *corev1.PersistentVolume) (kind.Kind, bool) {
 	set := sources(pv.Spec.PersistentVolumeSource)
 	if len(set) != 1 {
@@ -23,7 +23,7 @@ func (r *resolver) ours(pv *corev1.PersistentVolume) (kind.Kind, bool) {
 	return k, ok && k.PV
 }
 
-// builtinVolume resolves a PersistentVolume of a kind that is ours.
+// builtinVolume resolves a PersistentVolume of a built-in kind.
 func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim,
 	u claimUse,
 ) (state.VolumeWant, error) {
@@ -73,7 +73,7 @@ func (r *resolver) builtinVolume(pv *corev1.PersistentVolume, claim *corev1.Pers
 	return w, nil
 }
 
-// fromSource returns what the volume's source says.
+// fromSource resolves the source of a PersistentVolume of kind k.
 func (r *resolver) fromSource(
 	pv *corev1.PersistentVolume, k kind.Kind, mode state.Mode,
 ) (state.VolumeWant, Fault, error) {
@@ -138,7 +138,8 @@ func (r *resolver) volumeHostPath(pv *corev1.PersistentVolume) (state.VolumeWant
 	return w, Fault{}, err
 }
 
-// hostPath resolves a path of the node itself. Its owner is never changed.
+// hostPath resolves a path on the node itself. Its files keep their group, so
+// there is no FSGroup.
 func (r *resolver) hostPath(name string, src *corev1.HostPathVolumeSource) (state.VolumeWant, error) {
 	w, err := r.builtin(kind.HostPath, name, src)
 	w.Mount.HostPath, w.Mount.FSGroup = path.Clean(src.Path), nil
@@ -146,7 +147,7 @@ func (r *resolver) hostPath(name string, src *corev1.HostPathVolumeSource) (stat
 }
 
 func checkNFS(field string, src *corev1.NFSVolumeSource) (Fault, bool) {
-	if !server(src.Server) {
+	if !isServer(src.Server) {
 		return Fault{field + ".server", src.Server, "a host name or an IP address"}, true
 	}
 	return Fault{field + ".path", src.Path, wantAbsolute}, !absolute(src.Path)
@@ -167,7 +168,8 @@ func (r *resolver) volumeNFS(pv *corev1.PersistentVolume) (state.VolumeWant, Fau
 	return w, Fault{}, err
 }
 
-// nfs resolves a directory of an NFS server. Its owner is the server's to change.
+// nfs resolves a directory of an NFS server. Only the server changes the owner of
+// its files, so there is no FSGroup.
 func (r *resolver) nfs(name string, src *corev1.NFSVolumeSource) (state.VolumeWant, error) {
 	w, err := r.builtin(kind.NFS, name, src)
 	w.Mount.ReadOnly, w.Mount.FSGroup = src.ReadOnly, nil
