@@ -10,14 +10,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// accessMode maps a volume's access modes as the provisioner mapped them when
-// it made the volume (csi-lib-utils). Two cases are the kubelet's instead: no
-// mode means ReadWriteOnce, and a list that CSI has no mode for (ReadOnlyMany
-// with ReadWriteOnce) is represented by its first.
+// accessMode maps a volume's access modes as external-provisioner does when it makes
+// the volume (csi-lib-utils). Two cases follow the kubelet instead: no mode means
+// ReadWriteOnce, and a list for which CSI has no mode (ReadOnlyMany with
+// ReadWriteOnce) maps to the mode of its first element.
 //
-// The finer single-node modes are sent only where multiWriter (the node
-// capability SINGLE_NODE_MULTI_WRITER) says that the driver knows them (CSI
-// 1.13, VolumeCapability.AccessMode).
+// The finer single-node modes are used only if the driver knows them, which it says by
+// the node capability SINGLE_NODE_MULTI_WRITER (multiWriter; CSI 1.13,
+// VolumeCapability.AccessMode).
 func accessMode(modes []state.AccessMode, multiWriter bool) (csi.VolumeCapability_AccessMode_Mode, error) {
 	list := make([]corev1.PersistentVolumeAccessMode, 0, max(1, len(modes)))
 	for _, m := range modes {

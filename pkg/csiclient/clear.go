@@ -12,9 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// clear removes what is left at path if nothing can be lost by it: an empty
-// directory; for a block volume an empty file, a device node or a link. Never a
-// mount: the kernel refuses (EBUSY). It reports whether nothing is there now.
+// clear removes a leftover at path if no data can be lost: an empty directory, or for a
+// block volume an empty file, a device node or a link. It never removes a mount, as the
+// kernel refuses that (EBUSY). It reports whether path is now free.
 func (d *dirs) clear(path string, mode state.Mode) (bool, error) {
 	rel, err := d.rel(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func (d *dirs) clear(path string, mode state.Mode) (bool, error) {
 	return false, fmt.Errorf("remove %s: %w", path, err)
 }
 
-// clearUp is clear, and prune whatever comes of it.
+// clearUp calls clear and then prune.
 func (d *dirs) clearUp(path string, mode state.Mode) (bool, error) {
 	rel, err := d.rel(path)
 	if err != nil {
@@ -45,12 +45,13 @@ func (d *dirs) clearUp(path string, mode state.Mode) (bool, error) {
 	return gone, err
 }
 
-// openIn opens the directory name of parent for its place only.
+// openIn opens the directory name in parent with O_PATH.
 func openIn(parent int, name string) (int, error) {
 	return unix.Openat(parent, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// clearFile is clear of what is no directory; ENOTEMPTY says that it may be a person's.
+// clearFile removes a leftover that is not a directory. It returns ENOTEMPTY for a file
+// that may contain data.
 func (d *dirs) clearFile(rel string) error {
 	e, err := d.look(rel)
 	if err != nil {
@@ -65,8 +66,8 @@ func (d *dirs) clearFile(rel string) error {
 	return unix.ENOTEMPTY
 }
 
-// prune removes the empty directories above rel, but for those directly in
-// the root. What is not empty, or a mount, ends it.
+// prune removes empty directories above rel, except those directly in the root. It
+// stops at the first that is not empty or is a mount.
 func (d *dirs) prune(rel string) {
 	for rel = filepath.Dir(rel); strings.Contains(rel, "/"); rel = filepath.Dir(rel) {
 		err := d.inParent(rel, func(fd int, name string) error { return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR) })

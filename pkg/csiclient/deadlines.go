@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Set sets the deadline of the call named rpc ("NodeStageVolume"); Info stands
-// for all calls together that ask a driver what it is.
+// Set sets the deadline of the call named rpc ("NodeStageVolume"). "Info" names the
+// deadline of all calls that read [Info] together.
 func (d *Deadlines) Set(rpc string, t time.Duration) error {
 	if t <= 0 {
 		return fmt.Errorf("%s: found %v, want more than 0", rpc, t)
@@ -24,7 +24,7 @@ func (d *Deadlines) Set(rpc string, t time.Duration) error {
 	return nil
 }
 
-// ofVerbs are the deadlines of the calls that change something.
+// ofVerbs returns the deadlines of the calls that change something.
 func (d *Deadlines) ofVerbs() map[string]*time.Duration {
 	return map[string]*time.Duration{
 		nodeStage: &d.Stage, nodePublish: &d.Publish, nodeUnpublish: &d.Unpublish, nodeUnstage: &d.Unstage,
@@ -41,7 +41,7 @@ func (d *Deadlines) of(rpc string) (t time.Duration, changes bool) {
 	return defaultTimeout, false
 }
 
-// Longest is the longest deadline of a call that changes something.
+// Longest returns the longest deadline of a call that changes something.
 func (d Deadlines) Longest() time.Duration {
 	d = d.withDefaults()
 	return max(d.Stage, d.Publish, d.Unpublish, d.Unstage, d.Expand)

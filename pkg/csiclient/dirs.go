@@ -14,15 +14,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// dirMode is that of every directory made for a driver, as the kubelet's.
+// dirMode is the mode of every directory made for a driver, as in the kubelet.
 const dirMode = 0o750
 
-// mkdirTries bounds how often making a directory begins anew because another
-// volume's clean-up removed an empty parent of it meanwhile.
+// mkdirTries limits how often making a directory starts again because another
+// volume's clean-up removed an empty parent.
 const mkdirTries = 64
 
-// dirs makes and removes what calls need and leave, beneath one root (rule 8),
-// by directory entries alone: nothing is opened that storage may be behind.
+// dirs makes and removes the files and directories that calls need and leave, beneath
+// one root (rule 8). It works on directory entries and opens nothing that may be on
+// a volume's storage.
 type dirs struct {
 	root *os.Root
 	base string   // root's path
@@ -48,12 +49,11 @@ func (d *dirs) close() error {
 	return errors.Join(d.top.Close(), d.root.Close())
 }
 
-// rel returns path relative to the root, which it must be beneath.
+// rel returns path relative to the root, or an error if path is not beneath it.
 func (d *dirs) rel(path string) (string, error) { return pathname.Below(path, d.base) }
 
-// makeDir makes the directory path and its parents, the last one path's
-// alone. That something is at path already is fine if it is a directory, or is not
-// to be told: a dead mount.
+// makeDir makes the directory path and its parents. It succeeds if path is already a
+// directory, or cannot be inspected because it is a dead mount.
 func (d *dirs) makeDir(path string) error {
 	rel, err := d.rel(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *dirs) makeDir(path string) error {
 	return nil
 }
 
-// makeParent makes the directory that path is to be in.
+// makeParent makes the parent directory of path.
 func (d *dirs) makeParent(path string) error {
 	rel, err := d.rel(path)
 	if err != nil {
@@ -80,8 +80,8 @@ func (d *dirs) makeParent(path string) error {
 	return d.mkdirAll(filepath.Dir(rel))
 }
 
-// makeRoom has nothing at path that can be removed without loss, and makes the
-// directory that it is to be in: where that is new, there is nothing to look for.
+// makeRoom makes the parent directory of path. If it already existed, makeRoom removes
+// an entry at path that can be removed without loss.
 func (d *dirs) makeRoom(path string, mode state.Mode) error {
 	rel, err := d.rel(path)
 	if err != nil {
@@ -95,11 +95,11 @@ func (d *dirs) makeRoom(path string, mode state.Mode) error {
 		}
 		err = d.inParent(rel, func(fd int, name string) error {
 			if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); errors.Is(err, unix.ENOTDIR) && mode == state.Block {
-				_ = d.clearFile(rel) // what it leaves is for the next call
+				_ = d.clearFile(rel) // the driver sees what is left
 			}
 			return nil
 		})
-		if !errors.Is(err, fs.ErrNotExist) { // another's clean-up was quicker
+		if !errors.Is(err, fs.ErrNotExist) { // another volume's clean-up removed the parent
 			return err
 		}
 	}
@@ -118,28 +118,28 @@ func (d *dirs) mkdirAll(rel string) error {
 	return err
 }
 
-// mkdirNew is mkdirAll where rel was found missing.
+// mkdirNew is mkdirAll for a directory that was found missing.
 func (d *dirs) mkdirNew(rel string) error {
 	err := d.mkdirIn(filepath.Dir(rel), filepath.Base(rel))
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	fd, err := d.open(rel) // another was quicker; it must be a directory
+	fd, err := d.open(rel) // another goroutine made it; it must be a directory
 	if err == nil {
 		unix.Close(fd)
 	}
 	return err
 }
 
-// mkdirIn makes the directory name in the directory rel, which it makes with its parents.
+// mkdirIn makes the directory name in the directory rel. It also makes rel and its parents.
 func (d *dirs) mkdirIn(rel, name string) error {
 	return d.inMade(rel, func(fd int) error {
 		return os.NewSyscallError("mkdir", unix.Mkdirat(fd, name, dirMode))
 	})
 }
 
-// inMade calls f with a descriptor of the directory rel, which it makes with
-// its parents. f is called again if the directory went meanwhile.
+// inMade makes the directory rel and its parents and calls f with its descriptor. It
+// calls f again if the directory was removed meanwhile.
 func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
 	for range mkdirTries {
 		var fd int
@@ -147,16 +147,16 @@ func (d *dirs) inMade(rel string, f func(fd int) error) (err error) {
 			err = f(fd)
 			unix.Close(fd)
 		}
-		if !errors.Is(err, fs.ErrNotExist) { // another's clean-up was quicker
+		if !errors.Is(err, fs.ErrNotExist) { // another volume's clean-up removed it
 			return err
 		}
 	}
 	return err
 }
 
-// make makes what is missing of the directory rel, and opens it. As a rule that
-// is nothing, the last directory, or, for a new pod, all but the first: the
-// others are not tried one by one.
+// make makes the directory rel and its missing parents, and opens it. Usually nothing
+// is missing, or the last directory, or for a new pod all but the first. So make tries
+// to open these instead of each element of rel.
 func (d *dirs) make(rel string) (int, error) {
 	first, _, _ := strings.Cut(rel, "/")
 	from := [...]string{rel, filepath.Dir(rel), first, "."}
@@ -183,7 +183,7 @@ func (d *dirs) make(rel string) (int, error) {
 	return fd, nil
 }
 
-// makeIn makes the directory rel, which parent is the parent of, and opens it.
+// makeIn makes the directory rel, whose parent is open as parent, and opens it.
 func (d *dirs) makeIn(parent int, rel string) (int, error) {
 	name := filepath.Base(rel)
 	err := unix.Mkdirat(parent, name, dirMode)
@@ -196,9 +196,9 @@ func (d *dirs) makeIn(parent int, rel string) (int, error) {
 	return openIn(parent, name)
 }
 
-// open opens the directory rel for its place only: one system call, in which the
-// kernel itself stays beneath the root (openat2(2), Linux 5.6), instead of an
-// open and a close for each element.
+// open opens the directory rel with O_PATH. It makes one system call in which the
+// kernel ensures that rel is beneath the root (openat2(2), Linux 5.6), instead of
+// opening and closing each element.
 func (d *dirs) open(rel string) (int, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -210,7 +210,7 @@ func (d *dirs) open(rel string) (int, error) {
 		if closed := d.control(func(top int) { fd, err = unix.Openat2(top, rel, &how) }); closed != nil {
 			return -1, fmt.Errorf("%s: %w", d.base, os.ErrClosed)
 		}
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // something was renamed meanwhile
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // a rename raced, or a signal came
 			continue
 		}
 		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -220,7 +220,7 @@ func (d *dirs) open(rel string) (int, error) {
 	}
 }
 
-// control calls f with the root's descriptor, which stays open meanwhile.
+// control calls f with the root's descriptor, which cannot be closed meanwhile.
 func (d *dirs) control(f func(fd int)) error {
 	c, err := d.top.SyscallConn()
 	if err != nil {
@@ -229,7 +229,7 @@ func (d *dirs) control(f func(fd int)) error {
 	return c.Control(func(fd uintptr) { f(int(fd)) })
 }
 
-// walk is open where there is no openat2.
+// walk is open for a kernel without openat2.
 func (d *dirs) walk(rel string) (int, error) {
 	f, err := d.root.OpenFile(rel, unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -239,14 +239,15 @@ func (d *dirs) walk(rel string) (int, error) {
 	return fd, errors.Join(os.NewSyscallError("fcntl", err), f.Close())
 }
 
-// entry is what a directory says of one name in it.
+// entry describes one directory entry.
 type entry struct {
 	exists, mounted bool
 	mode            uint16
 	size            uint64
 }
 
-// look tells what is at rel, following no link and asking no storage.
+// look describes the entry at rel. It follows no link and does no I/O on the storage
+// of a volume.
 func (d *dirs) look(rel string) (entry, error) {
 	var e entry
 	err := d.inParent(rel, func(fd int, name string) error {
@@ -264,7 +265,7 @@ func (d *dirs) look(rel string) (entry, error) {
 	return e, err
 }
 
-// exists reports whether something is at path; true where that cannot be told.
+// exists reports whether there is an entry at path. It returns true if it cannot tell.
 func (d *dirs) exists(path string) bool {
 	rel, err := d.rel(path)
 	if err != nil {
@@ -274,8 +275,7 @@ func (d *dirs) exists(path string) bool {
 	return err != nil || e.exists
 }
 
-// inParent calls f with a descriptor of the directory that rel is in, reached
-// beneath the root.
+// inParent calls f with a descriptor of rel's parent directory and rel's last element.
 func (d *dirs) inParent(rel string, f func(fd int, name string) error) error {
 	dir, err := d.open(filepath.Dir(rel))
 	if err != nil {

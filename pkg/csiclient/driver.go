@@ -19,36 +19,36 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// How long a call may take. CSI leaves it to the caller ("Timeouts").
+// How long a call may take. CSI leaves this to the caller ("Timeouts").
 const (
-	// defaultTimeout is the kubelet's for every CSI call, so what vendors test with.
+	// defaultTimeout is the kubelet's timeout for every CSI call, with which vendors test.
 	defaultTimeout = 2 * time.Minute
-	// defaultInfoTimeout bounds all calls together by which a driver is asked
-	// what it is. They do no work; but a driver may ask a cloud for its node id.
+	// defaultInfoTimeout bounds all calls that read a driver's Info together. They
+	// change nothing, but a driver may ask a cloud for its node id.
 	defaultInfoTimeout = 30 * time.Second
-	// defaultStatsTimeout: a statfs on storage that answers takes milliseconds,
-	// and numbers later than this help no reader.
+	// defaultStatsTimeout is ample: statfs on working storage takes milliseconds.
 	defaultStatsTimeout = 10 * time.Second
 
-	// redialMin and redialMax pace attempts to reach a socket without a listener.
-	// gRPC's own maximum of two minutes would make a driver's return wait.
+	// redialMin and redialMax are the shortest and longest pause between attempts to
+	// connect to a socket without a listener. gRPC's own maximum of two minutes would
+	// delay the return of a driver.
 	redialMin = 50 * time.Millisecond
 	redialMax = time.Second
-	// connectTimeout is for a connect(2) on a local socket whose backlog is full.
+	// connectTimeout bounds a connect(2) to a local socket whose backlog is full.
 	connectTimeout = 10 * time.Second
-	// askAgainMin and askAgainMax pace questions to a driver that came back and
-	// cannot say yet what it is.
+	// askAgainMin and askAgainMax are the shortest and longest pause between attempts
+	// to read the Info of a driver that has come back but is not ready.
 	askAgainMin = 200 * time.Millisecond
 	askAgainMax = 10 * time.Second
 )
 
-// Deadlines bounds each call. A zero field stands for its default.
+// Deadlines bounds each call. A zero field means its default.
 type Deadlines struct {
 	// Stage, Publish, Unpublish, Unstage and Expand default to 2 minutes.
 	Stage, Publish, Unpublish, Unstage, Expand time.Duration
 	// Stats defaults to 10 seconds.
 	Stats time.Duration
-	// Info is for all that is asked of a driver once a connection; 30 seconds.
+	// Info bounds all calls that read [Info] after connecting; it defaults to 30 seconds.
 	Info time.Duration
 }
 
@@ -68,47 +68,48 @@ func cmpOr(t, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// SecretReader reads secrets when a call needs them. They are never kept.
+// SecretReader reads a secret when a call needs it. A Driver never keeps secrets.
 type SecretReader interface {
 	Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error)
 }
 
-// Config says which driver to speak to, and how.
+// Config is the configuration of a [Driver].
 type Config struct {
-	// Name is the registered name; the driver must call itself the same.
+	// Name is the registered name; GetPluginInfo must return the same.
 	Name state.DriverName
 	// Endpoint is the driver's socket: an absolute path or unix:///path.
 	Endpoint string
-	// Peers are users, beside root and that of this process, whose processes may be the
-	// driver: it is given secrets, and says what the node mounts.
+	// Peers are the users, besides root and this process's own, as whom the driver may
+	// run. Others are refused, because the driver receives secrets and decides what the
+	// node mounts.
 	Peers []uint32
-	// Root is the node's root directory. Directories are made and removed
-	// beneath it and nowhere else.
+	// Root is the node's root directory. The Driver makes and removes directories
+	// only beneath it.
 	Root string
-	// Secrets may be nil if no volume refers to one.
+	// Secrets may be nil if no volume refers to a secret.
 	Secrets SecretReader
 	// Tokens may be nil; then volumes whose driver wants service account tokens
 	// are not published.
 	Tokens TokenSource
-	// NodeOnly: the driver's Controller service is not asked what it can do, and Info says of it only
-	// whether the plugin has one. In a cluster its sidecars call it, at another endpoint perhaps.
+	// NodeOnly skips ControllerGetCapabilities; Info then only says whether the plugin has a
+	// Controller service. In a cluster its sidecars call that service, possibly at another endpoint.
 	NodeOnly bool
-	// Deadlines' zero value stands for the defaults.
+	// Deadlines defaults to the values documented there.
 	Deadlines Deadlines
 	// Metrics may be nil.
 	Metrics *Metrics
 	// Logger may be nil for no log.
 	Logger *slog.Logger
-	// OnChange is called when the driver's process went away (err says why) and
-	// when it is back and was asked anew what it can do (err is nil). Calls are
-	// made one after another, none after Close returned, and none for the
-	// connection that Dial made. It must not call Close. It may be nil.
+	// OnChange is called when the connection to the driver is lost (err says why) and
+	// when it is back and its Info was read again (err is nil). It is not called
+	// concurrently, nor after Close returned, nor for the connection that Dial made.
+	// It must not call Close. It may be nil.
 	OnChange func(i Info, err error)
 
-	redial time.Duration // the least pause between attempts to connect; 0 is redialMin
+	redial time.Duration // the shortest pause between attempts to connect; 0 means redialMin
 }
 
-// Driver is one CSI driver, by one long-lived connection to it.
+// Driver is a client of one CSI driver over one long-lived connection.
 type Driver struct {
 	name      state.DriverName
 	endpoint  string
@@ -128,13 +129,12 @@ type Driver struct {
 	info   atomic.Pointer[Info]
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	// events tells of what happens where the socket is; nil where the kernel
-	// has no watch left.
+	// events watches the socket's directory; nil if the kernel has no watch left.
 	events *fsnotify.Watcher
 }
 
-// Dial connects to a driver and asks it who it is and what it can do. It does
-// not wait for a socket without a listener. The error wraps ErrName,
+// Dial connects to a driver and reads its Info. It does not wait for a listener on
+// the socket. The error wraps ErrName,
 // ErrNotReady, or a [state.CallError].
 func Dial(ctx context.Context, c Config) (*Driver, error) {
 	path, err := unixsocket.EndpointPath(c.Endpoint)
@@ -176,9 +176,9 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), d.conn.Close(), dirs.close())
 	}
 	d.info.Store(&info)
-	// Where the connection broke while Dial asked, watch asks again.
+	// If the connection broke meanwhile, watch reads Info again.
 	d.sock.setKnown(1)
-	// The life of the driver is not the call's: it ends with Close.
+	// The driver outlives ctx: Close ends it.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.cancel = cancel
 	if d.events, err = fsnotify.NewWatcher(); err != nil {
@@ -191,9 +191,9 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	return d, nil
 }
 
-// checkPeer returns the error of an endpoint on which another user listens. Each
-// connection is checked (socket.dial); here for an error that says so, since gRPC hides
-// it behind the code Unavailable.
+// checkPeer returns an error if a user that is not allowed listens on the endpoint.
+// socket.dial checks each connection, but gRPC reports its error as Unavailable; this
+// check returns one that says what to do.
 func (d *Driver) checkPeer(ctx context.Context) error {
 	conn, err := unixsocket.DialTrusted(ctx, d.endpoint, d.sock.peers...)
 	if err == nil {
@@ -203,14 +203,14 @@ func (d *Driver) checkPeer(ctx context.Context) error {
 		return fmt.Errorf("endpoint %s: %w, and the driver is given secrets: it must be root's, or --driver-uid=%s=%d "+
 			"allows that user", d.endpoint, err, d.name, e.UID)
 	}
-	return nil // what else is wrong the first call says
+	return nil // the first call reports any other fault
 }
 
 // connect makes the client. The target's scheme makes the authority
-// "localhost", which servers check. There is no keepalive, for servers by
-// default punish it, and the end of a local socket shows at once; no idle
-// timeout, so the connection tells whether the driver lives; and no retries by
-// gRPC, for each failure is the caller's to see.
+// "localhost", which servers check. There is no keepalive, because servers by
+// default punish it and the end of a local socket shows at once; no idle
+// timeout, so that the state of the connection shows whether the driver runs; and
+// no retry by gRPC, because the caller must see each failure.
 func (d *Driver) connect(redial time.Duration) (err error) {
 	d.conn, err = grpc.NewClient("unix://"+d.endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -235,17 +235,17 @@ func (d *Driver) connect(redial time.Duration) (err error) {
 	return nil
 }
 
-// Info returns what the driver said of itself when the present or the last
-// connection began. Its map and slice must not be changed.
+// Info returns the abilities that the driver reported when the current or the last
+// connection began. The caller must not modify its map and slice.
 func (d *Driver) Info() Info { return *d.info.Load() }
 
-// Conn is the connection, for the services that this package does not speak.
-// Calls over it are logged and measured as its own are, and bounded but for those whose answer is
-// a stream.
+// Conn returns the connection, for services that this package does not call. Calls
+// over it are logged and measured like the Driver's own. They get a deadline unless
+// their answer is a stream.
 func (d *Driver) Conn() grpc.ClientConnInterface { return d.conn }
 
-// Close ends the connection and waits for OnChange to return if it runs.
-// Calls in flight fail.
+// Close ends the connection and waits until a running OnChange returns. Calls in
+// flight fail.
 func (d *Driver) Close() error {
 	d.cancel()
 	err := d.conn.Close()

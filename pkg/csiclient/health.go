@@ -13,23 +13,24 @@ const (
 	nodeStorageHealth = "NodeGetStorageHealth"
 )
 
-// maxConditions bounds what is taken of one answer about health.
+// maxConditions is how many conditions of one answer are used.
 const maxConditions = 16
 
-// Condition is one thing that a driver says is wrong. Status is CSI's word for
-// it; of a kind that this version of CSI has no word for it is the number, and
-// is only shown (CSI 1.13: unknown values must be ignored).
+// Condition is one fault that a driver reports. Status is its CSI name, or the number
+// of one that this version of CSI does not know; that one is only shown (CSI 1.13:
+// unknown values must be ignored).
 type Condition struct {
 	Status, Reason, Message string
-	// AccessMode and VolumeMode say which volumes of a driver's storage it concerns; "" is all.
+	// AccessMode and VolumeMode say which volumes of the driver's storage are affected; "" means all.
 	AccessMode state.AccessMode
 	VolumeMode state.Mode
 }
 
-// VolumeHealth asks what is wrong, as seen from this node, with the volume that
-// pod has mounted or that was tried for it (CSI 1.13, NodeGetVolumeHealth: both paths may
-// be of an attempt); nothing is nil. A pod without a mount in the record, "" among them, leaves
-// the publish path out. Only drivers with Info.VolumeHealth have the call.
+// VolumeHealth asks for the faults of a volume as seen from this node (CSI 1.13,
+// NodeGetVolumeHealth); nil means none. The volume may be mounted for pod, or only have
+// been attempted: CSI allows both paths to be those of an attempt. If the record has no
+// mount for pod, or pod is "", the request has no publish path. Only drivers with
+// Info.VolumeHealth have the call.
 func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.PodUID) ([]Condition, error) {
 	if !d.Info().VolumeHealth {
 		return nil, lacks(nodeVolumeHealth, "GET_VOLUME_HEALTH")
@@ -47,7 +48,7 @@ func (d *Driver) VolumeHealth(ctx context.Context, v state.Volume, pod state.Pod
 	return VolumeConditions(r.GetVolumeHealth()), nil
 }
 
-// VolumeConditions is what an answer says is wrong with a volume, within bounds.
+// VolumeConditions returns the faults of a volume in an answer, with limited number and length.
 func VolumeConditions(h *csi.VolumeHealth) (all []Condition) {
 	for _, s := range h.GetHealthStatuses() {
 		all = appendCondition(all, Condition{
@@ -57,9 +58,9 @@ func VolumeConditions(h *csi.VolumeHealth) (all []Condition) {
 	return all
 }
 
-// StorageHealth asks what is wrong with the storage behind the driver, as seen
-// from this node (CSI 1.13, NodeGetStorageHealth). Only drivers with
-// Info.StorageHealth have the call.
+// StorageHealth asks for the faults of the storage behind the driver, as seen from this
+// node (CSI 1.13, NodeGetStorageHealth). Only drivers with Info.StorageHealth have the
+// call.
 func (d *Driver) StorageHealth(ctx context.Context) ([]Condition, error) {
 	if !d.Info().StorageHealth {
 		return nil, lacks(nodeStorageHealth, "GET_STORAGE_HEALTH")
@@ -79,8 +80,8 @@ func (d *Driver) StorageHealth(ctx context.Context) ([]Condition, error) {
 	return all, nil
 }
 
-// scope says which volumes a capability is of, in the words of Kubernetes. Those of
-// one that CSI has no word for are all.
+// scope converts a capability to Kubernetes' access mode and volume mode. A mode that
+// this version of CSI does not know becomes "", all volumes.
 func scope(c *csi.VolumeCapability) (state.AccessMode, state.Mode) {
 	var mode state.Mode
 	switch c.GetAccessType().(type) {
@@ -104,7 +105,7 @@ func scope(c *csi.VolumeCapability) (state.AccessMode, state.Mode) {
 	return "", mode
 }
 
-// appendCondition takes one in with bounds: it goes into answers and logs.
+// appendCondition appends c, with limited number and length: API answers and logs have it.
 func appendCondition(all []Condition, c Condition) []Condition {
 	if len(all) == maxConditions {
 		return all

@@ -13,29 +13,29 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Errors of Dial and of Config.OnChange, beside what the calls themselves give.
+// Errors of Dial and Config.OnChange, in addition to those of the calls.
 var (
-	// ErrName: the process at the endpoint calls itself by another name than
-	// the one registered. It will not get better by itself.
+	// ErrName means that the driver at the endpoint has another name than the one
+	// registered. Retrying does not help.
 	ErrName = errors.New("driver name is not the registered one")
-	// ErrNotReady: Probe answered that the driver is still starting.
+	// ErrNotReady means that Probe answered that the driver is still starting.
 	ErrNotReady = errors.New("driver says that it is not ready")
 )
 
-// Info is what a driver can do, as it said itself: plain data, read once a connection.
+// Info holds the abilities that a driver reports. They are read once per connection.
 type Info struct {
 	Name     state.DriverName
 	Endpoint string
-	// Version is the vendor's, opaque.
+	// Version is the vendor's version, an opaque string.
 	Version string
-	// NodeID is NodeGetInfo's; "" where the driver has none and needs none.
+	// NodeID is NodeGetInfo's node_id; "" if the driver has none and needs none.
 	NodeID string
 	// Topology is NodeGetInfo's accessible_topology; nil means unconstrained.
 	Topology map[string]string
-	// MaxVolumes is how many volumes it serves on this node; 0 means no limit known.
+	// MaxVolumes is how many volumes the driver serves on this node; 0 means no known limit.
 	MaxVolumes int64
-	// Capabilities are the node capabilities by their CSI names, sorted; one
-	// that this version of CSI has no name for is its number.
+	// Capabilities lists the CSI names of the node capabilities, sorted; a capability
+	// that this version of CSI does not know is listed by its number.
 	Capabilities []string
 
 	Stage                 bool // STAGE_UNSTAGE_VOLUME
@@ -44,24 +44,24 @@ type Info struct {
 	MountGroup            bool // VOLUME_MOUNT_GROUP
 	VolumeHealth          bool // GET_VOLUME_HEALTH
 	StorageHealth         bool // GET_STORAGE_HEALTH
-	OldCondition          bool // VOLUME_CONDITION, which CSI 1.13 removed: Stats has the condition
+	OldCondition          bool // VOLUME_CONDITION, removed in CSI 1.13: Stats returns the condition
 	SingleNodeMultiWriter bool // SINGLE_NODE_MULTI_WRITER
 	OnlineExpand          bool // plugin capability VolumeExpansion ONLINE
 	OfflineExpand         bool // plugin capability VolumeExpansion OFFLINE
-	// ControllerService: the endpoint has a Controller service.
+	// ControllerService is set if the endpoint has a Controller service.
 	ControllerService bool
-	// Attach: that service has PUBLISH_UNPUBLISH_VOLUME.
+	// Attach is set if the Controller service has PUBLISH_UNPUBLISH_VOLUME.
 	Attach bool
-	// Topological: VOLUME_ACCESSIBILITY_CONSTRAINTS.
+	// Topological is plugin capability VOLUME_ACCESSIBILITY_CONSTRAINTS.
 	Topological bool
-	// SnapshotMetadata: SNAPSHOT_METADATA_SERVICE.
+	// SnapshotMetadata is plugin capability SNAPSHOT_METADATA_SERVICE.
 	SnapshotMetadata bool
 }
 
-// volumeCondition is the number of the capability that CSI had until 1.12.
+// volumeCondition is the number of VOLUME_CONDITION, which CSI had until 1.12.
 const volumeCondition csi.NodeServiceCapability_RPC_Type = 4
 
-// readInfo asks the driver behind the connection all that Info holds.
+// readInfo makes the calls whose answers fill Info.
 func (d *Driver) readInfo(ctx context.Context) (Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Info)
 	defer cancel()
@@ -99,7 +99,7 @@ func (d *Driver) readPluginCapabilities(ctx context.Context, i *Info) error {
 	return nil
 }
 
-// AddPlugin adds to i what the answer of GetPluginCapabilities says.
+// AddPlugin adds the capabilities in an answer of GetPluginCapabilities to i.
 func (i *Info) AddPlugin(answer *csi.GetPluginCapabilitiesResponse) {
 	for _, c := range answer.GetCapabilities() {
 		switch c.GetService().GetType() {
@@ -119,8 +119,9 @@ func (i *Info) AddPlugin(answer *csi.GetPluginCapabilitiesResponse) {
 	}
 }
 
-// probe: an answer without ready means ready (CSI 1.13, Probe). A driver that
-// lacks the call is taken for ready, as the kubelet never makes it.
+// probe returns an error if the driver is not ready. An answer without ready means
+// ready (CSI 1.13, Probe). A driver that lacks the call counts as ready too, because
+// the kubelet never makes it.
 func (d *Driver) probe(ctx context.Context, _ *Info) error {
 	r, err := d.identity.Probe(ctx, &csi.ProbeRequest{})
 	switch {
@@ -134,8 +135,9 @@ func (d *Driver) probe(ctx context.Context, _ *Info) error {
 	return nil
 }
 
-// readController: a node plugin may announce a Controller service that it does
-// not serve at this endpoint; then it has no abilities.
+// readController reads the capabilities of the Controller service. A node plugin may
+// announce a service that it does not serve at this endpoint; then
+// ControllerService becomes false.
 func (d *Driver) readController(ctx context.Context, i *Info) error {
 	if !i.ControllerService || d.nodeOnly {
 		return nil
@@ -191,8 +193,8 @@ func (d *Driver) readNodeCapabilities(ctx context.Context, i *Info) error {
 	return nil
 }
 
-// readNode: NodeGetInfo is required only of drivers that attach (CSI 1.13,
-// NodeGetInfo); the others may not have it.
+// readNode reads NodeGetInfo. Only drivers that attach must have that call (CSI 1.13,
+// NodeGetInfo).
 func (d *Driver) readNode(ctx context.Context, i *Info) error {
 	r, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if status.Code(err) == codes.Unimplemented && !i.Attach {
@@ -209,12 +211,12 @@ func (d *Driver) readNode(ctx context.Context, i *Info) error {
 	}
 	i.NodeID = r.GetNodeId()
 	i.Topology = r.GetAccessibleTopology().GetSegments()
-	i.MaxVolumes = max(0, r.GetMaxVolumesPerNode()) // a negative number is invalid and says nothing
+	i.MaxVolumes = max(0, r.GetMaxVolumesPerNode()) // a negative number is invalid
 	return nil
 }
 
-// MaxVolumes asks the driver anew how many volumes it serves on this node
-// (NodeGetInfo), 0 where it knows no limit. Info stays as it was read.
+// MaxVolumes asks the driver again how many volumes it serves on this node
+// (NodeGetInfo); 0 means no known limit. It does not update Info.
 func (d *Driver) MaxVolumes(ctx context.Context) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.deadlines.Info)
 	defer cancel()

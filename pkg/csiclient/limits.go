@@ -19,7 +19,7 @@ const (
 	maxFlags  = 4 << 10 // all mount_flags together
 )
 
-// pathFields may hold any path that the operating system takes.
+// pathFields are the fields without a limit in CSI: any path that the operating system allows.
 var pathFields = map[protoreflect.Name]bool{
 	"staging_target_path": true,
 	"target_path":         true,
@@ -27,13 +27,13 @@ var pathFields = map[protoreflect.Name]bool{
 	"volume_publish_path": true,
 }
 
-// limitError is a request that CSI forbids to send. It never holds a value of
-// the request.
+// limitError says why CSI forbids to send a request. It never contains a value of the
+// request.
 type limitError struct{ field, problem string }
 
 func (e *limitError) Error() string { return e.field + ": " + e.problem }
 
-// below puts what the field is below in front of it.
+// below prepends path, the parent of the field, to the field.
 func (e *limitError) below(path string) *limitError {
 	if e != nil {
 		e.field = path + e.field
@@ -41,8 +41,8 @@ func (e *limitError) below(path string) *limitError {
 	return e
 }
 
-// checkLimits reports the first field of a request that CSI's limits forbid.
-// protobuf itself demands that strings are UTF-8 (CSI 1.13, "Secrets Requirements").
+// checkLimits returns an error about the first field of a request that exceeds CSI's
+// limits or is not UTF-8, which protobuf demands (CSI 1.13, "Secrets Requirements").
 func checkLimits(m proto.Message) error {
 	if within(m) {
 		return nil
@@ -53,8 +53,8 @@ func checkLimits(m proto.Message) error {
 	return nil
 }
 
-// checkMessage and what it calls put the field's path together on the way back
-// only: each request is checked, and hardly any is refused.
+// checkMessage and its callees build the field's path only when they return an error,
+// because every request is checked and hardly any is refused.
 func checkMessage(m protoreflect.Message) (err *limitError) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -92,8 +92,8 @@ func checkString(f protoreflect.FieldDescriptor, s string) *limitError {
 	return nil
 }
 
-// isHandle reports whether a field has ids that the driver gave: those of some clouds are paths of
-// resources, which are longer than CSI allows, and every orchestrator takes them.
+// isHandle reports whether a field has ids that the driver assigned. In some clouds these are
+// resource paths that are longer than CSI allows; every orchestrator accepts them.
 func isHandle(field string) bool {
 	for _, name := range []string{"volume_id", "volume_ids", "snapshot_id", "snapshot_ids"} {
 		if strings.HasSuffix(field, name) {
@@ -109,7 +109,7 @@ func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map) (err *limitErr
 	}
 	var size int
 	m.Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-		// two tokens of a cluster are 4 KiB already, and every driver that wants them gets them so
+		// Two tokens of a cluster already take 4 KiB, and every orchestrator sends them.
 		if k.String() != tokensKey {
 			size += len(k.String()) + len(v.String())
 		}

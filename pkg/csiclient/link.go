@@ -29,8 +29,8 @@ func (d *dirs) link(path, target string) error {
 	return err
 }
 
-// makeLink makes the link under another name and moves it into place, so that
-// there is the old or the new one at any time.
+// makeLink makes the link under another name and renames it, so that at any time
+// either the old or the new link exists.
 func (d *dirs) makeLink(rel, target string) error {
 	if err := d.mkdirAll(filepath.Dir(rel)); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (d *dirs) makeLink(rel, target string) error {
 	return d.root.Rename(temp, rel)
 }
 
-// unlink removes the link at path; anything else there is not ours and stays.
+// unlink removes the link at path. Anything else there was not made by csi-volmgr and stays.
 func (d *dirs) unlink(path string) error {
 	rel, err := d.rel(path)
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Metrics measures the calls of all drivers. One serves a process.
+// Metrics measures the calls of all drivers in the process.
 type Metrics struct{ seconds *prometheus.HistogramVec }
 
 // NewMetrics registers csi_operations_seconds{driver_name, method_name,
-// grpc_status_code, migrated} with r: names and labels of the kubelet's, but buckets from
-// 100 µs, which is what a call over a socket takes. It fails if r has the name already.
+// grpc_status_code, migrated} with r. Name and labels are the kubelet's; the buckets start
+// at 100 µs, the time of a call over a socket. It fails if r already has that name.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "csi_operations_seconds",
@@ -39,8 +39,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return &Metrics{seconds: seconds}, nil
 }
 
-// observe wraps every unary call of the connection, those of Conn too: limits
-// before, then one log line and one measurement, and errors without secrets.
+// observe returns the interceptor of every unary call, including those made through
+// Conn. It checks the request's limits, sets a deadline, removes secrets from errors,
+// and logs and measures the call.
 func (d *Driver) observe() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		opts ...grpc.CallOption,
@@ -80,10 +81,11 @@ func (d *Driver) measure(ctx context.Context, method string, err error, took tim
 	}
 }
 
-// migratedKey is the context key of whether a call is for a migrated volume.
+// migratedKey is the context key that marks calls for a migrated volume.
 type migratedKey struct{}
 
-// about returns ctx for the calls of v, which are measured as such.
+// about returns the context for calls about v. It marks them if v is migrated, which is
+// a label of the measurement.
 func about(ctx context.Context, v state.Volume) context.Context {
 	if !v.Spec.Migrated {
 		return ctx
@@ -93,7 +95,7 @@ func about(ctx context.Context, v state.Volume) context.Context {
 
 func isMigrated(ctx context.Context) bool { return ctx.Value(migratedKey{}) != nil }
 
-// ended is a call that ended.
+// ended describes a call that has ended.
 type ended struct {
 	call string
 	req  proto.Message
@@ -101,8 +103,8 @@ type ended struct {
 	err  error
 }
 
-// logCall shows a request at debug: the caller logs the step at
-// info, and building the line costs more than some drivers' answer.
+// logCall logs a call at debug level only: the caller already logs the step at info, and
+// building the line takes longer than some drivers take to answer.
 func (d *Driver) logCall(ctx context.Context, e ended) {
 	if !d.log.Enabled(ctx, slog.LevelDebug) {
 		return
@@ -125,8 +127,8 @@ func (d *Driver) logCall(ctx context.Context, e ended) {
 // answerKey is the context key of the *atomic.Bool that answers sets.
 type answerKey struct{}
 
-// answers notes which calls the driver answered: gRPC itself does not say
-// whether a status came from the server or was made up on the way.
+// answers is a stats handler that records which calls the driver answered. gRPC does not
+// say whether a status came from the server or from its own client code.
 type answers struct{}
 
 func (answers) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }

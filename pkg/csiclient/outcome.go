@@ -10,31 +10,31 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// silent reports whether gRPC, when it makes code up, does so because no answer came at
-// all. It makes others up of an answer that cannot be read, as one that is too large.
+// silent reports whether gRPC's client makes up this code because no answer came. It
+// makes up other codes for an answer that it cannot read, for example a too large one.
 func silent(code codes.Code) bool {
 	return code == codes.DeadlineExceeded || code == codes.Canceled || code == codes.Unavailable
 }
 
-// ownWords begin what gRPC itself says of an answer that it cannot read: nothing else
-// tells that from a status that the driver sent.
-const ownWords = "grpc: "
+// ownPrefix begins the message of gRPC's client about an answer that it cannot read.
+// Only this prefix distinguishes such an error from a status that the driver sent.
+const ownPrefix = "grpc: "
 
-// rpcError is how a call over this package's connection failed. Its text is the
-// message alone, without secrets; status.FromError finds the rest.
+// rpcError is the error of a failed call over this package's connection. Its text is
+// only the message, without secrets; status.FromError returns the code too.
 type rpcError struct {
 	s *status.Status
-	// answered: the driver sent it. Otherwise the transport made it up.
+	// answered is set if the driver sent the status. Otherwise gRPC's client made it up.
 	answered bool
 }
 
 func (e *rpcError) Error() string              { return e.s.Message() }
 func (e *rpcError) GRPCStatus() *status.Status { return e.s }
 
-// CallError returns err, which an RPC named call ("NodeStageVolume") gave, as a
-// [*state.CallError] with the outcome that [state.CodeOf] gives it. A nil err
-// gives nil, and one that is a CallError already is returned as it is. What the
-// transport made up (INTERNAL, UNKNOWN without an answer) is Uncertain.
+// CallError converts err, the error of the RPC named call ("NodeStageVolume"), to a
+// [*state.CallError] with the outcome from [state.CodeOf]. It returns nil for nil, and
+// returns a CallError unchanged. An INTERNAL or UNKNOWN that gRPC's client made up
+// without an answer is Uncertain.
 func CallError(call string, err error) error {
 	if err == nil {
 		return nil
@@ -51,12 +51,12 @@ func CallError(call string, err error) error {
 	}
 	outcome := state.CodeOf(call, s.Code().String()).Outcome
 	e, ok := errors.AsType[*rpcError](err)
-	made := ok && !e.answered // by gRPC on this side
+	made := ok && !e.answered // made up by gRPC's client
 	if made && (s.Code() == codes.Internal || s.Code() == codes.Unknown) {
 		outcome = state.Uncertain
 	}
 	var reason state.Reason
-	if strings.HasPrefix(s.Message(), ownWords) {
+	if strings.HasPrefix(s.Message(), ownPrefix) {
 		reason = state.Unreadable
 	}
 	return &state.CallError{

@@ -10,11 +10,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The functions of this file are pure: from a record, the driver's abilities
-// and secrets to a request. Nothing is defaulted, trimmed or translated: an
-// empty fs_type stays empty, flags keep their order, contexts pass unchanged
-// (drivers refuse or need exactly what the volume's owner wrote). A request shares
-// nothing with the record, which others read meanwhile.
+// The functions of this file are pure: they build a request from a record, the
+// driver's abilities and secrets. They default, trim and translate nothing: an empty
+// fs_type stays empty, flags keep their order, and contexts pass unchanged, because
+// drivers need or refuse exactly what the volume's owner wrote. A request shares
+// no map or slice with the record, which other goroutines read.
 
 func stageRequest(i Info, v state.Volume, secrets map[string]string) (*csi.NodeStageVolumeRequest, error) {
 	capability, err := volumeCapability(i, *v.Spec, mountGroup(i, v))
@@ -73,12 +73,12 @@ func unstageRequest(v state.Volume) (*csi.NodeUnstageVolumeRequest, error) {
 	return &csi.NodeUnstageVolumeRequest{VolumeId: v.Spec.Handle, StagingTargetPath: v.Spec.StagePath}, nil
 }
 
-// expandRequest asks for the volume to have at least bytes. The capability
-// tells the driver a file system from a device (CSI 1.13, NodeExpandVolume);
-// as the kubelet's, it carries no mount group.
+// expandRequest asks for a volume of at least the given number of bytes. Its
+// capability says whether the volume is a file system or a device (CSI 1.13,
+// NodeExpandVolume). As in the kubelet's request, it has no mount group.
 func expandRequest(i Info, v state.Volume, m state.MountSpec, bytes int64) (*csi.NodeExpandVolumeRequest, error) {
 	spec := *v.Spec        // v shares its Spec with the record
-	spec.SELinuxLabel = "" // it is of mounts
+	spec.SELinuxLabel = "" // a label is a mount option
 	capability, err := volumeCapability(i, spec, "")
 	if err != nil {
 		return nil, err
@@ -139,9 +139,9 @@ func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability
 	return c, nil
 }
 
-// publishContext is what attaching returned: to csi-volmgr where it attaches,
-// to the cluster otherwise (CSI 1.13, publish_context). An inline volume is
-// never attached.
+// publishContext returns what ControllerPublishVolume answered (CSI 1.13,
+// publish_context), to csi-volmgr if it attached the volume, else to the cluster. An
+// inline volume is never attached.
 func publishContext(v state.Volume) map[string]string {
 	switch {
 	case v.Spec.Ephemeral:
@@ -152,9 +152,9 @@ func publishContext(v state.Volume) map[string]string {
 	return maps.Clone(v.Spec.PublishContext)
 }
 
-// stagingPath goes with a call exactly where the volume was staged (CSI 1.13:
-// "MUST be set if the plugin has STAGE_UNSTAGE_VOLUME"). What the record says
-// counts, not what the driver has learned or lost since.
+// stagingPath returns the staging path if the volume is staged (CSI 1.13: "MUST be
+// set if the plugin has STAGE_UNSTAGE_VOLUME"), else "". The record decides, not the
+// capability that the driver may have gained or lost since.
 func stagingPath(v state.Volume) string {
 	if !v.Needs.Stage {
 		return ""
@@ -162,8 +162,8 @@ func stagingPath(v state.Volume) string {
 	return v.Spec.StagePath
 }
 
-// mountGroup is the group that the driver gives the volume's files itself: as
-// the record has it, the same in every call of the volume (CSI 1.13,
+// mountGroup returns the group to which the driver itself gives the volume's files.
+// It comes from the record, so it is the same in every call (CSI 1.13,
 // volume_mount_group).
 func mountGroup(i Info, v state.Volume) string {
 	if !i.MountGroup {
@@ -172,7 +172,7 @@ func mountGroup(i Info, v state.Volume) string {
 	return v.Spec.MountGroup
 }
 
-// merge returns a and b as one map; where both have a key, b's value counts.
+// merge returns a new map with the entries of a and b; b's value wins if both have a key.
 func merge(a, b map[string]string) map[string]string {
 	m := make(map[string]string, len(a)+len(b))
 	maps.Copy(m, a)
@@ -180,7 +180,7 @@ func merge(a, b map[string]string) map[string]string {
 	return m
 }
 
-// required takes pairs of a name and a value that must not be empty.
+// required returns an error if a value is empty. Its arguments are pairs of name and value.
 func required(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == "" {

@@ -24,24 +24,23 @@ const (
 	stripped = "***stripped***"
 	// maxLogged bounds a request in a log line, in bytes.
 	maxLogged = 4 << 10
-	// maxMessage bounds a driver's error text, in bytes: it goes into records,
-	// events and answers.
+	// maxMessage bounds a driver's error text, in bytes, because records, events and
+	// API answers contain it.
 	maxMessage = 1 << 10
-	// minSecret is the shortest secret value, in bytes, that is looked for in a
-	// driver's error text; shorter ones would cut up ordinary words.
+	// minSecret is the length in bytes of the shortest secret that is removed from a
+	// driver's error text; removing shorter ones would mutilate ordinary words.
 	minSecret = 4
 )
 
-// sanitized is a message as a log may have it. It costs nothing until a
-// handler wants it.
+// sanitized is a message for a log line. It is only formatted if a handler logs it.
 type sanitized struct{ m proto.Message }
 
 // LogValue implements slog.LogValuer.
 func (s sanitized) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// String is the message as JSON without secret fields, and without what may be
-// secret though CSI does not mark it so: mount flags ("password=...") and the
-// values of keys that name a token, a password or the like.
+// String returns the message as JSON without secret fields. It also leaves out values
+// that may be secret although CSI does not mark them: mount flags ("password=...") and
+// the values of keys that name a token, a password or the like.
 func (s sanitized) String() string {
 	c := proto.Clone(s.m)
 	redact(c.ProtoReflect())
@@ -84,10 +83,9 @@ func redactMap(f protoreflect.FieldDescriptor, m protoreflect.Map) {
 	}
 }
 
-// sensitiveKey reports whether the value under such a key of a context or of
-// parameters may be a secret.
-//
-// A key that ends as one for a name does says which secret, and users need that.
+// sensitiveKey reports whether the value of a key in a context or in parameters may be
+// a secret. A key such as secretName or secretNamespace is not sensitive: it says which
+// secret is used, and users need to see that.
 func sensitiveKey(key string) bool {
 	key = strings.ToLower(key)
 	if slices.ContainsFunc([]string{"name", "namespace", "class", "ref"}, func(end string) bool {
@@ -100,9 +98,8 @@ func sensitiveKey(key string) bool {
 	})
 }
 
-// cleanMessage makes a driver's error text fit for records and people: without
-// the secrets that req carried (drivers quote command lines), without control
-// characters, and bounded.
+// cleanMessage removes from a driver's error text the secrets of req (drivers quote
+// command lines) and control characters, and cuts it to maxMessage.
 func cleanMessage(text string, req proto.Message) string {
 	for _, secret := range secretsOf(req.ProtoReflect()) {
 		for _, form := range formsOf(secret) {
@@ -110,7 +107,7 @@ func cleanMessage(text string, req proto.Message) string {
 		}
 	}
 	text = strings.Map(func(r rune) rune {
-		if !unicode.IsGraphic(r) { // a control, or what turns the direction of writing
+		if !unicode.IsGraphic(r) { // a control character, also one for bidirectional text
 			return ' '
 		}
 		return r
@@ -118,7 +115,7 @@ func cleanMessage(text string, req proto.Message) string {
 	return clipped(text, maxMessage)
 }
 
-// formsOf are the forms in which programs repeat a value: as it is, quoted, in a URL,
+// formsOf returns the forms in which programs print a value: plain, quoted, in a URL,
 // in base64 and in hexadecimal; the longest first.
 func formsOf(secret string) []string {
 	quoted := strconv.Quote(secret)
@@ -136,9 +133,9 @@ func formsOf(secret string) []string {
 	return slices.Compact(forms)
 }
 
-// base64Forms are what is in the base64 of any text that has the secret in it, as that of
-// a name and a password: it begins at one of three places of a group, and the characters
-// that hold what is beside it too are left out.
+// base64Forms returns the strings that occur in the base64 of any text that contains the
+// secret, such as "user:password". The secret starts at one of three offsets in a group
+// of three bytes; characters that also encode bits of a neighbour are left out.
 func base64Forms(e *base64.Encoding, secret string) (forms []string) {
 	for before, from := range []int{0, 2, 3} {
 		b := append(make([]byte, before), secret...)
@@ -153,10 +150,9 @@ func base64Forms(e *base64.Encoding, secret string) (forms []string) {
 	return append(forms, e.EncodeToString([]byte(secret)))
 }
 
-// secretsOf lists the values in m that must not be repeated: its secret fields
-// and the values under sensitive keys, longest first, so that none hides
-// within another. A value that is JSON (service account tokens) yields its
-// strings too.
+// secretsOf lists the secret values in m: its secret fields and the values of sensitive
+// keys, longest first, because one may contain another. If a value is JSON (service
+// account tokens), the list also has the strings in it.
 func secretsOf(m protoreflect.Message) []string {
 	var found []string
 	var walk func(protoreflect.Message)
@@ -217,5 +213,5 @@ func appendJSONStrings(to []string, text string) []string {
 	return to
 }
 
-// clipped cuts text to at most limit bytes and says so.
+// clipped cuts text to at most limit bytes and marks the cut.
 func clipped(text string, limit int) string { return clip.Text(text, limit, "... (cut)") }

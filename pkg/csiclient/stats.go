@@ -9,26 +9,26 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Usage is how much of something a volume has. A field is 0 where the driver
-// does not say.
+// Usage is a volume's usage of bytes or inodes. A field is 0 if the driver does not
+// report it.
 type Usage struct {
 	Total     int64 `json:"total,omitempty"`
 	Used      int64 `json:"used,omitempty"`
 	Available int64 `json:"available,omitempty"`
 }
 
-// Stats is what a driver says of one volume in use.
+// Stats holds a driver's numbers about a published volume.
 type Stats struct {
 	Bytes  Usage `json:"bytes,omitzero"`
 	Inodes Usage `json:"inodes,omitzero"`
-	// Abnormal and Condition are the volume's condition as drivers before CSI
-	// 1.13 told it; false and "" for others.
+	// Abnormal and Condition are the volume's condition as reported by drivers before CSI
+	// 1.13; false and "" for others.
 	Abnormal  bool   `json:"abnormal,omitempty"`
 	Condition string `json:"condition,omitempty"`
 }
 
-// Stats asks how full the volume is that pod has mounted (CSI 1.13,
-// NodeGetVolumeStats). Only drivers with Info.Stats have the call.
+// Stats asks how full the volume is at the mount of pod (CSI 1.13, NodeGetVolumeStats).
+// Only drivers with Info.Stats have the call.
 func (d *Driver) Stats(ctx context.Context, v state.Volume, pod state.PodUID) (Stats, error) {
 	if !d.Info().Stats {
 		return Stats{}, lacks(nodeStats, "GET_VOLUME_STATS")
@@ -50,9 +50,9 @@ func (d *Driver) Stats(ctx context.Context, v state.Volume, pod state.PodUID) (S
 	return readStats(v, r), nil
 }
 
-// readStats takes what is sane of an answer: no unit that it does not know, no
-// negative number; and of a block volume nothing smaller than the volume, for
-// drivers were seen to answer with the statfs of /dev.
+// readStats returns the plausible numbers of an answer. It ignores unknown units and
+// negative numbers. For a block volume it ignores a total smaller than the volume,
+// because some drivers answer with the statfs of /dev.
 func readStats(v state.Volume, r *csi.NodeGetVolumeStatsResponse) Stats {
 	var s Stats
 	for _, u := range r.GetUsage() {
@@ -77,8 +77,8 @@ func readStats(v state.Volume, r *csi.NodeGetVolumeStatsResponse) Stats {
 	return s
 }
 
-// oldCondition reads volume_condition, which CSI 1.13 removed: field 2 of the
-// answer, a message of 1 abnormal (bool) and 2 message (string).
+// oldCondition reads volume_condition, which CSI 1.13 removed. It is field 2 of the
+// answer, a message with fields 1 abnormal (bool) and 2 message (string).
 func oldCondition(unknown []byte) (abnormal bool, message string) {
 	condition := wireFields(unknown)[2]
 	fields := wireFields(condition.bytes)
@@ -90,8 +90,8 @@ type wireValue struct {
 	bytes  []byte
 }
 
-// wireFields reads the varint and bytes fields of a message; of one that
-// repeats, the last counts. Where b is malformed, what came before stands.
+// wireFields returns the varint and bytes fields of a message. The last value of a
+// repeated field wins. If b is malformed, it returns the fields before the fault.
 func wireFields(b []byte) map[protowire.Number]wireValue {
 	fields := map[protowire.Number]wireValue{}
 	for len(b) > 0 {

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// observeStream does for a call whose answer is a stream what observe does for others (CSI 1.13
-// SnapshotMetadata). It sets no deadline: how long an answer is depends on the volume, so the
-// caller bounds the time between two messages, and must end ctx when it reads no further.
+// observeStream is observe for a call whose answer is a stream (CSI 1.13 SnapshotMetadata). It sets
+// no deadline, because the length of the answer depends on the volume. The caller limits the time
+// between two messages, and must cancel ctx when it stops reading.
 func (d *Driver) observeStream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		streamer grpc.Streamer, opts ...grpc.CallOption,
@@ -32,7 +32,7 @@ func (d *Driver) observeStream() grpc.StreamClientInterceptor {
 	}
 }
 
-// observedStream is one such call. It has one reader, as any stream of gRPC.
+// observedStream is one such call. Like any gRPC stream it has one reader.
 type observedStream struct {
 	grpc.ClientStream
 	driver   *Driver
@@ -45,7 +45,7 @@ type observedStream struct {
 	once     sync.Once
 }
 
-// SendMsg sends the request, unless it is over CSI's limits.
+// SendMsg sends the request, or returns an error if it exceeds CSI's limits.
 func (s *observedStream) SendMsg(m any) error {
 	msg, ok := m.(proto.Message)
 	if !ok {
@@ -62,7 +62,8 @@ func (s *observedStream) SendMsg(m any) error {
 // RecvMsg reads a message of the answer.
 func (s *observedStream) RecvMsg(m any) error { return s.ended(s.ClientStream.RecvMsg(m)) }
 
-// ended is err without secrets. With the first one the call is over, which is measured and logged.
+// ended returns err without secrets. The first error, io.EOF among them, ends the call: ended then
+// measures and logs it.
 func (s *observedStream) ended(err error) error {
 	if err == nil {
 		return nil

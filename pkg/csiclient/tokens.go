@@ -13,24 +13,24 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// tokensKey is the key under which Kubernetes gives drivers the tokens of a
-// pod's service account (KEP-2047, KEP-5538).
+// tokensKey is the key under which Kubernetes passes the tokens of a pod's service
+// account to drivers (KEP-2047, KEP-5538).
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// TokenSource makes service account tokens, anew or such as are good yet.
+// TokenSource returns service account tokens: new ones, or cached ones that are still valid.
 type TokenSource interface {
 	Token(ctx context.Context, r token.Request) (token.Token, error)
 }
 
-// tokens are what goes with one call. The zero value is none.
+// tokens are the service account tokens in one request. The zero value means none.
 type tokens struct {
 	json    string
 	renewAt time.Time
 }
 
-// tokensFor returns the tokens that the driver wants with a publish call, as
-// the JSON that Kubernetes gives: by audience, a token and when it expires. As
-// the kubelet has it, none goes with a block volume.
+// tokensFor returns the tokens that the driver wants in a publish request, in
+// Kubernetes' JSON: for each audience, a token and its expiry. As in the kubelet, a
+// request for a block volume has none.
 func (d *Driver) tokensFor(ctx context.Context, v state.Volume, m state.MountSpec) (tokens, error) {
 	if len(m.Renewal.Tokens) == 0 || v.Spec.Mode == state.Block {
 		return tokens{}, nil
@@ -64,8 +64,8 @@ func (d *Driver) tokensFor(ctx context.Context, v state.Volume, m state.MountSpe
 	return all, nil
 }
 
-// addTo puts the tokens where the driver wants them. Neither map is the
-// record's or the secret's own.
+// addTo adds the tokens to the secrets or the volume context, as the driver wants. It
+// replaces the map instead of modifying it.
 func (t tokens) addTo(req *csi.NodePublishVolumeRequest, inSecrets bool) {
 	if t.json == "" {
 		return

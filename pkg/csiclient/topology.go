@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// What a key's name and a value may be, and what may come before a key's name
-// (CSI 1.13, Topology). The length of a prefix is that of a label's: the
-// specification's 63 would refuse the names of some drivers.
+// topologyName matches the name in a key, and a value; topologyPrefix matches a key's
+// prefix (CSI 1.13, Topology). A prefix may be as long as that of a label: the
+// specification's 63 bytes would refuse the names of some drivers.
 var (
 	topologyName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 	topologyPrefix = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 )
 
-// checkTopology says what CSI forbids of a node's topology. None is no
-// constraint. An empty value, which CSI forbids, is a label's all the same, and
-// kubelets take it.
+// checkTopology returns an error if CSI forbids a node's topology. An empty topology is
+// allowed, and means no constraint. An empty value is allowed although CSI forbids it,
+// because labels may be empty and kubelets accept it.
 func checkTopology(segments map[string]string) error {
 	lower := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(segments)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The calls, by the names that errors, logs and the code table have for them.
+// The names of the calls in errors, logs and the code table.
 const (
 	nodeStage     = "NodeStageVolume"
 	nodePublish   = "NodePublishVolume"
@@ -23,9 +23,9 @@ const (
 	nodeStats     = "NodeGetVolumeStats"
 )
 
-// Stage makes the volume available at v.Spec.StagePath (CSI 1.13,
-// NodeStageVolume), where it makes a directory first. It is idempotent. nil
-// means that the driver says so; any other result says nothing about the host.
+// Stage makes the directory v.Spec.StagePath and has the driver make the volume
+// available there (CSI 1.13, NodeStageVolume). It is idempotent. nil means that the
+// driver answered OK; an error says nothing about the state of the host.
 func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	i := d.Info()
 	if !i.Stage {
@@ -47,16 +47,16 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 }
 
 // Publish makes the volume available to a pod at its target path (CSI 1.13,
-// NodePublishVolume): it makes the target's parent, never the target, and for
-// a block volume the pod's link to the device. Where v says that the mount is
-// present already it is renewed, and a failure leaves it as it was.
+// NodePublishVolume). It makes the target's parent, never the target, and for a block
+// volume the pod's link to the device. If v says that the mount is already present,
+// Publish renews it, and a failure leaves it in place.
 func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.PublishUntil(ctx, v, pod)
 	return err
 }
 
-// PublishUntil is Publish, and returns when the tokens that went with the call
-// have to be replaced by another; zero where none went.
+// PublishUntil is Publish and also returns when the tokens in the request must be
+// renewed by another call; zero if it had none.
 func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	m, err := mountOf(nodePublish, v, pod)
 	if err != nil {
@@ -85,8 +85,8 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req
 	renewal := m.Phase == state.Present
 	makeRoom := d.dirs.makeParent
 	if !renewal {
-		// Lesson 1. What cannot be looked at or removed, a dead mount for
-		// instance, is the driver's to judge (lesson 3).
+		// Lesson 1. An entry that cannot be inspected or removed, such as a dead mount, is
+		// left to the driver (lesson 3).
 		makeRoom = func(target string) error { return d.dirs.makeRoom(target, v.Spec.Mode) }
 	}
 	if err := makeRoom(m.Target); err != nil {
@@ -108,9 +108,9 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req
 	return nil
 }
 
-// Unpublish takes the volume from a pod (CSI 1.13, NodeUnpublishVolume) and
-// removes what the driver leaves at the target and the directories that are
-// empty then. It needs the record alone.
+// Unpublish takes the volume from a pod (CSI 1.13, NodeUnpublishVolume). It then
+// removes what the driver leaves at the target, and parent directories that are empty.
+// It needs only the record.
 func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	m, err := mountOf(nodeUnpublish, v, pod)
 	if err != nil {
@@ -120,10 +120,10 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	if err != nil {
 		return refused(nodeUnpublish, err)
 	}
-	if _, err := d.dirs.rel(m.Target); err != nil { // a record is not believed that far (rule 8)
+	if _, err := d.dirs.rel(m.Target); err != nil { // a record may not lead out of the root (rule 8)
 		return refused(nodeUnpublish, err)
 	}
-	if m.DevicePath != "" { // first, so that no link to nothing is ever seen
+	if m.DevicePath != "" { // first, so that the link never dangles
 		if err := d.dirs.unlink(m.DevicePath); err != nil {
 			return failed(nodeUnpublish, fmt.Errorf("link to device: %w", err))
 		}
@@ -142,10 +142,9 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 }
 
 // Unstage undoes Stage (CSI 1.13, NodeUnstageVolume) and removes the staging
-// directory if it is left empty. It needs the record alone. A driver that had
-// STAGE_UNSTAGE_VOLUME and, replaced by another version, has it no more must not
-// be called; nothing is left to be undone but the directory, unless something is
-// mounted there, which the manager sees.
+// directory if it is empty. It needs only the record. A driver whose new version no
+// longer has STAGE_UNSTAGE_VOLUME must not be called. Then Unstage only removes the
+// directory; if something is still mounted there, the manager notices.
 func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	if d.Info().Stage {
 		if err := d.unstage(ctx, v); err != nil {
@@ -174,8 +173,8 @@ func (d *Driver) unstage(ctx context.Context, v state.Volume) error {
 }
 
 // Expand makes the volume, which pod has mounted, at least bytes large (CSI
-// 1.13, NodeExpandVolume) and returns the size it has now in bytes, 0 where
-// the driver does not say.
+// 1.13, NodeExpandVolume). It returns the new size in bytes, or 0 if the driver
+// does not say.
 func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
 	i := d.Info()
 	if !i.Expand {
@@ -198,7 +197,7 @@ func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 	return max(0, r.GetCapacityBytes()), CallError(nodeExpand, err)
 }
 
-// clearTarget removes an empty leftover at a target and says so if it cannot.
+// clearTarget removes an empty leftover at a target, and logs a warning if it cannot.
 func (d *Driver) clearTarget(v state.Volume, m state.MountSpec, clear func(string, state.Mode) (bool, error)) {
 	if gone, err := clear(m.Target, v.Spec.Mode); !gone {
 		d.log.Warn("something is left at the target", "volume", string(v.ID), "pod", string(m.Pod.UID), "path", m.Target,
@@ -206,8 +205,8 @@ func (d *Driver) clearTarget(v state.Volume, m state.MountSpec, clear func(strin
 	}
 }
 
-// secretsFor reads the secret that a call needs, anew each time (CSI 1.13,
-// UNAUTHENTICATED: renew before retrying).
+// secretsFor reads the secret that a call needs. It reads it again for each call,
+// because CSI 1.13 says of UNAUTHENTICATED: renew before retrying.
 func (d *Driver) secretsFor(ctx context.Context, call string, ref state.SecretRef) (map[string]string, error) {
 	if ref == (state.SecretRef{}) {
 		return nil, nil
@@ -230,14 +229,14 @@ func mountOf(call string, v state.Volume, pod state.PodUID) (state.Mount, error)
 	return m, nil
 }
 
-// unspecific reports whether the driver itself answered with a code that says
-// nothing but that it failed.
+// unspecific reports whether the driver itself answered with INTERNAL or UNKNOWN,
+// codes that do not say why the call failed.
 func unspecific(err error) bool {
 	e, ok := errors.AsType[*rpcError](err)
 	return ok && e.answered && (e.s.Code() == codes.Internal || e.s.Code() == codes.Unknown)
 }
 
-// definite reports whether a call ended for good without its effect.
+// definite reports whether a failed call certainly had no effect.
 func definite(err error) bool {
 	e, ok := errors.AsType[*state.CallError](err)
 	return ok && e.Outcome != state.Uncertain
@@ -251,7 +250,8 @@ func refused(call string, err error) error {
 	return &state.CallError{Outcome: state.Refused, Call: call, Err: err}
 }
 
-// lacks is a call that must not be made (CSI 1.13: only with the capability).
+// lacks is the error of a call that the driver has no capability for. CSI 1.13 forbids
+// to make it.
 func lacks(call, capability string) error {
 	return &state.CallError{Outcome: state.Final, Call: call, Err: fmt.Errorf("the driver has no %s", capability)}
 }

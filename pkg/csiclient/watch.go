@@ -15,21 +15,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// socket dials the driver's socket, and knows which connection's driver was
-// asked who it is.
+// socket dials the driver's socket, and knows for which connection Info was read.
 type socket struct {
 	path  string
 	peers []uint32 // Config.Peers
 
-	mu    sync.Mutex          // guards all below
+	mu    sync.Mutex          // guards the fields below
 	conn  net.Conn            // the last connection made
-	id    unixsocket.Identity // of the socket that it was made to
-	made  int                 // counts the connections made
-	known int                 // is made as it was when the driver was asked last; 0 before
+	id    unixsocket.Identity // the socket that conn was made to
+	made  int                 // number of connections made
+	known int                 // number of the connection for which Info was last read; 0 before
 	wake  func()              // called once at the next connection
 }
 
-// dial is gRPC's context dialer; the address that gRPC gives is the path's.
+// dial is gRPC's context dialer. It ignores the address, which is always s.path.
 func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 	conn, id, err := identified(ctx, s.path, func() (net.Conn, error) {
 		return unixsocket.DialTrusted(ctx, s.path, s.peers...)
@@ -48,10 +47,10 @@ func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, nil
 }
 
-// identified returns a connection that connect makes, and the identity of the socket at
-// path that it was made to: the one before and after. A socket that appears, or is replaced,
-// in between is connected to again: as another than it is it would be taken for a
-// replacement, and the driver for lost.
+// identified calls connect and returns the connection with the identity of the socket
+// at path. If the identity changes during connect, it connects again: a connection
+// recorded with the wrong identity would look as if its socket had been replaced, and
+// the driver would count as lost.
 func identified(
 	ctx context.Context, path string, connect func() (net.Conn, error),
 ) (net.Conn, unixsocket.Identity, error) {
@@ -68,21 +67,22 @@ func identified(
 	}
 }
 
-// connections returns how many were made, and whether the last one's driver is known.
+// connections returns how many connections were made, and whether Info was read over
+// the last one.
 func (s *socket) connections() (made int, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made, s.made == s.known
 }
 
-// setKnown says that the driver behind connection number made said who it is.
+// setKnown records that Info was read over connection number made.
 func (s *socket) setKnown(made int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = made
 }
 
-// wakeAfter has wake called once there is a connection after number made.
+// wakeAfter calls wake once there is a connection after number made.
 func (s *socket) wakeAfter(made int, wake func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +93,8 @@ func (s *socket) wakeAfter(made int, wake func()) {
 	s.wake = wake
 }
 
-// dropReplaced closes the connection if another socket took its path: a
-// connection to the old one goes on talking to the old process for ever.
+// dropReplaced closes the connection if another socket has taken its path. Otherwise
+// the connection would lead to the old process for ever.
 func (s *socket) dropReplaced() {
 	now := unixsocket.Identify(s.path, 0)
 	s.mu.Lock()
@@ -105,23 +105,23 @@ func (s *socket) dropReplaced() {
 	}
 }
 
-// Kick says that the driver may be back, or replaced: a socket of another
-// identity is connected to, and a pause between attempts is cut short.
+// Kick says that the driver may be back or replaced. It drops a connection to a socket
+// that was replaced, and cuts short a pause between attempts to connect.
 func (d *Driver) Kick() {
 	d.sock.dropReplaced()
 	d.conn.ResetConnectBackoff()
 	d.conn.Connect()
 }
 
-// askKey marks the context of calls by which a driver is asked who it is.
+// askKey marks the context of the calls of readInfo, which gate lets through.
 type askKey struct{}
 
 func asking(ctx context.Context) context.Context { return context.WithValue(ctx, askKey{}, true) }
 
-// gate lets no call through to a process that was not asked who it is: one that
-// took over the endpoint gets no request, and no secret. gRPC consults it when
-// the call has its connection, so it holds even for a call that was begun on
-// the one before.
+// gate blocks calls to a process that has not identified itself by readInfo, so that
+// another driver that took over the endpoint gets no request and no secret. gRPC
+// consults it once a call has its connection, so it also blocks a call that began on
+// the previous connection.
 type gate struct{ d *Driver }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -135,8 +135,8 @@ func (g gate) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]s
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (gate) RequireTransportSecurity() bool { return false }
 
-// watch follows the connection until ctx ends. It alone calls onChange and,
-// after Dial, writes info.
+// watch follows the connection until ctx ends. Only watch calls onChange and, after
+// Dial, sets info.
 func (d *Driver) watch(ctx context.Context) {
 	up, reason := true, ""
 	lost := func(err error) {
@@ -184,18 +184,18 @@ func (d *Driver) watch(ctx context.Context) {
 	}
 }
 
-// away reports whether the connection whose driver was asked last is lost, from the
-// state that gRPC says and from whether a newer connection was made. gRPC lets calls
-// over a new connection through before it says Ready of it, so Dial may return while
-// it says Connecting still: until it has settled, on another state than that, the
-// connection that answered Dial is not lost.
+// away reports whether the connection over which Info was read is lost. s is gRPC's
+// state; known is false if there is a newer connection. gRPC makes calls over a new
+// connection before its state becomes Ready, so Dial may return while the state is
+// still Connecting; until it leaves that state once (settled), it does not mean that
+// the connection is lost.
 func away(s connectivity.State, known, settled bool) bool {
 	return settled && s != connectivity.Ready || !known
 }
 
-// watchSocket kicks when something happens where the driver's socket is, until
-// ctx ends. Without it a driver's return is noticed within redialMax, and the
-// replacement of a socket whose old process lives on is not.
+// watchSocket calls Kick when a socket appears at the driver's path, until ctx ends.
+// Without it, a driver's return is noticed only within redialMax, and the replacement
+// of a socket whose old process still runs is not noticed at all.
 func (d *Driver) watchSocket(ctx context.Context) {
 	defer d.events.Close()
 	d.sock.dropReplaced() // it may have been replaced before the watch began
@@ -207,14 +207,14 @@ func (d *Driver) watchSocket(ctx context.Context) {
 			if e.Name == d.endpoint && e.Has(fsnotify.Create) {
 				d.Kick()
 			}
-		case <-d.events.Errors: // an overflow: the event may be among those lost
+		case <-d.events.Errors: // an overflow may have lost the event
 			d.Kick()
 		}
 	}
 }
 
-// addWatch watches the socket's directory; again if it is so already, which
-// matters where the directory was removed and made anew.
+// addWatch watches the socket's directory. Calling it again matters if the directory
+// was removed and made again.
 func (d *Driver) addWatch() {
 	if d.events == nil {
 		return

@@ -9,10 +9,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// within reports whether a request is surely within the limits, of the four that
-// every volume costs: to walk them by reflection took 2 % more of a manager's CPU when it
-// was weighed alone, and more beside other pieces (docs/performance.md). Of any
-// other, or one that may not be, it says false, and checkMessage finds out.
+// within reports whether a request is certainly within the limits. It knows the four
+// requests that every volume needs: checking them by reflection took 2 % more of a
+// manager's CPU when measured alone, and more together with other parts
+// (docs/performance.md). For other requests it returns false and checkMessage decides.
 func within(m proto.Message) bool {
 	switch r := m.(type) {
 	case *csi.NodeStageVolumeRequest:
@@ -48,7 +48,7 @@ func flagsWithin(flags []string) bool {
 
 func short(s string, limit int) bool { return len(s) <= limit && utf8.ValidString(s) }
 
-// mapFits is checkMap, but that tokens count as all else.
+// mapFits is checkMap, except that it counts the length of tokens too.
 func mapFits(m map[string]string) bool {
 	size := 0
 	for k, v := range m {
