@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// ReadyCondition is the Node's condition that says whether volumes are made here.
+	// ReadyCondition is the Node's condition that says whether csi-volmgr mounts volumes here.
 	ReadyCondition corev1.NodeConditionType = "csi-volmgr.dev/VolumesReady"
-	// NotReadyTaint keeps new pods away while no volumes are made here.
+	// NotReadyTaint keeps new pods away while csi-volmgr mounts no volumes here.
 	NotReadyTaint = "csi-volmgr.dev/agent-not-ready"
 )
 
@@ -32,27 +32,27 @@ const (
 )
 
 const (
-	// LeastHeartbeat is the least pause between two heartbeats.
+	// LeastHeartbeat is the shortest allowed pause between two heartbeats.
 	LeastHeartbeat = 10 * time.Second
-	// lastWord is how long a daemon that ends tries to say so.
+	// lastWord is how long a daemon that stops tries to write that it stopped.
 	lastWord = 3 * time.Second
 )
 
-// Alive is how the Node shows that the daemon runs.
+// Alive says how the Node shows that the daemon runs.
 type Alive struct {
-	// Heartbeat is how often ReadyCondition is renewed; 0 has none.
+	// Heartbeat is how often ReadyCondition is renewed; 0 means there is no condition.
 	Heartbeat time.Duration
-	// Taint has NotReadyTaint put on the Node when the daemon ends, and taken off when it is ready.
+	// Taint adds NotReadyTaint to the Node when the daemon stops, and removes it when it is ready.
 	Taint bool
 }
 
-// readiness is what the Node is to say of the daemon.
+// readiness holds the contents of ReadyCondition.
 type readiness struct {
 	status          corev1.ConditionStatus
 	reason, message string
 }
 
-// readiness says how this daemon stands.
+// readiness returns the daemon's current readiness.
 func (r *Reporter) readiness() readiness {
 	r.mu.Lock()
 	held := r.held
@@ -66,7 +66,8 @@ func (r *Reporter) readiness() readiness {
 	return readiness{corev1.ConditionTrue, reasonRuns, "csi-volmgr makes the volumes of this node's pods"}
 }
 
-// runAlive keeps the condition and the taint until ctx ends, and then says that.
+// runAlive keeps the condition and the taint up to date until ctx ends, and then writes
+// that the daemon stopped.
 func (r *Reporter) runAlive(ctx context.Context) {
 	a := r.config.Alive
 	if a == (Alive{}) {
@@ -92,7 +93,7 @@ func (r *Reporter) runAlive(ctx context.Context) {
 					b = outage.Backoff{}
 					r.problem("condition and taint of the Node", nil, 0)
 					continue
-				case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
+				case apierrors.IsConflict(err): // the Node has changed; its watch wakes the loop
 					again = b.Next(err)
 				case ctx.Err() == nil:
 					again, used, changed = b.Next(err), nil, nil
@@ -128,7 +129,7 @@ func (r *Reporter) runAlive(ctx context.Context) {
 	}
 }
 
-// due returns how long the Node need not be written; 0 is for now.
+// due returns how long to wait before the next write of the Node; 0 means write now.
 func (a Alive) due(n *corev1.Node, is readiness, now time.Time) time.Duration {
 	if a.Taint && (tainted(n) < 0) != (is.status == corev1.ConditionTrue) {
 		return 0
@@ -140,16 +141,16 @@ func (a Alive) due(n *corev1.Node, is readiness, now time.Time) time.Duration {
 	if c == nil || c.Status != is.status || c.Reason != is.reason || c.Message != is.message {
 		return 0
 	}
-	// A clock that was set back does not end the heartbeats.
+	// min keeps the heartbeats going if the clock was set back.
 	return min(max(c.LastHeartbeatTime.Add(a.Heartbeat).Sub(now), 0), a.Heartbeat)
 }
 
-// tainted is where the Node has the taint, negative for nowhere.
+// tainted returns the index of the taint in the Node's list, or -1.
 func tainted(n *corev1.Node) int {
 	return slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == NotReadyTaint })
 }
 
-// condition is the Node's, nil for none.
+// condition returns the Node's ReadyCondition, or nil.
 func condition(n *corev1.Node) *corev1.NodeCondition {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == ReadyCondition {
@@ -159,8 +160,8 @@ func condition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// sayReady writes the condition and the taint, each where that is asked for, and
-// returns the Node as it is then. One that is refused does not keep the other back.
+// sayReady writes the condition and the taint, if they are enabled, and returns the new
+// Node. A failure to write the taint does not prevent writing the condition.
 func (r *Reporter) sayReady(ctx context.Context, n *corev1.Node, is readiness) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -183,8 +184,8 @@ func (r *Reporter) sayReady(ctx context.Context, n *corev1.Node, is readiness) (
 	return n, refused
 }
 
-// writeTaint takes the taint off that is at a place in the list, or adds it. The list
-// has no key in the API: it is replaced, if the Node is the newest yet.
+// writeTaint removes the taint at index at, or adds it if at is negative. A merge patch
+// replaces the whole list, so the patch fails unless n is the newest version.
 func (r *Reporter) writeTaint(ctx context.Context, n *corev1.Node, at int) (*corev1.Node, error) {
 	taints := slices.Clone(n.Spec.Taints)
 	if at >= 0 {
@@ -210,7 +211,7 @@ func (r *Reporter) writeTaint(ctx context.Context, n *corev1.Node, at int) (*cor
 	return answer, nil
 }
 
-// writeCondition renews the condition, and leaves others alone.
+// writeCondition writes ReadyCondition, and leaves other conditions alone.
 func (r *Reporter) writeCondition(ctx context.Context, n *corev1.Node, is readiness) (*corev1.Node, error) {
 	now := metav1.Now()
 	c := corev1.NodeCondition{

@@ -16,8 +16,8 @@ import (
 // Claim names a claim.
 type Claim struct{ Namespace, Name string }
 
-// Expanded tells that the node serves the claim's volume with so many bytes by
-// now. It may be told again and again.
+// Expanded says that the claim's volume on this node now has this many bytes. Repeated
+// calls are harmless.
 func (r *Reporter) Expanded(c Claim, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -26,7 +26,7 @@ func (r *Reporter) Expanded(c Claim, bytes int64) {
 	r.notify()
 }
 
-// runClaims writes what claims do not show yet.
+// runClaims writes new sizes and failures of expansions to claims.
 func (r *Reporter) runClaims(ctx context.Context) {
 	var b outage.Backoff
 	for ctx.Err() == nil {
@@ -62,8 +62,8 @@ func compareClaims(a, b Claim) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// writeClaims writes what claims do not show yet, and takes what is written out of
-// kept, unless that has changed meanwhile. It returns the last failure.
+// writeClaims writes pending to the claims, and deletes each written value from kept
+// unless it has changed meanwhile. It returns the last failure.
 func writeClaims[V comparable](ctx context.Context, r *Reporter, pending, kept map[Claim]V,
 	change func(claim *corev1.PersistentVolumeClaim, v V) map[string]any,
 ) (failed error) {
@@ -84,15 +84,14 @@ func writeClaims[V comparable](ctx context.Context, r *Reporter, pending, kept m
 	return failed
 }
 
-// sizeChange ends a claim's expansion, as the kubelet does after NodeExpandVolume: the
-// capacity is what is served, and nothing says any more that it is resized. It returns
-// what is to change in the claim's status, nil for nothing. A claim of an old
-// external-resizer has no allocatedResources: then the capacity and the conditions are
-// all that there is.
+// sizeChange ends a claim's expansion, as the kubelet does after NodeExpandVolume: it
+// sets the capacity and removes the resize status and conditions. It returns the changes
+// of the claim's status, or nil if there are none. A claim of an old external-resizer has
+// no allocatedResources; then only capacity and conditions change.
 func sizeChange(claim *corev1.PersistentVolumeClaim, bytes int64) map[string]any {
 	status, resizing := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && bytes < allocated.Value() {
-		return nil // it grows further yet
+		return nil // the volume must grow further
 	}
 	if resizing && status != corev1.PersistentVolumeClaimNodeResizePending &&
 		status != corev1.PersistentVolumeClaimNodeResizeInProgress {

@@ -21,17 +21,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The annotations of a Node that are ours.
+// The annotations of a Node that csi-volmgr writes.
 const (
-	// AttachAnnotation tells the attach-detach controller to care for the node.
+	// AttachAnnotation makes the attach-detach controller attach volumes to the node.
 	AttachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
-	// NodeIDAnnotation has every driver's node id, for attachers that read no CSINode.
+	// NodeIDAnnotation has every driver's node id, for attachers that do not read CSINodes.
 	NodeIDAnnotation = "csi.volume.kubernetes.io/nodeid"
 	// WriterAnnotation names the process that writes status.volumesInUse.
 	WriterAnnotation = "csi-volmgr.dev/volumes-in-use-writer"
 )
 
-// runDrivers keeps Node and CSINode true as to drivers.
+// runDrivers keeps the drivers in Node and CSINode up to date.
 func (r *Reporter) runDrivers(ctx context.Context) {
 	var b outage.Backoff
 	var last reported
@@ -60,21 +60,21 @@ func (r *Reporter) runDrivers(ctx context.Context) {
 	}
 }
 
-// reported is what CSINode was last seen to say, for which Node.
+// reported holds the drivers that were last written to the CSINode, and the UID of its Node.
 type reported struct {
 	node    types.UID
 	drivers map[state.DriverName]Driver
 	gone    map[state.DriverName]bool
 }
 
-// reportDrivers writes what is not there. Drivers whose topology contradicts the
-// Node's labels are left out, and are the error.
+// reportDrivers writes the drivers that the Node and CSINode lack. It leaves out drivers
+// whose topology contradicts the Node's labels, and returns an error about them.
 func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	var refused []error
 	for _, name := range slices.Sorted(maps.Keys(v.drivers)) {
-		if err := fits(v.drivers[name], v); err != nil {
+		if err := checkDriver(v.drivers[name], v); err != nil {
 			refused = append(refused, err)
 			delete(v.drivers, name)
 		}
@@ -95,9 +95,10 @@ func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) er
 // maxNodeID bounds a driver's id for the node, in bytes.
 const maxNodeID = 256
 
-// fits says why a driver cannot be written: its labels are the Node's to have, so
-// one of another value is a mistake, and pods would go where they must not.
-func fits(d Driver, v view) error {
+// checkDriver returns an error if a driver must not be written. Its topology becomes
+// labels of the Node; if one already has another value, pods would be scheduled to
+// nodes that cannot reach their volumes.
+func checkDriver(d Driver, v view) error {
 	if d.NodeID == "" {
 		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to "+
 			"this node", d.Name)
@@ -121,9 +122,9 @@ func fits(d Driver, v view) error {
 	return nil
 }
 
-// patchNode writes annotations and labels that are not as they should be.
-// Topology labels stay when a driver goes, as with the kubelet: what was made for
-// a topology is still where it is.
+// patchNode writes the annotations and labels that are missing or wrong. As with the
+// kubelet, topology labels stay when a driver goes: volumes that were made for a
+// topology remain there.
 func (r *Reporter) patchNode(ctx context.Context, v view) error {
 	annotations, labels := map[string]any{}, map[string]any{}
 	if v.node.Annotations[AttachAnnotation] != "true" {
@@ -132,7 +133,7 @@ func (r *Reporter) patchNode(ctx context.Context, v view) error {
 	has := v.node.Annotations[NodeIDAnnotation]
 	ids := map[string]string{}
 	if has != "" && json.Unmarshal([]byte(has), &ids) != nil {
-		ids = map[string]string{} // another writer's mistake; it is ours to write
+		ids = map[string]string{} // another program wrote it wrongly; replace it
 	}
 	before := maps.Clone(ids)
 	for name := range v.gone {
@@ -167,7 +168,7 @@ func (r *Reporter) patchNode(ctx context.Context, v view) error {
 	return nil
 }
 
-// writeCSINode makes the CSINode, or changes it where it says other things.
+// writeCSINode creates the CSINode, or updates it if it differs.
 func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 	client := r.config.Storage.CSINodes()
 	old, err := client.Get(ctx, v.node.Name, metav1.GetOptions{})
@@ -178,7 +179,7 @@ func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 		return fmt.Errorf("read CSINode %s: %w", v.node.Name, err)
 	}
 	if old != nil && !ownedBy(old, v.node) {
-		// It is of an earlier Node of the name, and would be collected with it.
+		// It belongs to an earlier Node with this name, and would be garbage-collected with it.
 		if err := client.Delete(ctx, old.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))}); err != nil &&
 			!apierrors.IsNotFound(err) {
@@ -210,7 +211,7 @@ func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 	return nil
 }
 
-// annotate gives the CSINode the annotations of Config, and leaves others alone.
+// annotate sets the annotations of Config on the CSINode, and leaves others alone.
 func (r *Reporter) annotate(c *storagev1.CSINode) {
 	for key, value := range r.config.Annotations {
 		switch {
@@ -234,8 +235,8 @@ func ownedBy(c *storagev1.CSINode, n *corev1.Node) bool {
 	})
 }
 
-// entries returns the drivers that CSINode has to list: those that there are, and
-// those of before that did not go. A driver keeps its place in the list.
+// entries returns the drivers that the CSINode must list: those registered, and earlier
+// ones that were not unregistered. A driver keeps its place in the list.
 func entries(before []storagev1.CSINodeDriver, v view) []storagev1.CSINodeDriver {
 	var out []storagev1.CSINodeDriver
 	left := maps.Clone(v.drivers)
@@ -260,7 +261,7 @@ func entry(d Driver) storagev1.CSINodeDriver {
 		TopologyKeys: slices.Sorted(maps.Keys(d.Topology)),
 	}
 	if d.MaxVolumes > 0 {
-		count := int32(min(d.MaxVolumes, math.MaxInt32)) //nolint:gosec // it is bounded
+		count := int32(min(d.MaxVolumes, math.MaxInt32)) //nolint:gosec // bounded by min
 		e.Allocatable = &storagev1.VolumeNodeResources{Count: &count}
 	}
 	return e

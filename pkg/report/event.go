@@ -19,31 +19,30 @@ import (
 
 // Limits of events.
 const (
-	// maxEvents is how many may wait to be written; the oldest is dropped then.
+	// maxEvents is how many events may wait to be written; one more drops the oldest.
 	maxEvents = 512
-	// eventBytes is how long a text may be: what kubectl's users and the API's
-	// newer form of events (events.k8s.io/v1) know.
+	// eventBytes is the longest text of an event, as in the newer events API
+	// (events.k8s.io/v1).
 	eventBytes = 1024
-	// eventName bounds the part of an event's name that is its object's, which
-	// is followed by a time.
+	// eventName bounds the object's name within an event's name. A time follows it.
 	eventName = 230
-	// eventSource is who says so.
+	// eventSource is the component that reports the events.
 	eventSource = "csi-volmgr"
 )
 
-// Event is something that happened to the volumes of a pod or a claim, for people.
+// Event is an event about the volumes of a pod or a claim.
 type Event struct {
-	// About is the pod, the claim or the volume: kind, namespace, name and uid.
-	// What has no namespace has its events in "default", as everywhere.
+	// About is the pod, claim or volume: kind, namespace, name and uid. As usual, events
+	// about an object without a namespace are in "default".
 	About   corev1.ObjectReference
 	Warning bool
 	// Reason is one word ("FailedMount"), Text one sentence.
 	Reason, Text string
 }
 
-// Event has an event written. It never blocks. The same once more is counted, not
-// written as another; one that happens too often is dropped (client-go's
-// EventCorrelator, as the kubelet's: 25 at once for an object, then one in 5 minutes).
+// Event queues an event to be written. It never blocks. A repeated event increments the
+// count of the first; too frequent events are dropped (client-go's EventCorrelator with
+// the kubelet's limits: a burst of 25 for an object, then one in 5 minutes).
 func (r *Reporter) Event(e Event) {
 	now := metav1.Now()
 	namespace := e.About.Namespace
@@ -73,7 +72,7 @@ func (r *Reporter) Event(e Event) {
 	r.notify()
 }
 
-// runEvents writes what happened, in its order.
+// runEvents writes the queued events in order.
 func (r *Reporter) runEvents(ctx context.Context) {
 	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{}) // the defaults
 	for ctx.Err() == nil {
@@ -94,9 +93,8 @@ func (r *Reporter) runEvents(ctx context.Context) {
 	}
 }
 
-// writeEvent writes one event, and tries again while the server cannot be reached
-// or is too busy. What it does not take is dropped: events are for people, and
-// the same is in the log.
+// writeEvent writes one event, and retries while the server is unreachable or too busy.
+// It drops an event that the server refuses; the log has the same information.
 func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorrelator, e *corev1.Event) {
 	result, err := correlator.EventCorrelate(e)
 	if err != nil || result.Skip {
@@ -113,7 +111,7 @@ func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorre
 		}
 		if err != nil && ofItself(err) {
 			r.logger.Warn("event dropped", "event", result.Event.Reason, "err", err)
-			err = nil // the server takes others
+			err = nil // the server accepts other events
 		}
 		if err == nil || !mayPass(err) {
 			r.problem("events", err, 0)
@@ -130,7 +128,7 @@ func (r *Reporter) writeEvent(ctx context.Context, correlator *record.EventCorre
 	}
 }
 
-// sendEvent counts one more of an event that is there, or makes it.
+// sendEvent creates an event, or increments the count of an existing one.
 func (r *Reporter) sendEvent(ctx context.Context, result *record.EventCorrelateResult) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -144,11 +142,11 @@ func (r *Reporter) sendEvent(ctx context.Context, result *record.EventCorrelateR
 		if !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("write event %s: %w", e.Reason, err)
 		}
-		e.ResourceVersion = "" // it has been forgotten there
+		e.ResourceVersion = "" // the server has expired it
 	}
 	written, err := events.Create(ctx, e, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// An earlier request arrived and its answer did not: a name has the nanosecond.
+		// An earlier request arrived but its answer was lost: names are unique by nanosecond.
 		return e, nil
 	}
 	if err != nil {
@@ -157,16 +155,16 @@ func (r *Reporter) sendEvent(ctx context.Context, result *record.EventCorrelateR
 	return written, nil
 }
 
-// ofItself reports whether the server refuses this one event, rather than all that this
-// node writes: its namespace is going or gone, or the event is not as the server wants it.
-// That is no problem of the node's, which would stand until there is another event.
+// ofItself reports whether the server refuses only this event, and not all events of this
+// node: its namespace is being deleted or gone, or the event is invalid. Such an error is
+// not recorded as a problem, which would last until the next event.
 func ofItself(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// mayPass reports whether a request may be taken another time: it did not arrive,
-// or the server has no time.
+// mayPass reports whether a retry may succeed: the request did not arrive, or the server
+// failed or is overloaded.
 func mayPass(err error) bool {
 	var status apierrors.APIStatus // not an error itself
 	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError ||

@@ -19,31 +19,31 @@ import (
 )
 
 const (
-	// healthEvery is how often what the API server says of health is compared with what
-	// drivers say, besides at every change: a program may have replaced a Pod's status.
+	// healthEvery is how often the health in the API server is compared with the drivers'
+	// answers, in addition to each change: another program may have replaced a Pod's status.
 	healthEvery = time.Minute
-	// lackFor is how long an API server is left alone that does not keep what it is sent
-	// (feature gate CSIVolumeHealth, off by default in Kubernetes 1.37).
+	// lackFor is the pause after an API server dropped the health that it was sent, because
+	// it lacks the feature gate CSIVolumeHealth (off by default in Kubernetes 1.37).
 	lackFor = time.Hour
 )
 
-// Health is the health of volumes and of drivers' storage on this node, as far as it is known.
+// Health is the known health of volumes and of drivers' storage on this node.
 type Health struct {
 	Pods []PodHealth
-	// Storage has what is wrong with the storage behind each driver: nothing where it is well.
+	// Storage has the faults of the storage behind each driver; an empty list means healthy.
 	Storage map[state.DriverName][]storagev1.StorageHealthCondition
 }
 
-// PodHealth is the health of the volumes of one pod of the API server.
+// PodHealth is the health of the volumes of one of the API server's pods.
 type PodHealth struct {
-	// Pod is as the API server had it last.
+	// Pod is the last version seen.
 	Pod *corev1.Pod
-	// Volumes has what is wrong with each volume, by the pod's name for it: nothing
-	// where it is well.
+	// Volumes has the faults of each volume, by the pod's name for it; an empty list
+	// means healthy.
 	Volumes map[string][]corev1.VolumeHealthCondition
 }
 
-// HealthChanged tells that Config.Health may return something else.
+// HealthChanged says that the result of Config.Health may have changed.
 func (r *Reporter) HealthChanged() {
 	select {
 	case r.health <- struct{}{}:
@@ -51,7 +51,7 @@ func (r *Reporter) HealthChanged() {
 	}
 }
 
-// runHealth keeps Pod.status.volumeHealth and CSINode.status.storageHealth true (KEP-1432).
+// runHealth keeps Pod.status.volumeHealth and CSINode.status.storageHealth up to date (KEP-1432).
 func (r *Reporter) runHealth(ctx context.Context) {
 	w := healthWriter{
 		Reporter: r, pods: map[types.UID]*corev1.Pod{},
@@ -82,18 +82,20 @@ func (r *Reporter) runHealth(ctx context.Context) {
 	}
 }
 
-// healthWriter is what runHealth knows of the API server's objects.
+// healthWriter is the state of runHealth.
 type healthWriter struct {
 	*Reporter
-	// pods are the newest answers to what was written.
+	// pods has the newest answer to a write of each pod.
 	pods map[types.UID]*corev1.Pod
-	// storage is what the CSINode was last seen to say of drivers.
+	// storage has the conditions last seen in the CSINode.
 	storage map[state.DriverName][]storagev1.StorageHealthCondition
-	// Until then the API server does not keep a Pod's, a CSINode's health.
+	// noPods and noStorage are until when the health of Pods or the CSINode is not
+	// written, because the API server dropped it.
 	noPods, noStorage time.Time
 }
 
-// write writes what is not there. It goes on after a failure, and returns the last one.
+// write writes health that the API server lacks. It goes on after a failure, and returns
+// the last one.
 func (w *healthWriter) write(ctx context.Context, v view, h Health, now time.Time) (failed error) {
 	there := make(map[types.UID]bool, len(h.Pods))
 	for _, p := range h.Pods {
@@ -115,11 +117,11 @@ func (w *healthWriter) write(ctx context.Context, v view, h Health, now time.Tim
 	return failed
 }
 
-// writePod writes a pod's status where it says other things.
+// writePod writes a pod's status if it differs.
 func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time) error {
 	has := p.Pod
 	if answer := w.pods[has.UID]; answer != nil && older(has, answer) {
-		has = answer // the watch is behind it
+		has = answer // newer than the watch's version
 	}
 	want, changed := volumeHealth(has.Status.VolumeHealth, p.Volumes, now)
 	if !changed {
@@ -136,7 +138,7 @@ func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time)
 	answer, err := w.config.Core.Pods(has.Namespace).Patch(ctx, has.Name, types.MergePatchType, patch, "status")
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // it has gone, and there may be another of its name
+		return nil // the pod is gone, or another with its name exists
 	case err != nil:
 		return fmt.Errorf("write pod %s/%s: status.volumeHealth: %w", has.Namespace, has.Name, err)
 	}
@@ -147,9 +149,9 @@ func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time)
 	return nil
 }
 
-// volumeHealth returns what a pod's status is to say after has, and whether that is
-// another thing. A volume that said leaves out keeps its entry. What makes a
-// difference is the set of kinds and reasons: another message is not written.
+// volumeHealth returns the new health in a pod's status whose current one is has, and
+// whether it differs. A volume that is not in said keeps its entry. Entries differ if
+// their sets of status and reason do; a new message alone is not written.
 func volumeHealth(has []corev1.PodVolumeHealth, said map[string][]corev1.VolumeHealthCondition,
 	now time.Time,
 ) (want []corev1.PodVolumeHealth, changed bool) {
@@ -175,10 +177,10 @@ func volumeHealth(has []corev1.PodVolumeHealth, said map[string][]corev1.VolumeH
 	return want, changed
 }
 
-// maxHealth is how many conditions an entry may have.
+// maxHealth is the API's limit on conditions in an entry.
 const maxHealth = 16
 
-// unique returns the first of each identity, at most as many as the API takes.
+// unique returns the first condition of each identity, at most maxHealth.
 func unique[C any, I comparable](all []C, identity func(C) I) []C {
 	seen := map[I]bool{}
 	var out []C

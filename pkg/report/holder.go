@@ -10,35 +10,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The annotations by which one daemon has a Node's name for itself (ADR 24).
+// The annotations by which one daemon claims a node's name (ADR 24).
 const (
-	// HolderAnnotation says which daemon makes the node's volumes.
+	// HolderAnnotation says which daemon serves the node's volumes.
 	HolderAnnotation = "csi-volmgr.dev/holder"
-	// ChallengeAnnotation asks the holder whether it runs.
+	// ChallengeAnnotation asks the holder whether it still runs.
 	ChallengeAnnotation = "csi-volmgr.dev/holder-challenge"
 )
 
 const (
 	// answerWait is how long a holder may take to answer a challenge. A holder whose
-	// watch has just ended begins another within a minute.
+	// watch has just ended starts a new one within a minute.
 	answerWait = time.Minute
-	// askAgain is how often a daemon that lost the name asks whether the other runs.
+	// askAgain is how often a daemon that lost the name asks whether the holder still runs.
 	askAgain = 2 * time.Minute
 )
 
-// ErrNameTaken means that another daemon makes the volumes of the node's name.
+// ErrNameTaken means that another daemon has this node's name.
 var ErrNameTaken = errors.New("another csi-volmgr has this node name")
 
-// Instance is one daemon, as it shows itself to another that wants its node's name.
+// Instance describes a daemon to other daemons that claim the same node name.
 type Instance struct {
-	// ID is that of the journal: a restart keeps it, another root has another.
+	// ID is the journal's id. It survives a restart and differs between root directories.
 	ID string `json:"id"`
-	// Process is another one for each start.
+	// Process differs for each start of the daemon.
 	Process string `json:"process"`
 	Host    string `json:"host"`
 	PID     int    `json:"pid"`
 	Root    string `json:"root"`
-	// BootID names the boot of the host.
+	// BootID identifies the boot of the host.
 	BootID string `json:"bootID"`
 }
 
@@ -46,61 +46,61 @@ func (i Instance) String() string {
 	return fmt.Sprintf("pid %d on host %s with --root-dir=%s", i.PID, i.Host, i.Root)
 }
 
-// holder is what HolderAnnotation has.
+// holder is the value of HolderAnnotation.
 type holder struct {
 	Instance
-	// Answers is the challenge that the holder answered last.
+	// Answers is the nonce of the challenge that the holder last answered.
 	Answers string `json:"answers,omitempty"`
 }
 
-// challenge is what ChallengeAnnotation has.
+// challenge is the value of ChallengeAnnotation.
 type challenge struct {
 	Instance
 	Nonce string `json:"nonce"`
 }
 
-// nameState is how a daemon stands to its node's name.
+// nameState says whether a daemon has its node's name.
 type nameState uint8
 
 const (
 	unknown  nameState = iota // the Node was not seen yet
-	asking                    // another has it, and was asked whether it runs
-	holding                   // this daemon has it
-	deprived                  // this daemon had it, and another has it now
+	asking                    // another daemon has the name, and was asked whether it runs
+	holding                   // this daemon has the name
+	deprived                  // this daemon had the name, and another has it now
 )
 
-// claim is what runHolder knows. Its methods are pure.
+// claim is the state of runHolder. Its methods are pure.
 type claim struct {
 	me       Instance
 	standing nameState
-	nonce    string    // of the challenge that is under way
-	asked    time.Time // when it was made; zero for none
-	other    Instance  // who has the name, or had it
-	met      bool      // another asked while this one had the name
+	nonce    string    // nonce of the unanswered challenge
+	asked    time.Time // when the challenge was made; zero if there is none
+	other    Instance  // the other daemon that has or had the name
+	met      bool      // another daemon asked for the name while this one had it
 	ever     bool      // this process has had the name
-	// since is when the server noted this process's claim, by its own clock.
+	// since is when the server recorded this process's claim, by the server's clock.
 	since time.Time
-	// kubelet: one writes this Node.
+	// kubelet is set if a kubelet writes this Node.
 	kubelet bool
 }
 
-// nextStep is what is to be done next.
+// nextStep is the next step of runHolder.
 type nextStep struct {
-	// annotations are to be written, nil for none; a nil value removes one.
+	// annotations must be written if not nil; a nil value removes one.
 	annotations map[string]any
-	// again is when to look again, zero for at the Node's next event.
+	// again is when to look again; zero means at the Node's next change.
 	again time.Time
-	// refused: the name is another's, and this process never had it.
+	// refused is set if another daemon has the name and this process never had it.
 	refused bool
 }
 
-// next decides what to do about the Node as it is now; nonce is one of its own for
-// a new challenge.
+// next returns the next step for the Node n. It uses nonce if it makes a new challenge.
 func (c *claim) next(n *corev1.Node, now time.Time, nonce string) nextStep {
 	has, known := read[holder](n, HolderAnnotation)
 	switch {
 	case !known || has.Instance.ID == c.me.ID && (has.Process == c.me.Process || !c.ever):
-		// No daemon's, or of an earlier process of this root, which has ended: the root is locked.
+		// No daemon has the name, or an earlier process of this root has it. That process has
+		// ended, because this one holds the lock on the root directory.
 		return c.hold(n, has)
 	case c.asked.IsZero():
 		if c.standing == holding {
@@ -129,10 +129,10 @@ func (c *claim) next(n *corev1.Node, now time.Time, nonce string) nextStep {
 		return c.next(n, now, nonce)
 	}
 	c.other = has.Instance
-	return c.hold(n, holder{}) // no answer: it does not run
+	return c.hold(n, holder{}) // no answer: the holder does not run
 }
 
-// hold takes the name, keeps it, and answers who asks.
+// hold takes or keeps the name, and answers a challenge of another daemon.
 func (c *claim) hold(n *corev1.Node, has holder) nextStep {
 	if c.standing == deprived {
 		c.since = time.Time{}
@@ -157,14 +157,14 @@ func (c *claim) hold(n *corev1.Node, has holder) nextStep {
 	return nextStep{annotations: annotations}
 }
 
-// rival reports whether another daemon may have volumes of this node mounted: it runs,
-// or it ran in this boot of this host.
+// rival reports whether another daemon may have volumes of this node mounted, because it
+// runs, or ran during this boot of this host.
 func (c *claim) rival() bool {
 	return c.kubelet || c.met || c.other.ID != "" && (c.standing == deprived || c.other.ID != c.me.ID &&
 		c.other.BootID == c.me.BootID)
 }
 
-// why says for people what keeps this daemon from making anything new; "" for nothing.
+// why says in a sentence why this daemon must not mount anything new, "" if it may.
 func (c *claim) why(node string) string {
 	switch {
 	case c.kubelet:
@@ -185,12 +185,12 @@ func (c *claim) why(node string) string {
 	return ""
 }
 
-// kubeletManager is the name under which a kubelet writes the Node.
+// kubeletManager is the field manager with which a kubelet writes the Node.
 const kubeletManager = "kubelet"
 
-// kubeletWrites reports whether a kubelet wrote the Node's status since this process
-// claimed it. Other programs write it under names of their own. An entry from before
-// is of a kubelet that ran on the node earlier. All times are the server's.
+// kubeletWrites reports whether a kubelet wrote the Node's status after this process
+// claimed the name. Other programs have other field managers. An earlier entry is from a
+// kubelet that ran on the node before. All times are the server's.
 func (c *claim) kubeletWrites(n *corev1.Node) bool {
 	if c.since.IsZero() {
 		return false
@@ -203,7 +203,7 @@ func (c *claim) kubeletWrites(n *corev1.Node) bool {
 	return false
 }
 
-// claimed takes in the Node that answered the claim.
+// claimed records the time of the claim from n, the server's answer to it.
 func (c *claim) claimed(n *corev1.Node) {
 	if !c.since.IsZero() || c.standing != holding {
 		return
@@ -211,13 +211,13 @@ func (c *claim) claimed(n *corev1.Node) {
 	for _, f := range n.ManagedFields {
 		if f.Manager != kubeletManager && f.Time != nil && f.Time.After(c.since) &&
 			f.Operation == metav1.ManagedFieldsOperationUpdate {
-			c.since = f.Time.Time // the newest write of another than a kubelet is this one, or near it
+			c.since = f.Time.Time // the newest write that is not a kubelet's is this claim, or close to it
 		}
 	}
 }
 
-// unwritten returns what holds where the turn from before to c was not written: the
-// name is not had before the server has taken the claim, and what is lost is lost.
+// unwritten returns the state after a failed write of the step from before to c. A gain
+// of the name counts only once the server has accepted it; a loss counts at once.
 func (c claim) unwritten(before claim) claim {
 	if c.standing == asking || c.standing == deprived {
 		before.standing, before.other = c.standing, c.other
@@ -225,13 +225,13 @@ func (c claim) unwritten(before claim) claim {
 	return before
 }
 
-// read decodes an annotation; one that cannot be read is none.
+// read decodes an annotation. ok is false if it is missing or invalid.
 func read[T any](n *corev1.Node, annotation string) (value T, ok bool) {
 	text := n.Annotations[annotation]
 	return value, text != "" && json.Unmarshal([]byte(text), &value) == nil
 }
 
 func encode(v any) string {
-	text, _ := json.Marshal(v) // strings and numbers, which can be written
+	text, _ := json.Marshal(v) // strings and numbers always encode
 	return string(text)
 }

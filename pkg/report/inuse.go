@@ -18,7 +18,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// runInUse keeps status.volumesInUse true, and tells the manager what both lists say.
+// runInUse keeps status.volumesInUse up to date, and tells the manager which volumes are
+// in both volumesInUse and volumesAttached.
 func (r *Reporter) runInUse(ctx context.Context) {
 	var w inUse
 	var o overwritten
@@ -33,7 +34,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 			err := r.reportInUse(ctx, v, &w, &o)
 			if later, ok := errors.AsType[gathering](err); ok {
 				timer.Reset(time.Duration(later))
-				retry, used = timer.C, nil // what another program writes of the Node is looked at meanwhile
+				retry, used = timer.C, nil // changes of the Node by other programs still wake the loop
 			} else if err != nil {
 				wait := b.Next(err)
 				if p, ok := errors.AsType[paced](err); ok {
@@ -42,7 +43,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 				r.problem("status.volumesInUse", err, wait)
 				timer.Reset(wait)
 				retry = timer.C
-				// Until then no change is looked at: it could not be written either.
+				// Changes do not wake the loop until then, since they could not be written either.
 				used, changed = nil, nil
 			} else {
 				b = outage.Backoff{}
@@ -63,28 +64,27 @@ func (r *Reporter) runInUse(ctx context.Context) {
 	}
 }
 
-// inUse is what runInUse knows of the Node's two lists.
+// inUse is the state of runInUse about the Node's two lists.
 type inUse struct {
-	// node is the newest Node that was seen, by the watch or as an answer; nil while
-	// there is none.
+	// node is the newest Node from the watch or an answer; nil while there is none.
 	node *corev1.Node
-	// unanswered is a list that was sent and has no answer: the server may apply it
-	// at any time yet, or have applied it. It is sent again until there is one.
+	// unanswered is a list that was sent and not answered: the server may have applied it
+	// or still apply it. It is sent again until the server answers.
 	unanswered *[]corev1.UniqueVolumeName
-	// written is the list as the last answer has it, or another program's that was
-	// noticed since; uid is that of its Node.
+	// written is the list in the last answer, or a replacement by another program that was
+	// noticed since. uid is the UID of its Node.
 	written []corev1.UniqueVolumeName
 	uid     types.UID
-	// marked is what the manager got last, sorted.
+	// marked has the volumes that the manager was last told it may use, sorted.
 	marked []state.VolumeID
-	// sent is when a list was sent last.
+	// sent is when a list was last sent.
 	sent time.Time
-	// more: others may be in use that the manager does not know. None leaves the list.
+	// more is set if volumes that the manager does not know may be in use. Then no volume
+	// is removed from the list.
 	more bool
 }
 
-// see takes in a Node that the watch told. The watch may be behind an answer: of one
-// Node the newer version holds.
+// see sets a Node from the watch, unless an answer already had a newer version of it.
 func (w *inUse) see(n *corev1.Node) {
 	if n != nil && w.node != nil && n.UID == w.node.UID && older(n, w.node) {
 		return
@@ -92,36 +92,36 @@ func (w *inUse) see(n *corev1.Node) {
 	w.node = n
 }
 
-// older reports whether a is a version before b. Versions that are no numbers, which
-// no API server of Kubernetes has, are taken to come in order.
+// older reports whether version a is before version b. It returns false for versions
+// that are not numbers, which no API server of Kubernetes has.
 func older(a, b metav1.Object) bool {
 	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	return err == nil && order < 0
 }
 
-// step is what comes next.
+// step is the next step of reportInUse.
 type step struct {
-	// mark is what the manager may make something of, and settle that it is to take
-	// that in before anything else happens.
+	// mark has the volumes that the manager may use. If settle is set, the manager must
+	// confirm that before anything else happens.
 	mark   []state.VolumeID
 	settle bool
-	// write says that list is to be written.
+	// write says that list must be written.
 	write bool
 	list  []corev1.UniqueVolumeName
 }
 
-// next decides what comes next where these volumes are in use.
+// next returns the next step if the volumes in used are in use.
 func (w *inUse) next(used []state.InUse) step {
 	s := w.wanted(used)
 	if slices.ContainsFunc(w.marked,
 		func(id state.VolumeID) bool { _, kept := slices.BinarySearch(s.mark, id); return !kept }) {
-		// What is to leave the list must not come back into use while it is written.
+		// A volume that leaves the list must not come back into use while the list is written.
 		return step{mark: s.mark, settle: true}
 	}
 	return s
 }
 
-// wanted is what comes next as soon as the manager has settled.
+// wanted returns the next step once the manager has confirmed the marks.
 func (w *inUse) wanted(used []state.InUse) step {
 	switch {
 	case w.node == nil:
@@ -136,12 +136,12 @@ func (w *inUse) wanted(used []state.InUse) step {
 	return step{mark: w.attached(used)}
 }
 
-// answered takes in the Node that answered a write.
+// answered records the Node in the answer to a write.
 func (w *inUse) answered(n *corev1.Node) {
 	w.node, w.uid, w.written, w.unanswered = n, n.UID, n.Status.VolumesInUse, nil
 }
 
-// reportInUse writes the list where the Node has another, and tells the manager which
+// reportInUse writes the list if the Node has another, and tells the manager which
 // volumes the Node has in both lists.
 func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwritten) error {
 	w.see(v.node)
@@ -178,15 +178,16 @@ func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwri
 	}
 }
 
-// Each write has the whole list, and is told to all that watch Nodes. So where the list
-// is long the next one waits, longer the longer it is, and says of more volumes at once.
+// Each write sends the whole list, and the API server sends it to every watcher of Nodes.
+// So if the list is long, the next write waits, in proportion to its length, and covers
+// more changes at once.
 const (
 	longList    = 64
 	pausePerOne = 500 * time.Microsecond
 	longPause   = time.Second
 )
 
-// pause is how long a write of a list of so many has to wait.
+// pause returns how long the write of a list with this many volumes must wait.
 func (w *inUse) pause(volumes int, now time.Time) time.Duration {
 	if volumes < longList {
 		return 0
@@ -194,27 +195,27 @@ func (w *inUse) pause(volumes int, now time.Time) time.Duration {
 	return w.sent.Add(min(longPause, time.Duration(volumes)*pausePerOne)).Sub(now)
 }
 
-// gathering is the error of a write that waits for others to come, and how long.
+// gathering is the error of a write that waits for more changes; its value is how long.
 type gathering time.Duration
 
 func (gathering) Error() string {
 	return "write status.volumesInUse: the list is long, and was written a moment ago"
 }
 
-// writeInUse replaces the Node's list, if the Node is the newest yet.
+// writeInUse replaces the Node's list if w.node is still its newest version.
 func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.UniqueVolumeName) error {
 	w.unanswered, w.sent = &list, time.Now()
 	meta := map[string]any{"resourceVersion": w.node.ResourceVersion}
 	if w.node.UID != w.uid {
-		// The first write must change the Node: the version that it leaves behind is
-		// what an earlier process's write, which may be under way yet, asks for.
+		// The first write must change the Node's version. A delayed write of an earlier
+		// process carries the old version and then fails.
 		meta["annotations"] = map[string]string{WriterAnnotation: r.writer}
 	}
 	n, err := r.patchInUse(ctx, map[string]any{"metadata": meta, "status": map[string]any{"volumesInUse": list}})
 	switch {
 	case apierrors.IsConflict(err):
-		// An empty patch reads what the server has, with the right that the reporter
-		// has anyway. No write of an earlier version is applied any more.
+		// An empty patch reads the current Node with a permission that the reporter already
+		// has. Writes with an earlier version can no longer be applied.
 		if n, err = r.patchInUse(ctx, map[string]any{}); err != nil {
 			return err
 		}
@@ -231,7 +232,7 @@ func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.Uniqu
 	return nil
 }
 
-// list is what the Node's list has to be.
+// list returns what the Node's list must be.
 func (w *inUse) list(used []state.InUse) []corev1.UniqueVolumeName {
 	list := names(used)
 	if !w.more {
@@ -246,8 +247,8 @@ func (w *inUse) list(used []state.InUse) []corev1.UniqueVolumeName {
 	return both
 }
 
-// names returns the volumes' names as the attach-detach controller has them, each
-// once: pods that name one disk inline have a volume each.
+// names returns the attach-detach controller's names of the volumes without duplicates:
+// pods that name the same disk inline have separate volumes.
 func names(used []state.InUse) []corev1.UniqueVolumeName {
 	var list []corev1.UniqueVolumeName
 	there := map[string]bool{}
@@ -260,7 +261,7 @@ func names(used []state.InUse) []corev1.UniqueVolumeName {
 	return list
 }
 
-// listed returns those of the volumes that the Node has in use.
+// listed returns the volumes that are in the Node's status.volumesInUse.
 func (w *inUse) listed(used []state.InUse) (both []state.InUse) {
 	there := map[corev1.UniqueVolumeName]bool{}
 	for _, name := range w.node.Status.VolumesInUse {
@@ -274,7 +275,7 @@ func (w *inUse) listed(used []state.InUse) (both []state.InUse) {
 	return both
 }
 
-// attached returns those of the volumes that the Node has attached.
+// attached returns the ids of the volumes that are in the Node's status.volumesAttached.
 func (w *inUse) attached(used []state.InUse) (ids []state.VolumeID) {
 	there := map[corev1.UniqueVolumeName]bool{}
 	for _, v := range w.node.Status.VolumesAttached {
@@ -288,7 +289,7 @@ func (w *inUse) attached(used []state.InUse) (ids []state.VolumeID) {
 	return ids
 }
 
-// patchInUse changes the Node's status, and returns the Node as it is then.
+// patchInUse patches the Node's status and returns the new Node.
 func (r *Reporter) patchInUse(ctx context.Context, change map[string]any) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -304,7 +305,7 @@ func (r *Reporter) patchInUse(ctx context.Context, change map[string]any) (*core
 	return n, nil
 }
 
-// intersection returns those of ids that are used; both are sorted.
+// intersection returns the ids that are also in used. Both are sorted.
 func intersection(ids []state.VolumeID, used []state.InUse) (both []state.VolumeID) {
 	for _, u := range used {
 		if _, there := slices.BinarySearch(ids, u.ID); there {

@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// leastPeriod is the least that the API takes for a CSIDriver.
+	// leastPeriod is the shortest period that the API allows in a CSIDriver.
 	leastPeriod = 10 * time.Second
-	// fullPause is how long a driver is not asked again after attachments were
-	// refused: many are at once, and one answer is for all.
+	// fullPause is how long a driver is not asked again after refused attachments. Many
+	// are refused at once, and one answer serves them all.
 	fullPause = time.Second
 )
 
-// Full tells that a controller could not attach a volume of the driver here for
-// want of room: the limit in CSINode, by which the scheduler chose this node, is
-// too high. Where the driver's limits are to be kept up to date (Config.Period)
-// it is asked at once.
+// Full says that a controller could not attach a volume because the driver serves its
+// maximum on this node. So the limit in CSINode, by which the scheduler chose this node,
+// is too high. If the driver has a Config.Period, it is asked for its limit at once.
 func (r *Reporter) Full(name state.DriverName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,12 +27,12 @@ func (r *Reporter) Full(name state.DriverName) {
 	r.notify()
 }
 
-// limit is when a driver is asked for its limit.
+// limit says when a driver is asked for its limit.
 type limit struct {
 	period time.Duration
-	asked  time.Time // when it was last
-	next   time.Time
-	busy   bool
+	asked  time.Time // last time
+	next   time.Time // next time
+	busy   bool      // a call is in flight
 }
 
 // runLimits asks drivers for their limits until ctx ends.
@@ -75,8 +74,8 @@ func (r *Reporter) runLimits(ctx context.Context) {
 	}
 }
 
-// plan sets when each driver is asked: a period after it registered or the
-// period became another, and now where it was found full.
+// plan sets when each driver is asked: one period after it registered or its period
+// changed, and now if Full was called.
 func (r *Reporter) plan(limits map[state.DriverName]*limit, v view, now time.Time) {
 	for name, l := range limits {
 		if _, up := v.drivers[name]; !up && !l.busy {
@@ -114,7 +113,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// wasFull takes back what Full told.
+// wasFull reports whether Full was called for the driver, and forgets it.
 func (r *Reporter) wasFull(name state.DriverName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,14 +122,14 @@ func (r *Reporter) wasFull(name state.DriverName) bool {
 	return was
 }
 
-// ask asks a driver for its limit. One that does not answer keeps the limit that
-// it has, and says why.
+// ask asks a driver for its limit. If the call fails, the driver keeps its old limit and
+// the error becomes a finding.
 func (r *Reporter) ask(ctx context.Context, name state.DriverName) {
 	count, err := r.config.Limit(ctx, name)
 	if ctx.Err() != nil {
 		return
 	}
-	r.noteFinding(outage.Finding{What: "limits of driver " + string(name)}, err, 0) // no request to the API server
+	r.noteFinding(outage.Finding{What: "limits of driver " + string(name)}, err, 0) // not a request to the API server
 	if err != nil {
 		return
 	}

@@ -9,19 +9,19 @@ import (
 )
 
 // overwrittenShown is how long the reporter shows that another program replaced the
-// list: long enough for an operator to see a writer that comes every five minutes.
+// list: longer than five minutes, so that a program that writes that often stays visible.
 const overwrittenShown = 10 * time.Minute
 
 // overwritten counts how often another program replaced status.volumesInUse.
 type overwritten struct {
 	times       int
 	first, last time.Time
-	// rewritten is when the reporter wrote it again last.
+	// rewritten is when the reporter last wrote its own list.
 	rewritten time.Time
 }
 
-// notice compares the newest Node with what the reporter wrote last. A volume that the
-// list lost is not safe from being detached until the reporter has written it again.
+// notice compares the newest Node with the list that the reporter last wrote. A controller
+// may detach a volume that another program removed until the reporter writes it again.
 func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	n := w.node
 	if n == nil || w.unanswered != nil || n.UID != w.uid || slices.Equal(n.Status.VolumesInUse, w.written) {
@@ -30,7 +30,7 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	if w.more && !slices.ContainsFunc(w.written, func(v corev1.UniqueVolumeName) bool {
 		return !slices.Contains(n.Status.VolumesInUse, v)
 	}) {
-		w.written = n.Status.VolumesInUse // another added what it has
+		w.written = n.Status.VolumesInUse // another daemon added its volumes
 		return
 	}
 	if o.times == 0 {
@@ -46,14 +46,14 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	})
 }
 
-// Two programs that each write their list again and again share the server's time by
-// this pause, which begins when it has happened often.
+// After overwrittenOften replacements by another program the reporter waits
+// overwrittenPause between writes, so that the two do not overload the server.
 const (
 	overwrittenOften = 3
 	overwrittenPause = time.Second
 )
 
-// pause is how long the next write has to wait.
+// pause returns how long the next write must wait.
 func (o *overwritten) pause(now time.Time) time.Duration {
 	if o.times <= overwrittenOften {
 		return 0
@@ -61,7 +61,7 @@ func (o *overwritten) pause(now time.Time) time.Duration {
 	return o.rewritten.Add(overwrittenPause).Sub(now)
 }
 
-// paced is the error of a write that waits, and how long.
+// paced is the error of a write that must wait; its value is how long.
 type paced time.Duration
 
 func (p paced) Error() string {
@@ -76,7 +76,7 @@ func (o *overwritten) text(node string) string {
 		node, o.times, o.first.UTC().Format(time.RFC3339))
 }
 
-// showOverwritten shows the problem for a while, and returns how long yet.
+// showOverwritten shows the problem for overwrittenShown, and returns the time that is left.
 func (r *Reporter) showOverwritten(o *overwritten, now time.Time) time.Duration {
 	if o.times == 0 {
 		return 0

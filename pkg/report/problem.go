@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
-// problem shows why something is not written, nil where it is.
+// problem records that writing what failed with err, or that it works again if err is nil.
 func (r *Reporter) problem(what string, err error, wait time.Duration) {
 	f := outage.Finding{What: what}
 	if err != nil {
@@ -15,7 +15,7 @@ func (r *Reporter) problem(what string, err error, wait time.Duration) {
 	r.noteFinding(f, err, wait)
 }
 
-// noteFinding shows what f is about and why it failed; a nil error ends it.
+// noteFinding records and logs finding f with err as its text. A nil err ends the finding.
 func (r *Reporter) noteFinding(f outage.Finding, err error, wait time.Duration) {
 	what := f.What
 	if err != nil {
@@ -31,12 +31,11 @@ func (r *Reporter) noteFinding(f outage.Finding, err error, wait time.Duration) 
 	r.logger.Warn("not written to the API server", "what", what, "err", err, "retry", wait.Round(time.Millisecond))
 }
 
-// show shows a problem that is no failure of a request, "" for none.
+// show records a problem that is not a failed request; an empty text ends it.
 func (r *Reporter) show(what, text string) { r.note(outage.Finding{What: what, Text: text}) }
 
-// note takes in a finding, or that there is none any more where its Text is "", and
-// reports whether that is new.
+// note records a finding, or ends it if its Text is "", and reports whether that is a change.
 func (r *Reporter) note(f outage.Finding) (changed bool) { return r.problems.Note(f, time.Now()) }
 
-// Findings lists what could not be written, sorted.
+// Findings lists the current problems, sorted.
 func (r *Reporter) Findings() []outage.Finding { return r.problems.List() }

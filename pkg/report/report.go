@@ -1,29 +1,29 @@
-// Package report writes to the API server what this node has: which volumes are
-// in use, which drivers serve it, and that a controller may attach for it.
+// Package report writes this node's state to the API server: which volumes are in use,
+// which drivers serve the node, and that a controller may attach volumes to it.
 //
-// Owns: of the Node the annotations volumes.kubernetes.io/controller-managed-attach-detach,
+// Of the Node it owns the annotations volumes.kubernetes.io/controller-managed-attach-detach,
 // csi.volume.kubernetes.io/nodeid, csi-volmgr.dev/volumes-in-use-writer and
-// csi-volmgr.dev/holder, by which one daemon has the node's name (ADR 24), the labels of
-// drivers' topology, status.volumesInUse, and the condition and the taint of Alive; the
-// CSINode of the node's name, and when drivers are asked for their limits in it; the
-// status of a claim whose volume was made larger here; Pod.status.volumeHealth and
-// CSINode.status.storageHealth; Events; the pauses between attempts.
+// csi-volmgr.dev/holder, which gives one daemon the node's name (ADR 24), the labels of
+// drivers' topology, status.volumesInUse, and the condition and taint of Alive. It also
+// owns the node's CSINode and when drivers are asked for their limits in it, the status
+// of a claim whose volume was expanded here, Pod.status.volumeHealth,
+// CSINode.status.storageHealth, Events, and the pauses between attempts.
 //
-// Does not: decide what is in use (package manager does), nor make a Node: the agent that
-// runs the pods registers it.
+// It does not decide which volumes are in use (package manager does), nor create a Node:
+// the agent that runs the pods registers it.
 //
-// Invariants: the manager may make something of a volume that a controller attaches
-// only while the newest Node that was seen lists it in status.volumesInUse and in
-// status.volumesAttached. The controller takes a volume out of volumesAttached, then
-// reads volumesInUse, then detaches: so a Node with both says that a later detach sees
-// the volume in use (kubernetes, pkg/controller/volume/attachdetach). A volume stays
-// in use until everything of it is gone (rule 3): a list that leaves a volume out is
-// sent only after the manager was told that it may make nothing of it any more. A list
-// that another program replaced is written again. A write asks for the version of the
-// Node that it was made for, so that one that is applied late replaces nothing. Nothing is reported before all
-// sources have spoken, all records were compared with the kernel, and the Node was read.
+// The manager may stage or publish a volume that a controller attaches only while the
+// newest Node that was seen lists it in status.volumesInUse and in
+// status.volumesAttached. The controller removes a volume from volumesAttached, then
+// reads volumesInUse, then detaches. So if a Node lists a volume in both, a later detach
+// sees it in use (kubernetes, pkg/controller/volume/attachdetach). A volume stays in use
+// until everything of it is gone (rule 3): a list without a volume is sent only after
+// the manager has learned that it must not use the volume. If another program replaces
+// the list, it is written again. A write carries the version of the Node that it was made
+// for, so that a delayed write replaces nothing. Nothing is reported before all sources
+// have spoken, all records were compared with the kernel, and the Node was read.
 //
-// Concurrency: Run owns what is written; the other methods never block.
+// Run does all writing; the other methods never block.
 package report
 
 import (
@@ -42,9 +42,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Volumes is what is in use; manager.Manager is one.
+// Volumes knows the volumes in use; *manager.Manager implements it.
 type Volumes interface {
-	// AttachedInUse lists the volumes; all says that no other may be in use.
+	// AttachedInUse lists the volumes in use that a controller attaches. all is false if
+	// there may be others that the manager does not know.
 	AttachedInUse() (used []state.InUse, all bool)
 	ReconcilerStatesHasBeenSynced() bool
 	MarkVolumesAsReportedInUse([]state.VolumeID)
@@ -52,71 +53,71 @@ type Volumes interface {
 	Changed() <-chan struct{}
 }
 
-// Driver is a registered driver, as its NodeGetInfo says.
+// Driver is a registered driver with its answer to NodeGetInfo.
 type Driver struct {
 	Name     state.DriverName
 	NodeID   string
 	Topology map[string]string
-	// MaxVolumes is how many volumes it serves here; 0 and less mean no limit known.
+	// MaxVolumes is how many volumes it serves on this node; 0 and less mean no known limit.
 	MaxVolumes int64
 }
 
-// Config is what a Reporter needs.
+// Config is the configuration of a [Reporter].
 type Config struct {
 	Core     *kubeclient.Core
 	Storage  *kubeclient.Storage
 	NodeName string
 	Volumes  Volumes
-	// Annotations are those that the CSINode is to have; an empty value is none.
-	// Others of it are left as they are.
+	// Annotations are set on the CSINode; an empty value removes one. Other annotations
+	// are left alone.
 	Annotations map[string]string
-	// Limit asks a registered driver how many volumes it serves here now
-	// (NodeGetInfo); it is called by many goroutines, for a driver by one at a
-	// time. Nil where none is to be asked.
+	// Limit asks a registered driver how many volumes it currently serves on this node
+	// (NodeGetInfo). It is called concurrently, but not for the same driver. If nil, no
+	// driver is asked.
 	Limit func(context.Context, state.DriverName) (int64, error)
-	// Period is how often that is to be asked, as the driver's CSIDriver says
-	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 is never.
+	// Period returns how often Limit is called for a driver, from its CSIDriver
+	// (spec.nodeAllocatableUpdatePeriodSeconds); 0 means never.
 	Period func(state.DriverName) time.Duration
-	// Health returns the health of volumes and storage; nil where that is not written.
+	// Health returns the health of volumes and storage. If nil, health is not reported.
 	Health func() Health
-	// Alive is how the Node shows that this daemon runs; the zero value is not at all.
+	// Alive says how the Node shows that this daemon runs; the zero value means not at all.
 	Alive Alive
 	// Logger may be nil.
 	Logger *slog.Logger
 }
 
-// Reporter writes what this node has. See the package comment.
+// Reporter writes this node's state to the API server. See the package comment.
 type Reporter struct {
 	config Config
 	logger *slog.Logger
 	writer string // see WriterAnnotation
 	claim  Claimant
-	health chan struct{} // capacity 1: it may have changed
+	health chan struct{} // capacity 1: signals that health may have changed
 
-	mu sync.Mutex // guards what follows
-	// node is this node's object as it was seen last, nil while there is none.
+	mu sync.Mutex // guards the fields below
+	// node is the newest Node from the watch, nil while there is none.
 	node *corev1.Node
-	// seen: it is known whether there is one, or that this is not to be known.
+	// seen is set once the watch has said whether the Node exists, or may not be read.
 	seen bool
-	// standing is how this daemon stands to the node's name; rival: another may have
-	// volumes of this node mounted, too.
+	// standing says whether this daemon has the node's name. rival is set if another
+	// daemon may have volumes of this node mounted too.
 	standing nameState
 	rival    bool
-	// held is why nothing new is made here, "" where it is.
+	// held says why nothing new may be mounted here, "" if it may.
 	held    string
 	drivers map[state.DriverName]Driver
-	// gone are drivers that went away since the daemon started.
+	// gone has the drivers that were unregistered since the daemon started.
 	gone     map[state.DriverName]bool
-	full     map[state.DriverName]bool // whose limits are to be asked for now
-	sizes    map[Claim]int64           // that were not written yet
-	failures map[Claim]ExpandFailure   // likewise
-	events   []*corev1.Event           // that were not written yet, the oldest first
+	full     map[state.DriverName]bool // drivers whose limits must be asked for now
+	sizes    map[Claim]int64           // not written yet
+	failures map[Claim]ExpandFailure   // not written yet
+	events   []*corev1.Event           // not written yet, the oldest first
 	changed  chan struct{}
 
 	problems outage.Findings
 }
 
-// New returns a Reporter that writes nothing until Run.
+// New returns a Reporter that writes nothing until Run is called.
 func New(c Config) *Reporter {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -130,7 +131,7 @@ func New(c Config) *Reporter {
 	}
 }
 
-// Node tells of this node's object, nil for none.
+// Node sets this node's object; nil if it does not exist.
 func (r *Reporter) Node(n *corev1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +139,8 @@ func (r *Reporter) Node(n *corev1.Node) {
 	r.notify()
 }
 
-// NodeRefused tells that the identity may not read this node's object: nothing more is
-// waited for.
+// NodeRefused says that the daemon's identity may not read the Node, so that the
+// Reporter stops waiting for it.
 func (r *Reporter) NodeRefused() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,14 +148,14 @@ func (r *Reporter) NodeRefused() {
 	r.notify()
 }
 
-// Wake has Run look again: what Config.Period says may be another.
+// Wake makes Run look again, because the result of Config.Period may have changed.
 func (r *Reporter) Wake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.notify()
 }
 
-// DriverUp tells of a driver that registered, or that says other things now.
+// DriverUp adds a driver that registered, or replaces one whose answers changed.
 func (r *Reporter) DriverUp(d Driver) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +164,7 @@ func (r *Reporter) DriverUp(d Driver) {
 	r.notify()
 }
 
-// DriverDown tells that a driver took its registration back.
+// DriverDown removes a driver that was unregistered.
 func (r *Reporter) DriverDown(name state.DriverName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,22 +173,23 @@ func (r *Reporter) DriverDown(name state.DriverName) {
 	r.notify()
 }
 
-// notify has Run look again; r.mu is held.
+// notify makes Run look again. The caller holds r.mu.
 func (r *Reporter) notify() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// view is what there is to be written.
+// view is a copy of the state that Run's goroutines write.
 type view struct {
 	node    *corev1.Node
 	drivers map[state.DriverName]Driver
 	gone    map[state.DriverName]bool
-	rival   bool // another may have volumes of this node mounted, too
+	rival   bool // another daemon may have volumes of this node mounted too
 }
 
-// view has no Node where its name is another's. Of the volumes that are mounted here
-// (own) the Node is told even then: it is left to others otherwise.
+// view returns the current state and the channel that its next change closes. The Node
+// is nil unless this daemon has the node's name. A daemon that lost the name gets the
+// Node too if own is set: it still reports the volumes that it has mounted.
 func (r *Reporter) view(own bool) (view, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,8 +200,8 @@ func (r *Reporter) view(own bool) (view, <-chan struct{}) {
 	return v, r.changed
 }
 
-// Run writes until ctx ends, which is no error, or until it is known that another
-// daemon has the node's name (ErrNameTaken). It is to be called once.
+// Run writes until ctx ends, then returns nil. It returns ErrNameTaken if another daemon
+// has the node's name. Run must be called only once.
 func (r *Reporter) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	var refused error
@@ -225,5 +227,5 @@ func (r *Reporter) Run(ctx context.Context) error {
 	return refused
 }
 
-// answerTime is how long one answer of the API server may take.
+// answerTime bounds each request to the API server.
 const answerTime = 30 * time.Second

@@ -12,21 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ExpandFailure is how the node failed to make a claim's volume larger.
+// ExpandFailure describes a failed expansion of a claim's volume.
 type ExpandFailure struct {
-	// Bytes is what was asked for.
+	// Bytes is the size that was asked for.
 	Bytes int64
-	// Text is for people.
+	// Text is the error message.
 	Text string
-	// Infeasible: the driver says that it can never be.
+	// Infeasible is set if the driver says that the size is impossible.
 	Infeasible bool
 	// Attempts counts the failures in a row.
 	Attempts int
 }
 
-// Expanding says in the claim's status that the node is about to make its volume
-// larger, before it does, as the kubelet says it. The error is for people: an
-// expansion does not depend on it.
+// Expanding writes to the claim's status that the node starts to expand its volume, as
+// the kubelet does. The caller only logs the error: the expansion does not depend on it.
 func (r *Reporter) Expanding(ctx context.Context, c Claim) error {
 	return r.changeClaim(ctx, c, func(claim *corev1.PersistentVolumeClaim) map[string]any {
 		if claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] != corev1.PersistentVolumeClaimNodeResizePending {
@@ -38,7 +37,7 @@ func (r *Reporter) Expanding(ctx context.Context, c Claim) error {
 	})
 }
 
-// ExpandFailed has a failure said in the claim's status.
+// ExpandFailed queues a failure to be written to the claim's status.
 func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,10 +45,10 @@ func (r *Reporter) ExpandFailed(c Claim, f ExpandFailure) {
 	r.notify()
 }
 
-// failureChange returns what is to change in the claim's status, by the rules of
-// KEP-1790: a condition, and where the driver says that it can never be, or the
-// user asks for another size meanwhile, the word that ends it. A claim that no
-// external-resizer of today resizes says nothing.
+// failureChange returns the changes of the claim's status by the rules of KEP-1790: a
+// condition, and the status NodeResizeInfeasible if the driver says that the size is
+// impossible or the user has asked for another size. It returns nil for a claim that no
+// recent external-resizer resizes.
 func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure) map[string]any {
 	status := claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage]
 	if status != corev1.PersistentVolumeClaimNodeResizePending &&
@@ -80,8 +79,8 @@ func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure) map[str
 	return change
 }
 
-// changeClaim reads the claim and writes what is to change in its status, unless
-// another has written it meanwhile. A claim that is not there needs nothing.
+// changeClaim reads the claim and applies change to its status, unless another writer
+// was faster. It does nothing if the claim does not exist.
 func (r *Reporter) changeClaim(ctx context.Context, c Claim,
 	change func(*corev1.PersistentVolumeClaim) map[string]any,
 ) error {

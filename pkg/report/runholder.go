@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
-// HeldError says that another daemon has the node's name, and runs.
+// HeldError means that another running daemon has the node's name.
 type HeldError struct {
 	Node   string
 	Holder Instance
@@ -29,26 +29,26 @@ func (e *HeldError) Error() string {
 // Is reports whether target is ErrNameTaken.
 func (e *HeldError) Is(target error) bool { return target == ErrNameTaken }
 
-// Claimant is a daemon that wants its node's name for itself.
+// Claimant describes a daemon that claims its node's name.
 type Claimant struct {
-	// Instance is told to other daemons that want the name. Process need not be set.
+	// Instance is shown to other daemons that claim the name. Process need not be set.
 	Instance Instance
-	// HeldBefore: an earlier process of this instance had the name last.
+	// HeldBefore is set if an earlier process of this instance was the last to have the name.
 	HeldBefore bool
-	// Standing hears whether this daemon has the name, and why nothing new may be made
-	// here, "" where it may.
+	// Standing is called with whether this daemon has the name, and why nothing new may be
+	// mounted here, "" if it may.
 	Standing func(holds bool, why string)
 }
 
-// Claim has Run claim the node's name, before it reports anything. It is to be called
-// before Run; without it the name is not claimed.
+// Claim makes Run claim the node's name before it reports anything. It must be called
+// before Run. Without it the name is not claimed.
 func (r *Reporter) Claim(c Claimant) { r.claim, r.standing = c, unknown }
 
-// NotRead is why a new instance makes nothing at first.
+// NotRead says why a new instance mounts nothing at first.
 const NotRead = "the Node is not read yet, which says whether another csi-volmgr has its name"
 
-// runHolder claims the node's name and answers daemons that want it, until ctx ends.
-// It fails where another has it and runs.
+// runHolder claims the node's name and answers challenges of other daemons, until ctx
+// ends. It returns an error if another running daemon has the name.
 func (r *Reporter) runHolder(ctx context.Context) error {
 	if r.claim.Instance.ID == "" {
 		return nil
@@ -77,13 +77,13 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 			again = m.again
 			if m.annotations != nil {
 				if c.standing != holding {
-					r.stand(&c, seen) // before the other is asked
+					r.stand(&c, seen) // before the other daemon is asked
 				}
 				answer, err := r.annotateNode(ctx, n, m.annotations)
 				if wait := r.unclaimed(err, &b); wait > 0 {
 					c, again = c.unwritten(before), time.Now().Add(wait)
 					if !apierrors.IsConflict(err) {
-						changed = nil // until then no change is looked at: it could not be answered either
+						changed = nil // no change wakes the loop until then: it could not be answered either
 					}
 				} else if err == nil {
 					newest = answer
@@ -106,9 +106,8 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 	return nil
 }
 
-// unclaimed shows why a claim was not written, and returns when it is to be written
-// again, 0 for never. Without the right to write it the node goes on as it would
-// without a claim, which is for others.
+// unclaimed records why a claim was not written, and returns the pause before the next
+// attempt, 0 for none. If the claim is forbidden, the daemon goes on as if it had it.
 func (r *Reporter) unclaimed(err error, b *outage.Backoff) (wait time.Duration) {
 	const what = "the name of the node"
 	switch {
@@ -119,7 +118,7 @@ func (r *Reporter) unclaimed(err error, b *outage.Backoff) (wait time.Duration) 
 	case apierrors.IsForbidden(err):
 		r.problem(what, fmt.Errorf("%w: a second daemon with this --node-name is not noticed", err), 0)
 		return 0
-	case apierrors.IsConflict(err): // the Node has changed meanwhile, and is told
+	case apierrors.IsConflict(err): // the Node has changed; its watch wakes the loop
 		return b.Next(err)
 	}
 	wait = b.Next(err)
@@ -127,7 +126,7 @@ func (r *Reporter) unclaimed(err error, b *outage.Backoff) (wait time.Duration) 
 	return wait
 }
 
-// stand shows how this daemon stands to its node's name, and has the others know it.
+// stand publishes whether this daemon has its node's name, and wakes Run's other goroutines.
 func (r *Reporter) stand(c *claim, seen bool) {
 	why := c.why(r.config.NodeName)
 	if c.standing == unknown && !seen && !r.claim.HeldBefore {
@@ -146,7 +145,7 @@ func (r *Reporter) stand(c *claim, seen bool) {
 	r.claim.Standing(c.standing == holding || c.standing == unknown && r.claim.HeldBefore, why)
 }
 
-// annotateNode changes annotations of the Node, if it is the newest yet.
+// annotateNode patches the Node's annotations if n is still its newest version.
 func (r *Reporter) annotateNode(ctx context.Context, n *corev1.Node, annotations map[string]any) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// writeStorage writes the CSINode's status where it says other things. It is read only
-// where drivers say other things than it was last seen to say.
+// writeStorage writes the CSINode's status if it differs. It reads the CSINode only if the
+// conditions of a driver differ from those last seen there.
 func (w *healthWriter) writeStorage(ctx context.Context, v view,
 	said map[state.DriverName][]storagev1.StorageHealthCondition, now time.Time,
 ) error {
@@ -75,7 +75,7 @@ func (w *healthWriter) writeStorage(ctx context.Context, v view,
 	return nil
 }
 
-// storageIdentity is what makes two conditions of storage different ones.
+// storageIdentity has the fields in which two different conditions of storage differ.
 type storageIdentity struct {
 	status, reason, accessMode, volumeMode string
 }
@@ -91,9 +91,9 @@ func identityOf(c storagev1.StorageHealthCondition) storageIdentity {
 	return i
 }
 
-// storageHealth returns what a CSINode is to say after has. A driver that said leaves out
-// keeps its entry, and one whose storage is well has none. A condition keeps the time
-// at which it appeared.
+// storageHealth returns the new health in a CSINode whose current one is has. A driver that
+// is not in said keeps its entry, and one whose storage is healthy has none. A condition
+// keeps the time at which it appeared.
 func storageHealth(has []storagev1.StorageHealth, said map[state.DriverName][]storagev1.StorageHealthCondition,
 	now time.Time,
 ) []storagev1.StorageHealth {
