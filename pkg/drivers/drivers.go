@@ -1,10 +1,10 @@
-// Package drivers is the registered CSI drivers of the node: it dials each driver
-// that registers, and tells the loop, the controller and the cluster of it.
+// Package drivers keeps the node's registered CSI drivers: it dials each driver that
+// registers, and reports it to the loop, the controller and the cluster.
 //
-// Owns: the connections of registered drivers.
+// It owns the connections of registered drivers.
 //
-// Does not: watch registration sockets (pkg/registration), call a driver on its
-// own account but for its limit of volumes, or decide about a volume.
+// It does not watch registration sockets (pkg/registration), call a driver itself except
+// to ask for its limit of volumes, or decide about a volume.
 package drivers
 
 import (
@@ -22,58 +22,58 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Loop is what the volume manager hears of drivers.
+// Loop is the volume manager, as far as drivers are reported to it.
 type Loop interface {
 	DriverUp(info manager.DriverInfo, d manager.Driver)
 	DriverDown(name state.DriverName, reason string)
 	DriverLimit(name state.DriverName, count int64)
 }
 
-// Controllers hears of drivers with a Controller service.
+// Controllers is notified of drivers with a Controller service.
 type Controllers interface {
 	DriverUp(d controller.Driver)
 	DriverDown(name state.DriverName)
 }
 
-// Cluster hears which drivers are registered.
+// Cluster is notified of registered drivers.
 type Cluster interface {
 	DriverUp(d report.Driver)
 	DriverDown(name state.DriverName)
 }
 
-// Config is what Drivers need; every field is required but Cluster.
+// Config is the configuration of [Drivers]. Every field except Cluster is required.
 type Config struct {
 	Loop        Loop
 	Controllers Controllers
 	Cluster     Cluster // nil without an API server
-	// Client returns how a driver is dialled, all but Name, Endpoint and OnChange.
+	// Client returns the configuration of a driver's client without Name, Endpoint and OnChange.
 	Client func(name state.DriverName) csiclient.Config
-	// Serve returns what the loop calls for the driver.
+	// Serve returns the driver that the loop calls.
 	Serve  func(d *csiclient.Driver, i csiclient.Info) manager.Driver
 	Logger *slog.Logger
 }
 
-// Drivers are the registered drivers. Its methods may be called by any goroutine.
+// Drivers keeps the registered drivers. Its methods may be called from any goroutine.
 type Drivers struct {
 	Config
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the field below
 	registered map[state.DriverName]*connection
 }
 
-// New returns no drivers.
+// New returns a Drivers without any driver.
 func New(c Config) *Drivers {
 	return &Drivers{Config: c, registered: map[state.DriverName]*connection{}}
 }
 
-// connection is a registered driver.
+// connection is the connection to a registered driver.
 type connection struct {
-	mu     sync.Mutex // held while the driver comes up, so that its loss is heard of after
+	mu     sync.Mutex // held while the driver comes up, so that its loss is reported after that
 	driver *csiclient.Driver
 }
 
-// Up makes a driver that registered available (registration.Handler). A driver that
-// answers with another name is refused: [registration.ErrRefused].
+// Up makes a driver that registered available (registration.Handler). It returns
+// [registration.ErrRefused] if the driver answers with another name.
 func (ds *Drivers) Up(ctx context.Context, p registration.Plugin) error {
 	c := &connection{}
 	c.mu.Lock()
@@ -97,13 +97,13 @@ func (ds *Drivers) Up(ctx context.Context, p registration.Plugin) error {
 	return nil
 }
 
-// Down ends what Up began (registration.Handler).
+// Down undoes Up (registration.Handler).
 func (ds *Drivers) Down(p registration.Plugin, reason string) {
 	ds.mu.Lock()
 	c := ds.registered[p.Name]
 	delete(ds.registered, p.Name)
 	ds.mu.Unlock()
-	// Closed first: a closed connection can no longer be heard to be back.
+	// Close first: after that, OnChange can no longer report that the driver is back.
 	if err := c.driver.Close(); err != nil {
 		ds.Logger.Warn("connection to the driver cannot be closed", "driver", p.Name, "err", err)
 	}
@@ -113,7 +113,7 @@ func (ds *Drivers) Down(p registration.Plugin, reason string) {
 	}
 }
 
-// changed hears that the driver's process went away, or is back.
+// changed reports that the driver's process is gone, or is back.
 func (ds *Drivers) changed(c *connection, i csiclient.Info, lost error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,7 @@ func (ds *Drivers) reportDown(name state.DriverName, reason string) {
 	ds.Controllers.DriverDown(name)
 }
 
-// Limit asks a registered driver for its limit of volumes, and tells the loop.
+// Limit asks a registered driver for its limit of volumes, and passes it to the loop.
 func (ds *Drivers) Limit(ctx context.Context, name state.DriverName) (int64, error) {
 	ds.mu.Lock()
 	c := ds.registered[name]
@@ -161,7 +161,7 @@ func (ds *Drivers) Limit(ctx context.Context, name state.DriverName) (int64, err
 	return count, nil
 }
 
-// Registered returns the drivers that are registered now.
+// Registered returns the currently registered drivers.
 func (ds *Drivers) Registered() map[state.DriverName]*csiclient.Driver {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()

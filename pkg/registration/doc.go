@@ -1,31 +1,33 @@
 // Package registration finds CSI drivers by the sockets that they, or their
-// node-driver-registrar, put into a directory, and says when each is up or down.
+// node-driver-registrar, create in a directory, and reports when each driver is
+// up or down.
 //
-// Owns: the directory watch (level-triggered: every event leads to a scan), a
-// socket's identity and generation, the handshake of the plugin registration
+// It owns the directory watch (level-triggered: every event leads to a scan), the
+// identity and generation of sockets, the handshake of the plugin registration
 // protocol (k8s.io/kubelet, pluginregistration/v1), which socket has a driver
-// name, and why one that is there is not up.
+// name, and why a socket's driver is not up.
 //
-// Does not: speak CSI, or know volumes. Whether a driver answers is for the
-// [Handler] to find out.
+// It makes no CSI calls and does not know volumes. The [Handler] finds out whether
+// a driver answers.
 //
-// A socket is its path, inode and time of birth: file systems hand an inode
-// number out again at once. A new one at the same path is a new generation, and
-// the old one goes down before it comes up. The removal of a registration
-// socket takes its driver down, as it does at the kubelet; that a registrar
-// died without removing it does not. What still has to be taken from the
-// driver's volumes then waits, visibly, until it registers again.
+// A socket is identified by path, inode and time of birth, because file systems
+// reuse inode numbers at once. A new socket at the same path is a new generation;
+// the old one goes down before the new one comes up. As with the kubelet, removing
+// a registration socket takes its driver down, but a registrar that dies without
+// removing it does not. Removals of the driver's volumes then wait, visibly, until
+// the driver registers again.
 //
-// Of two sockets with one name the first keeps it while its process lives; the
-// second waits, is reported, and takes over when the first goes, or when nobody
-// listens on the first's own CSI socket while its own is served: a registrar
-// may outlive its driver, and would keep the name from one that is well.
+// If two sockets register one driver name, the first keeps it while its process
+// runs. The second waits, is reported, and takes over when the first goes. It also
+// takes over when no process listens on the first one's CSI socket but one listens
+// on its own: a registrar may outlive its driver, and must not keep the name from a
+// working driver.
 //
-// A socket is dialled only where root listens, or the user of this process, as the
-// kernel says: the process that registers a driver's name is given its secrets.
+// A socket is used only if the kernel says that root or this process's user listens
+// on it, because the process that registers a driver's name receives its secrets.
 //
-// A registrar that is told of a refusal exits, and its kubelet may think
-// otherwise; so where a kubelet watches the directory too nobody is told
-// anything, and elsewhere only what cannot get better by itself is refused:
-// type, version, name. Everything else is tried again.
+// A registrar that receives a refusal exits, although a kubelet that watches the same
+// directory may accept the driver. So if there is such a kubelet, no registrar is
+// sent a notification. Otherwise only faults that no retry can end are refused: type,
+// version and name. All others are retried.
 package registration

@@ -22,19 +22,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// maxText bounds what is repeated of what a plugin said, in bytes.
+// maxText bounds a plugin's text in an error, in bytes.
 const maxText = 256
 
-// driverName is CSI 1.13's rule for GetPluginInfo.name, but for its length.
+// driverName is CSI 1.13's rule for GetPluginInfo.name, except for its length.
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
 
 const maxDriverName = 63
 
-// errIgnored is a plugin of another type in a directory that a kubelet watches.
+// errIgnored means a plugin of another type in a directory that a kubelet watches too.
 var errIgnored = errors.New("plugin of another type")
 
-// dial connects to a registration socket anew; each step of the protocol has
-// its own connection, since the process may have changed in between.
+// dial returns a new connection to a registration socket. Each step of the protocol has
+// its own connection, because the process may have been replaced in between.
 func dial(path string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -44,9 +44,8 @@ func dial(path string) (*grpc.ClientConn, error) {
 	)
 }
 
-// dialTrusted connects to a registration socket, unless who listens on it may not
-// register anything: a driver is given secrets, so it is root, or the user of this
-// process.
+// dialTrusted connects to a registration socket. It refuses one on which neither root nor
+// this process's user listens, because drivers receive secrets.
 func dialTrusted(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := unixsocket.DialTrusted(ctx, path)
 	if _, other := errors.AsType[*unixsocket.PeerError](err); other {
@@ -55,8 +54,8 @@ func dialTrusted(ctx context.Context, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// trusted returns the error that wraps ErrRefused where who listens may not
-// register anything: gRPC hides it behind the code Unavailable.
+// trusted returns dialTrusted's error if it wraps ErrRefused. gRPC reports that error only
+// as Unavailable.
 func trusted(ctx context.Context, path string) error {
 	conn, err := dialTrusted(ctx, path)
 	if err == nil {
@@ -68,7 +67,7 @@ func trusted(ctx context.Context, path string) error {
 	return nil
 }
 
-// getInfo asks a registration socket what it registers.
+// getInfo calls GetInfo on a registration socket.
 func getInfo(ctx context.Context, path string, timeout time.Duration) (*registerapi.PluginInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -93,8 +92,8 @@ func getInfo(ctx context.Context, path string, timeout time.Duration) (*register
 	return info, nil
 }
 
-// notify tells a registrar how its registration went. One that has no ear for
-// it needs none.
+// notify sends a registrar the result of its registration. A registrar that does not
+// implement the call is no error.
 func notify(ctx context.Context, path string, s *registerapi.RegistrationStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
@@ -110,8 +109,8 @@ func notify(ctx context.Context, path string, s *registerapi.RegistrationStatus)
 	return nil
 }
 
-// checkInfo turns what a socket said into a plugin. An error wraps ErrRefused,
-// or is errIgnored: asking again would give the same.
+// checkInfo converts a plugin's answer to GetInfo to a Plugin. Its error wraps ErrRefused
+// or is errIgnored, because a retry would give the same answer.
 func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin, error) {
 	if info.GetType() != registerapi.CSIPlugin {
 		if shared {
@@ -134,8 +133,8 @@ func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin
 	return p, err
 }
 
-// checkVersions looks for a CSI version 1.x among those supported; what cannot
-// be read as a version is passed over, as the kubelet does.
+// checkVersions returns an error unless a supported version is 1.x. Like the kubelet, it
+// ignores invalid versions.
 func checkVersions(supported []string) error {
 	for _, s := range supported {
 		if v, err := version.ParseSemantic(s); err == nil && v.Major() == 1 {
@@ -146,8 +145,8 @@ func checkVersions(supported []string) error {
 		ErrRefused)
 }
 
-// endpointPath returns the path of the CSI socket; where the plugin names
-// none, it serves CSI on the registration socket itself.
+// endpointPath returns the path of the CSI socket. A plugin without an endpoint serves
+// CSI on the registration socket.
 func endpointPath(endpoint, socket string) (string, error) {
 	if endpoint == "" {
 		return socket, nil
@@ -159,13 +158,13 @@ func endpointPath(endpoint, socket string) (string, error) {
 	return path, nil
 }
 
-// plain makes a gRPC error one for people: the code's name and the message.
+// plain converts a gRPC error to one with the code's name and the message.
 func plain(err error) error {
 	s := status.Convert(err)
 	return fmt.Errorf("%s: %s", s.Code(), shown(s.Message()))
 }
 
-// shown makes what a plugin said fit for people: bounded, and in one line.
+// shown makes a plugin's text fit for a message: of limited length and on one line.
 func shown(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// dirMode is that of the registration directory where it is made.
+	// dirMode is the mode of a registration directory that csi-volmgr creates.
 	dirMode = 0o750
-	// maxSockets and maxDirs bound what is looked at. A node has tens of drivers.
+	// maxSockets and maxDirs limit a scan. A node has tens of drivers.
 	maxSockets = 1024
 	maxDirs    = 256
-	// scanTries bounds how often a scan begins anew because the directory vanished.
+	// scanTries limits how often a scan restarts because the directory vanished.
 	scanTries = 8
 )
 
-// errTooMany is a directory with more in it than any node has drivers.
+// errTooMany means that the directory has more sockets or subdirectories than any node needs.
 var errTooMany = errors.New("too many sockets or subdirectories")
 
 // scanDir returns the sockets in dir and its subdirectories by path. It calls
-// watch for each directory before it reads it, so that nothing is missed
-// between the two. Names that begin with a dot are passed over, and so are
-// links: only what is really there counts.
+// watch for each directory before it reads it, so that no change is missed
+// between the two. It skips names that begin with a dot, and symbolic links.
 func scanDir(dir string, watch func(string) error) (map[string]unixsocket.Identity, error) {
 	found := map[string]unixsocket.Identity{}
 	dirs := 0

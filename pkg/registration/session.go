@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// Why a driver goes down.
+// The reasons why a driver goes down.
 var (
 	errRemoved  = errors.New("its registration socket was removed")
 	errReplaced = errors.New("its registration socket was made anew")
@@ -26,26 +26,26 @@ var (
 	errStopped = errors.New("the watcher stops")
 )
 
-// session is one generation of one socket, from its first sight until it went.
+// session serves one generation of one socket, from its discovery until it is gone.
 // Its goroutine is run; status and first are guarded by the watcher's mutex.
 type session struct {
 	w      *Watcher
 	id     unixsocket.Identity
 	path   string
-	end    context.CancelCauseFunc // ends it for a reason; does not wait
+	end    context.CancelCauseFunc // ends the session with a reason; does not wait
 	after  <-chan struct{}         // closed when the path's previous session has ended; nil if none
-	done   chan struct{}           // closed when this one has
-	poked  chan struct{}           // of capacity 1: something happened, try again
+	done   chan struct{}           // closed when this session has ended
+	poked  chan struct{}           // capacity 1: something happened, retry now
 	status SocketStatus
-	first  bool // it was there at the start and had no answer yet
+	first  bool // found by the first scan, and not answered yet
 }
 
-// tenure is a session's having a driver name.
+// tenure is the possession of a driver name by a session.
 type tenure struct {
 	path     string
 	endpoint string
 	ended    chan struct{} // closed when the name is free again
-	evict    chan error    // of capacity 1: why the holder has to give the name up
+	evict    chan error    // capacity 1: why the holder must give up the name
 }
 
 // poke cuts a pause short.
@@ -59,7 +59,7 @@ func (s *session) poke() {
 func (s *session) run(ctx context.Context) {
 	defer s.finish()
 	if s.after != nil {
-		<-s.after // its Down comes before our Up
+		<-s.after // its Down must come before our Up
 	}
 	pause := s.w.times.retry
 	for ctx.Err() == nil {
@@ -81,8 +81,8 @@ func (s *session) run(ctx context.Context) {
 	}
 }
 
-// register asks the socket what it is, brings its driver up, and stays until
-// the driver has to go down; then the error says why it should be tried again.
+// register makes the handshake, brings the driver up, and waits until the driver must
+// go down. It returns why registration failed or ended.
 func (s *session) register(ctx context.Context) error {
 	info, err := getInfo(ctx, s.path, s.w.times.info)
 	if err != nil {
@@ -110,9 +110,9 @@ func (s *session) register(ctx context.Context) error {
 	return reason
 }
 
-// stayUp tells the registrar of its success, and returns why the driver has to
-// go down once it has to. That the news did not arrive does no harm to volumes,
-// so the driver stays up; the session sends it again, and meanwhile the status says so.
+// stayUp notifies the registrar that the driver is registered, and returns why the
+// driver must go down once it must. If the notification fails the driver stays up,
+// because volumes do not depend on it: stayUp repeats it and shows that in the status.
 func (s *session) stayUp(ctx context.Context, t *tenure) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -138,20 +138,21 @@ func (s *session) stayUp(ctx context.Context, t *tenure) error {
 	}
 }
 
-// sendRefusal makes a registrar exit, so it is only for failures that no retry ends,
-// and not where a kubelet watches the directory too and may have accepted the driver.
+// sendRefusal sends a refusal, which makes a registrar exit. So it is used only for
+// faults that no retry can end, and does nothing if a kubelet watches the directory too,
+// which may have accepted the driver.
 func (s *session) sendRefusal(ctx context.Context, why error) {
 	if s.w.shared {
 		return
 	}
 	err := notify(ctx, s.path, &registerapi.RegistrationStatus{Error: why.Error()})
-	// A registrar exits before it answers: the error is what success looks like.
+	// A registrar exits before it answers, so an error is expected.
 	s.w.log.Debug("refusal was sent", "socket", s.path, "err", err)
 }
 
-// claim waits until the session has the driver's name; nil if the socket went
-// first. A holder whose process is dead loses it, and so does one whose driver is
-// dead while ours lives: a registrar may outlive its driver.
+// claim waits until the session has the driver's name, or returns nil if ctx ends first.
+// A holder loses the name if its process is dead, or if its driver is dead and ours is
+// not: a registrar may outlive its driver.
 func (s *session) claim(ctx context.Context, p Plugin) *tenure {
 	for ctx.Err() == nil {
 		t, mine := s.tryClaim(p)
@@ -175,7 +176,7 @@ func (s *session) claim(ctx context.Context, p Plugin) *tenure {
 	return nil
 }
 
-// tryClaim takes the name, or returns the tenure of the session that has it.
+// tryClaim takes the name if it is free, else it returns the holder's tenure.
 func (s *session) tryClaim(p Plugin) (t *tenure, mine bool) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -187,7 +188,7 @@ func (s *session) tryClaim(p Plugin) (t *tenure, mine bool) {
 	return t, true
 }
 
-// giveUp gives the name back.
+// giveUp releases the name.
 func (s *session) giveUp(p Plugin, t *tenure) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -195,9 +196,9 @@ func (s *session) giveUp(p Plugin, t *tenure) {
 	close(t.ended)
 }
 
-// waitDead returns why the holder of a name cannot serve it any more, or nil
-// when its tenure or ctx ends first: no process listens on its registration socket,
-// or none on its driver's and one on ours.
+// waitDead waits until the holder of a name can no longer serve it, and returns why:
+// no process listens on its registration socket, or none listens on its driver's socket
+// while one listens on ours. It returns nil if the tenure or ctx ends first.
 func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -225,9 +226,9 @@ func (s *session) waitDead(ctx context.Context, t *tenure, ours string) error {
 	return nil
 }
 
-// waitRefused returns true when no process listens on the socket at path while and
-// is so too, and false when ctx ends first. It holds a connection, whose end is
-// the news.
+// waitRefused returns true once no process listens on the socket at path and and()
+// returns true. It returns false if ctx ends first. While a process listens, it keeps a
+// connection open and waits for its end.
 func waitRefused(ctx context.Context, path string, and func() bool) bool {
 	for pause := retryMin; ctx.Err() == nil; pause = min(2*pause, retryMax) {
 		probe, err := unixsocket.Dial(ctx, path)
@@ -240,12 +241,13 @@ func waitRefused(ctx context.Context, path string, and func() bool) bool {
 			probe.Close()
 			waitLost(ctx, path)
 		}
-		sleep(ctx, pause) // a live server may close a connection that asks nothing
+		sleep(ctx, pause) // a live server may close an idle connection
 	}
 	return false
 }
 
-// servedAlone reports whether our driver is served, now that the holder's is not.
+// servedAlone reports whether a process listens on our driver's socket. Its caller found
+// none on the holder's.
 func (s *session) servedAlone(ctx context.Context, t *tenure, ours string) bool {
 	probe, err := unixsocket.Dial(ctx, ours)
 	if err != nil {
@@ -257,9 +259,9 @@ func (s *session) servedAlone(ctx context.Context, t *tenure, ours string) bool 
 	return true
 }
 
-// waitLost connects to the socket at path and returns when the connection is
-// lost, or could not be made, or ctx ended. It is a whole gRPC connection: a
-// server that waits for the first bytes of one cannot stop meanwhile.
+// waitLost connects to the socket at path and returns when the connection fails or is
+// lost, or ctx ends. It completes gRPC's handshake, because a server cannot shut down
+// while it waits for the first bytes of a connection.
 func waitLost(ctx context.Context, path string) {
 	conn, err := dial(path)
 	if err != nil {
@@ -274,15 +276,15 @@ func waitLost(ctx context.Context, path string) {
 	}
 }
 
-// watchEndpoint has events where the driver's own socket should be cut the
-// pause short, for that is what most often cures a failed Up.
+// watchEndpoint watches the directory of the driver's own socket, so that an event there
+// cuts the pause short: a socket that appears is the usual end of a failed Up.
 func (s *session) watchEndpoint(p Plugin) {
 	if err := s.w.fs.Add(filepath.Dir(p.Endpoint)); err != nil {
 		s.w.log.Debug("cannot watch the driver's socket", "driver", string(p.Name), "err", err)
 	}
 }
 
-// pause waits for d, or for an event, but at least retryMin.
+// pause waits for d or until an event, but at least retryMin.
 func (s *session) pause(ctx context.Context, d time.Duration) {
 	sleep(ctx, min(d, retryMin))
 	timer := time.NewTimer(max(0, d-retryMin))
@@ -303,14 +305,14 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// describe puts what the socket said of itself into its status.
+// describe sets the driver's name and endpoint in the socket's status.
 func (s *session) describe(p Plugin) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
 	s.status.Driver, s.status.Endpoint = p.Name, p.Endpoint
 }
 
-// set makes the session's state known; a nil problem is none.
+// set publishes the session's state; problem may be nil.
 func (s *session) set(to State, problem error) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
@@ -342,7 +344,7 @@ func (s *session) answered() {
 	}
 }
 
-// finish lets the path's next session begin.
+// finish ends the session, so that the path's next session can begin.
 func (s *session) finish() {
 	s.end(nil)
 	s.w.mu.Lock()

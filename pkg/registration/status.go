@@ -8,41 +8,41 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// State is how far a socket is, by one word.
+// State is the state of a socket.
 type State string
 
 // The states of a socket.
 const (
-	// Connecting: it is being asked what it is, or its driver is being brought up.
+	// Connecting means that the handshake runs, or that the driver is being brought up.
 	Connecting State = "connecting"
-	// Up: its driver is up.
+	// Up means that the driver is up.
 	Up State = "up"
-	// Retrying: it or its driver failed, and is tried again.
+	// Retrying means that the handshake or the driver failed, and is retried.
 	Retrying State = "retrying"
-	// Waiting: another socket has its driver's name.
+	// Waiting means that another socket has the driver's name.
 	Waiting State = "waiting"
-	// Refused: what it says cannot be served, and will not be until it is made anew.
+	// Refused means that the plugin cannot be served until it creates a new socket.
 	Refused State = "refused"
-	// Ignored: it is a plugin of another type, and a kubelet's business.
+	// Ignored means that the plugin has another type, which is left to the kubelet.
 	Ignored State = "ignored"
 )
 
-// SocketStatus is one socket as it stands.
+// SocketStatus is the status of one socket.
 type SocketStatus struct {
 	Path string `json:"path"`
-	// Driver is the name it gave; "" while it gave none.
+	// Driver is the name that the plugin gave; "" if it has not given one yet.
 	Driver state.DriverName `json:"driver,omitempty"`
-	// Endpoint is the driver's CSI socket as it gave it.
+	// Endpoint is the path of the driver's CSI socket, from the plugin.
 	Endpoint string `json:"endpoint,omitempty"`
 	State    State  `json:"state"`
-	// Problem says what is wrong, for people; "" where nothing is.
+	// Problem says in a sentence what is wrong; "" if nothing is.
 	Problem string `json:"problem,omitempty"`
-	// Since is when State became what it is.
+	// Since is when State last changed.
 	Since      time.Time `json:"since"`
 	Generation int       `json:"generation"`
 }
 
-// Sockets returns every socket there is, by path.
+// Sockets returns the status of all sockets, sorted by path.
 func (w *Watcher) Sockets() []SocketStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,11 +62,11 @@ func (w *Watcher) Changed() <-chan struct{} {
 	return w.changed
 }
 
-// Synced returns a channel that is closed when every socket that was there at
-// the start is up, or failed to be once.
+// Synced returns a channel that is closed once every socket of the first scan is up or
+// has failed once.
 func (w *Watcher) Synced() <-chan struct{} { return w.synced }
 
-// change wakes who waits on Changed. w.mu is held.
+// change closes the channel of Changed and makes a new one. w.mu is held.
 func (w *Watcher) change() {
 	close(w.changed)
 	w.changed = make(chan struct{})

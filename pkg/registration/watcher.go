@@ -17,25 +17,26 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// What the protocol takes, and how failures are paced.
+// Timeouts of the protocol, and the pauses between attempts.
 const (
-	// infoTimeout is for connecting and GetInfo, which answers from memory. The
-	// kubelet allows 10 s and 1 s; a registrar on a loaded node may need more
-	// than the latter.
+	// infoTimeout bounds connecting and GetInfo, which answers from memory. The
+	// kubelet allows 10 s and 1 s, but a registrar on a loaded node may need more
+	// than 1 s to answer.
 	infoTimeout = 5 * time.Second
-	// notifyTimeout is the kubelet's.
+	// notifyTimeout is the same as the kubelet's.
 	notifyTimeout = 5 * time.Second
-	// retryMin and retryMax pace what failed for one socket. An event in the
-	// directory, or where the driver's own socket is, cuts a pause short.
+	// retryMin and retryMax are the shortest and longest pause after a failure of one
+	// socket. An event in the directory, or in that of the driver's own socket, cuts a
+	// pause short.
 	retryMin = 100 * time.Millisecond
 	retryMax = 30 * time.Second
-	// rescanEvery is a safety net under the watch, for events that no kernel
-	// sends: those of another machine's changes, for instance.
+	// rescanEvery is how often the directory is scanned without an event, in case a
+	// change causes none, for example one made by another machine.
 	rescanEvery = 5 * time.Minute
 )
 
-// ErrRefused marks an error of Handler.Up that will not get better by itself:
-// the driver's name is not the registered one, for instance.
+// ErrRefused marks an error of Handler.Up that no retry can end, for example that the
+// driver's name is not the registered one.
 var ErrRefused = errors.New("refused")
 
 // Plugin is a registered driver.
@@ -45,38 +46,38 @@ type Plugin struct {
 	Endpoint string
 	// Socket is the path of its registration socket.
 	Socket string
-	// Versions are the CSI versions that it says it supports.
+	// Versions are the CSI versions that the driver says it supports.
 	Versions []string
-	// Generation differs between any two sockets that this watcher saw, and grows.
+	// Generation increases with each socket that the watcher sees.
 	Generation int
 }
 
-// Handler takes drivers that come and go. Its methods are called from several goroutines,
-// for one socket one after another, and for one driver name too. Each Up that
+// Handler is notified of drivers that come and go. Its methods are called from several
+// goroutines, but never concurrently for one socket or one driver name. Each Up that
 // returned nil is followed by one Down, at the latest before Run returns.
 type Handler interface {
 	// Up makes the driver available. It honours ctx, which ends when the socket
 	// goes. An error is reported and Up is called again later, unless it wraps
 	// ErrRefused.
 	Up(ctx context.Context, p Plugin) error
-	// Down ends what Up began. reason is for people.
+	// Down undoes Up. reason is a sentence.
 	Down(p Plugin, reason string)
 }
 
-// Config says what to watch.
+// Config is the configuration of a [Watcher].
 type Config struct {
-	// Dir is made if missing. Sockets in its subdirectories count; names that
-	// begin with a dot do not.
+	// Dir is the directory to watch. It is created if missing. Sockets in its
+	// subdirectories count; names that begin with a dot do not.
 	Dir string
-	// Shared: a kubelet watches the directory too. Then no registrar is sent a
-	// notification, and plugins of other types are none of our business.
+	// Shared is set if a kubelet watches the directory too. Then no registrar is sent a
+	// notification, and plugins of other types are ignored.
 	Shared  bool
 	Handler Handler
 	// Logger may be nil for no log.
 	Logger *slog.Logger
 }
 
-// Watcher watches one directory.
+// Watcher watches a directory for the registration sockets of drivers.
 type Watcher struct {
 	dir     string
 	shared  bool
@@ -87,20 +88,20 @@ type Watcher struct {
 	fs     *fsnotify.Watcher
 	synced chan struct{}
 
-	mu         sync.Mutex                   // guards all below
-	sessions   map[string]*session          // by path, of the sockets that are there
+	mu         sync.Mutex                   // guards the fields below
+	sessions   map[string]*session          // by path, of existing sockets
 	tails      map[string]<-chan struct{}   // by path, closed when its newest session has ended
-	names      map[state.DriverName]*tenure // who has a name
+	names      map[state.DriverName]*tenure // who has each driver name
 	generation int
-	scanned    bool // once
-	unanswered int  // sessions of the first scan whose driver is neither up nor known not to be
+	scanned    bool // the first scan is done
+	unanswered int  // sessions of the first scan that have neither succeeded nor failed yet
 	changed    chan struct{}
 }
 
-// times are the constants above, so that a test can have others.
+// times holds the constants above, so that a test can change them.
 type times struct{ info, retry, rescan time.Duration }
 
-// New returns a watcher that does nothing until Run.
+// New returns a watcher that does nothing until Run is called.
 func New(c Config) *Watcher {
 	log := c.Logger
 	if log == nil {
@@ -137,7 +138,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 		found, err := w.scan()
 		var again <-chan time.Time
 		switch {
-		case scarce(err): // what is known stays as it is
+		case scarce(err): // keep the sessions and retry
 			w.log.Warn("registration directory cannot be read now", "err", err)
 			again = time.After(scanPause)
 		case err != nil:
@@ -158,16 +159,16 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	}
 }
 
-// scanPause is how long a scan waits that failed for lack of something.
+// scanPause is the pause after a scan that failed for lack of resources.
 const scanPause = time.Second
 
-// scarce reports whether err is that the process or the machine has no room for
-// more, which ends by itself.
+// scarce reports whether err means that the process or the machine has no file
+// descriptors or memory left, which ends by itself.
 func scarce(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
-// drain takes the events that are there already: one scan serves them all.
+// drain discards the pending events: one scan serves them all.
 func (w *Watcher) drain() {
 	for {
 		select {
@@ -179,7 +180,7 @@ func (w *Watcher) drain() {
 	}
 }
 
-// reconcile makes the sessions those of the sockets found.
+// reconcile ends the sessions of sockets that are gone, and starts one for each new socket.
 func (w *Watcher) reconcile(ctx context.Context, found map[string]unixsocket.Identity, running *sync.WaitGroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +221,7 @@ func (w *Watcher) reconcile(ctx context.Context, found map[string]unixsocket.Ide
 	}
 }
 
-// checkSynced closes synced when the first scan's sockets have all had an answer. w.mu is held.
+// checkSynced closes synced once all sockets of the first scan have answered. w.mu is held.
 func (w *Watcher) checkSynced() {
 	if w.scanned && w.unanswered == 0 {
 		w.unanswered = -1
@@ -228,20 +229,19 @@ func (w *Watcher) checkSynced() {
 	}
 }
 
-// scan makes the directory where it is missing, watches it, and returns the
-// sockets in it.
+// scan creates the directory if it is missing, watches it, and returns the sockets in it.
 func (w *Watcher) scan() (found map[string]unixsocket.Identity, err error) {
 	for range scanTries {
 		if err = os.MkdirAll(w.dir, dirMode); err != nil {
 			return nil, fmt.Errorf("make registration directory: %w", err)
 		}
 		found, err = scanDir(w.dir, w.fs.Add)
-		if !errors.Is(err, fs.ErrNotExist) { // else it was removed meanwhile
+		if !errors.Is(err, fs.ErrNotExist) { // else the directory was removed meanwhile
 			break
 		}
 	}
 	switch {
-	case errors.Is(err, errTooMany): // those found first, by name, are served
+	case errors.Is(err, errTooMany): // the first ones, by name, are served
 		w.log.Warn("registration directory holds too much", "err", err)
 	case err != nil:
 		return nil, fmt.Errorf("scan registration directory: %w", err)
