@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Cache keeps tokens in memory until they are to be renewed, and asks for one
-// of a kind at a time. It may be used by any goroutine.
+// Cache keeps tokens in memory until they must be renewed. It makes one call at a time
+// for each Request. It may be used from any goroutine.
 type Cache struct {
 	issuer Issuer
 	log    *slog.Logger
 
-	mu      sync.Mutex // guards what follows; never held while the issuer is asked
+	mu      sync.Mutex // guards the fields below; never held during a call of the issuer
 	entries map[Request]*entry
-	kept    byExpiry // those with a token
+	kept    byExpiry // entries with a token
 }
 
-// entry is the token of one request.
+// entry holds the token of one request.
 type entry struct {
 	request Request
-	turn    chan struct{} // capacity 1: held by who looks at token and may replace it
+	turn    chan struct{} // capacity 1: a lock that guards token
 	token   Token
-	// expires is the token's, and at its place in Cache.kept, -1 while it has none;
-	// guarded by Cache.mu.
+	// expires is the token's expiry, and at the entry's index in Cache.kept, -1 if it is
+	// not there. Both are guarded by Cache.mu.
 	expires time.Time
 	at      int
 }
 
-// NewCache returns an empty cache before issuer. logger may be nil for no log.
+// NewCache returns an empty cache of issuer's tokens. logger may be nil for no log.
 func NewCache(issuer Issuer, logger *slog.Logger) *Cache {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -39,8 +39,7 @@ func NewCache(issuer Issuer, logger *slog.Logger) *Cache {
 	return &Cache{issuer: issuer, log: logger, entries: map[Request]*entry{}}
 }
 
-// Token implements Issuer. A token that is to be renewed and cannot be is
-// returned as long as it has not expired.
+// Token implements Issuer. If a token cannot be renewed, it is returned until it expires.
 func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 	if err := r.Check(); err != nil {
 		return Token{}, err
@@ -78,7 +77,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 	return t, nil
 }
 
-// entry returns the entry of r, a new one where there is none.
+// entry returns the entry of r, and creates it if needed.
 func (c *Cache) entry(r Request) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +89,7 @@ func (c *Cache) entry(r Request) *entry {
 	return e
 }
 
-// Soonest returns when the token expires that does so first; ok is false where
-// none is kept.
+// Soonest returns the earliest expiry of the cached tokens; ok is false if there are none.
 func (c *Cache) Soonest() (at time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +99,8 @@ func (c *Cache) Soonest() (at time.Time, ok bool) {
 	return c.kept[0].expires, true
 }
 
-// keep notes how long e's token is good, and forgets what no pod renewed: the
-// tokens of pods that are gone.
+// keep records the expiry of e's token, and removes expired tokens: their pods are gone,
+// since no pod has renewed them.
 func (c *Cache) keep(e *entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,13 +113,13 @@ func (c *Cache) keep(e *entry) {
 	}
 	for now := time.Now(); len(c.kept) > 0 && !c.kept[0].expires.After(now); {
 		gone := heap.Pop(&c.kept).(*entry)
-		if c.entries[gone.request] == gone { // and not one that came after it
+		if c.entries[gone.request] == gone { // not a newer entry
 			delete(c.entries, gone.request)
 		}
 	}
 }
 
-// byExpiry is a heap of entries: the one whose token expires first is the first.
+// byExpiry is a heap of entries. The first one's token expires first.
 type byExpiry []*entry
 
 func (b byExpiry) Len() int           { return len(b) }

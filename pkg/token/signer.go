@@ -21,20 +21,20 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// maxKeyFile bounds a file of a key, in bytes.
+// maxKeyFile bounds the size of a key file, in bytes.
 const maxKeyFile = 64 << 10
 
-// Signer issues tokens by a private key, where no cluster does: JSON Web Tokens
-// with the claims of Kubernetes' own. Only services that trust the key's public
-// half accept them, and unlike a cluster's they stay good when the pod goes.
+// Signer issues tokens on a node without a cluster: JSON Web Tokens with Kubernetes'
+// claims, signed by a private key. Only services that trust the public key accept them.
+// Unlike a cluster's tokens they stay valid after the pod is deleted.
 type Signer struct {
 	signer jose.Signer
 	issuer string
 }
 
 // NewSigner returns a Signer with an RSA key of 2048 bits or more, an ECDSA key
-// on P-256, P-384 or P-521, or an Ed25519 key. issuer becomes the tokens' "iss",
-// and their audience where a request names none.
+// on P-256, P-384 or P-521, or an Ed25519 key. issuer becomes the tokens' "iss", and
+// their audience if a request names none.
 func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 	if issuer == "" {
 		return nil, errors.New("token issuer: found none, want the URL that tokens name as theirs")
@@ -47,7 +47,7 @@ func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token signing key: %w", err)
 	}
-	sum := sha256.Sum256(public) // named as the API server names its keys
+	sum := sha256.Sum256(public) // the API server derives its key ids in the same way
 	named := jose.JSONWebKey{Key: key, KeyID: base64.RawURLEncoding.EncodeToString(sum[:])}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: named},
 		new(jose.SignerOptions).WithType("JWT"))
@@ -57,7 +57,7 @@ func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 	return &Signer{signer: signer, issuer: issuer}, nil
 }
 
-// algorithmOf is what a key signs by (RFC 7518, 3.1).
+// algorithmOf returns the signature algorithm for a key (RFC 7518, 3.1).
 func algorithmOf(key crypto.Signer) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {
 	case *rsa.PrivateKey:
@@ -82,8 +82,8 @@ func algorithmOf(key crypto.Signer) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("found a %T, want an RSA, ECDSA or Ed25519 key", key)
 }
 
-// ReadKey reads a private key from a PEM file (PKCS #8, PKCS #1 or SEC 1) that
-// only its owner may read.
+// ReadKey reads a private key from a PEM file (PKCS #8, PKCS #1 or SEC 1). It refuses a
+// file that others than its owner may access.
 func ReadKey(path string) (crypto.Signer, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -132,7 +132,7 @@ func parseKey(block *pem.Block) (crypto.Signer, error) {
 	return nil, fmt.Errorf("found a PEM block %q, want PRIVATE KEY, RSA PRIVATE KEY or EC PRIVATE KEY", block.Type)
 }
 
-// claims are those of a bound service account token of Kubernetes.
+// claims are the claims of Kubernetes' bound service account tokens.
 type claims struct {
 	Audience  []string   `json:"aud"`
 	Expires   int64      `json:"exp"`

@@ -1,11 +1,11 @@
-// Package token is where service account tokens come from: those that drivers
-// get with a publish call, and those of projected volumes.
+// Package token provides service account tokens, for drivers that want them in publish
+// requests and for projected volumes.
 //
-// Owns: what a token request is, when a token has to be renewed, a cache of
-// tokens that are good yet, and an issuer for nodes without a cluster.
+// It owns the token request, the time at which a token must be renewed, a cache of valid
+// tokens, and an issuer for nodes without a cluster.
 //
-// Does not: speak to an API server, decide when a volume is published again, or
-// write a token anywhere. Its users declare the interface by which they ask.
+// It does not call an API server, decide when a volume is published again, or write a
+// token anywhere. Its users declare the interface that they need.
 package token
 
 import (
@@ -19,28 +19,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The lifetimes that Kubernetes allows and gives (TokenRequest, spec.expirationSeconds).
+// The lifetimes that Kubernetes allows, and its default (TokenRequest, spec.expirationSeconds).
 const (
 	MinLifetime     = 10 * time.Minute
 	MaxLifetime     = (1<<32 - 1) * time.Second
 	DefaultLifetime = time.Hour
 )
 
-// maxAge is how old a token gets at most, whatever its lifetime: the kubelet's.
+// maxAge is the age at which a token is renewed even if it is valid for longer, as in the kubelet.
 const maxAge = 24 * time.Hour
 
-// Request asks for a token of a pod's service account, bound to the pod, so
-// that it is good no longer than the pod is there. It is comparable.
+// Request asks for a token of a pod's service account that is bound to the pod, so that
+// it becomes invalid when the pod is deleted. It is comparable.
 type Request struct {
 	Pod state.Pod
-	// Audience is who shall accept the token; "" leaves it to the issuer.
+	// Audience names the service that accepts the token; "" leaves it to the issuer.
 	Audience string
-	// Lifetime is how long it shall be good; 0 means DefaultLifetime. The issuer
-	// may decide otherwise: what counts is the token's Expires.
+	// Lifetime is how long the token should be valid; 0 means DefaultLifetime. The issuer
+	// may choose another: the token's Expires counts.
 	Lifetime time.Duration
 }
 
-// Check says which field is not as it must be.
+// Check returns an error that names an invalid field.
 func (r Request) Check() error {
 	switch {
 	case r.Pod.UID == "" || r.Pod.Namespace == "" || r.Pod.Name == "":
@@ -55,16 +55,16 @@ func (r Request) Check() error {
 	return nil
 }
 
-// Token is one token. What formats or logs it shows no value.
+// Token is a service account token. Formatting or logging it never shows its value.
 type Token struct {
 	// Value is the token itself, a secret.
 	Value string
-	// Issued and Expires bound the time in which it is good. A Cache fills in
-	// Issued where the issuer does not say.
+	// Issued and Expires bound the token's validity. A Cache sets Issued if the issuer
+	// does not.
 	Issued, Expires time.Time
 }
 
-// String is for people: it never shows the value.
+// String describes the token without its value.
 func (t Token) String() string {
 	return "token that expires at " + t.Expires.UTC().Format(time.RFC3339)
 }
@@ -75,16 +75,15 @@ func (t Token) GoString() string { return t.String() }
 // LogValue implements slog.LogValuer.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// Issuer makes tokens: a cluster's TokenRequest, or a Signer. It is called by
-// many goroutines, and must honour ctx.
+// Issuer issues tokens: a cluster's TokenRequest, or a Signer. It is called concurrently
+// and must honour ctx.
 type Issuer interface {
 	Token(ctx context.Context, r Request) (Token, error)
 }
 
-// RenewAt returns when t, which was made for r, is to be replaced: after four
-// fifths of its life or a day, whichever is less, and up to a tenth of that
-// earlier, depending on r alone, so that what was issued together is not
-// renewed together.
+// RenewAt returns when t, the token of request r, must be renewed: after four fifths of
+// its lifetime or a day, whichever is shorter. A hash of r subtracts up to a tenth of
+// that, so that tokens that were issued together are not renewed together.
 func RenewAt(r Request, t Token) time.Time {
 	wait := min(t.Expires.Sub(t.Issued)/5*4, maxAge)
 	if wait <= 0 || t.Issued.IsZero() {
