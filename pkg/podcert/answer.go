@@ -13,14 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errDeleted means that a request is gone without an answer; the next call makes another.
+// errDeleted means that a request was deleted before it was answered. The next call makes
+// another.
 var errDeleted = errors.New("it was deleted before the signer answered")
 
-// errNoAnswer means that a signer takes longer than one call waits.
+// errNoAnswer means that a signer takes longer than patience.
 var errNoAnswer = errors.New("the signer has not answered yet")
 
-// wait returns the request once it has an answer. The server is asked for
-// requests of this node only, which is all that a node may see.
+// wait returns the request once the signer has answered it. It selects requests of this
+// node, because a node may not list others.
 func (q *Requester) wait(ctx context.Context, namespace, name string) (*certificatesv1.PodCertificateRequest, error) {
 	fail := func(err error) (*certificatesv1.PodCertificateRequest, error) {
 		return nil, fmt.Errorf("PodCertificateRequest %s/%s: %w", namespace, name, err)
@@ -68,7 +69,7 @@ func (q *Requester) wait(ctx context.Context, namespace, name string) (*certific
 	}
 }
 
-// condition returns the condition of a type that holds, or nil.
+// condition returns the condition of type kind if its status is True, else nil.
 func condition(r *certificatesv1.PodCertificateRequest, kind string) *metav1.Condition {
 	for i, c := range r.Status.Conditions {
 		if c.Type == kind && c.Status == metav1.ConditionTrue {
@@ -82,7 +83,8 @@ func answered(r *certificatesv1.PodCertificateRequest) bool {
 	return condition(r, certificatesv1.PodCertificateRequestConditionTypeIssued) != nil || refusal(r) != nil
 }
 
-// refusal returns why the signer will not issue a certificate, nil unless it has said so.
+// refusal returns an ErrRefused with the signer's reason if it denied or failed the
+// request, else nil.
 func refusal(r *certificatesv1.PodCertificateRequest) error {
 	for _, kind := range []string{
 		certificatesv1.PodCertificateRequestConditionTypeDenied,
@@ -95,7 +97,7 @@ func refusal(r *certificatesv1.PodCertificateRequest) error {
 	return nil
 }
 
-// issued returns what the signer issued for the key, after a look at it.
+// issued checks the certificate that the signer issued for key, and returns it as a Credential.
 func issued(r *certificatesv1.PodCertificateRequest, key crypto.Signer, who string) (Credential, error) {
 	s := r.Status
 	if s.BeginRefreshAt == nil || s.NotAfter == nil || !s.NotAfter.After(time.Now()) {

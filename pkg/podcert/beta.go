@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 )
 
-// requests is what is asked of the API's PodCertificateRequests of a namespace.
+// requests is the client of the PodCertificateRequests of a namespace.
 type requests interface {
 	Create(ctx context.Context, r *certificatesv1.PodCertificateRequest,
 		o metav1.CreateOptions) (*certificatesv1.PodCertificateRequest, error)
@@ -22,7 +22,7 @@ type requests interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// requests returns those of the version that the server is known to have.
+// requests returns the client of the API version that the server last accepted.
 func (q *Requester) requests(namespace string) requests {
 	if q.beta.Load() {
 		return betaRequests{q.c.Beta.PodCertificateRequests(namespace)}
@@ -30,7 +30,7 @@ func (q *Requester) requests(namespace string) requests {
 	return q.c.Certificates.PodCertificateRequests(namespace)
 }
 
-// create makes a request, of the version that the server has.
+// create creates a request. If the server does not serve the API version, it tries the other.
 func (q *Requester) create(ctx context.Context, r *certificatesv1.PodCertificateRequest) error {
 	_, err := q.requests(r.Namespace).Create(ctx, r, metav1.CreateOptions{})
 	if q.c.Beta == nil || !notServed(err) {
@@ -41,8 +41,8 @@ func (q *Requester) create(ctx context.Context, r *certificatesv1.PodCertificate
 	return err
 }
 
-// notServed reports whether the server does not have the kind of objects, rather
-// than not the one that was asked for.
+// notServed reports whether a NotFound error means that the server lacks the kind, not
+// only the object.
 func notServed(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -52,7 +52,7 @@ func notServed(err error) bool {
 	return d == nil || d.Name == ""
 }
 
-// betaRequests are those of v1beta1, which Kubernetes 1.35 and 1.36 have.
+// betaRequests is the client for v1beta1, which Kubernetes 1.35 and 1.36 have.
 type betaRequests struct {
 	client *kubeclient.Kind[*certificatesv1beta1.PodCertificateRequest, *certificatesv1beta1.PodCertificateRequestList]
 }
@@ -90,12 +90,12 @@ func (b betaRequests) List(
 	return out, nil
 }
 
-// Watch has events with objects of v1beta1: requestOf reads them.
+// Watch returns events with objects of v1beta1, which requestOf converts.
 func (b betaRequests) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	return b.client.Watch(ctx, o)
 }
 
-// requestOf returns the request of an event, of either version.
+// requestOf returns the request in an event, converted to v1.
 func requestOf(obj runtime.Object) (*certificatesv1.PodCertificateRequest, bool) {
 	if old, ok := obj.(*certificatesv1beta1.PodCertificateRequest); ok {
 		return fromBeta(old), true
@@ -104,7 +104,7 @@ func requestOf(obj runtime.Object) (*certificatesv1.PodCertificateRequest, bool)
 	return r, ok
 }
 
-// fromBeta returns what is read of a request: its status.
+// fromBeta converts a request's metadata and status to v1. Its spec is not read.
 func fromBeta(r *certificatesv1beta1.PodCertificateRequest) *certificatesv1.PodCertificateRequest {
 	return &certificatesv1.PodCertificateRequest{
 		ObjectMeta: r.ObjectMeta,

@@ -14,13 +14,13 @@ import (
 	"fmt"
 )
 
-// The types of blocks of PEM that are written.
+// The types of the PEM blocks that are written.
 const (
 	pemKey         = "PRIVATE KEY"
 	pemCertificate = "CERTIFICATE"
 )
 
-// newKey makes a key of a type by the API's names.
+// newKey makes a key; kind is one of the API's names of key types.
 func newKey(kind string) (crypto.Signer, error) {
 	switch kind {
 	case "RSA3072":
@@ -40,7 +40,7 @@ func newKey(kind string) (crypto.Signer, error) {
 	return nil, fmt.Errorf("keyType: found %.64q, want RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 or ED25519", kind)
 }
 
-// encoded returns the key as a pod finds it.
+// encoded returns the key as the PEM that the pod reads.
 func encoded(key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -49,8 +49,8 @@ func encoded(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemKey, Bytes: der}), nil
 }
 
-// checkChain returns the certificates of a chain without what is between and
-// in front of them, and an error unless the first is for the key.
+// checkChain returns the certificates of a chain without text around them. It returns an
+// error if the first is not for key.
 func checkChain(chain string, key crypto.Signer) ([]byte, error) {
 	var out bytes.Buffer
 	for block, rest := pem.Decode([]byte(chain)); block != nil; block, rest = pem.Decode(rest) {

@@ -1,12 +1,11 @@
-// Package podcert is where the certificates of pods come from (projected volumes
-// with a source podCertificate): a signer of the cluster issues them for a key
-// that is made here.
+// Package podcert gets the certificates of pods for projected volumes with a source
+// podCertificate: it makes a key, and a signer of the cluster issues a certificate for it.
 //
-// Owns: the keys, which are in memory only and go with the process; the
-// PodCertificateRequests that are made for them; and when one is renewed.
+// It owns the keys, which are only in memory and lost with the process, the
+// PodCertificateRequests for them, and the time at which a certificate is renewed.
 //
-// Does not: write a key or certificate anywhere, or decide when a volume is
-// published again: a Credential says until when it is good.
+// It does not write a key or certificate anywhere, or decide when a volume is published
+// again: a Credential says when it must be renewed and when it expires.
 package podcert
 
 import (
@@ -24,8 +23,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrRefused means that the signer has denied a request, or failed to answer
-// it: for this pod it is asked no more.
+// ErrRefused means that the signer has denied a request or marked it as failed. It is not
+// asked again for this pod.
 var ErrRefused = errors.New("the signer refuses")
 
 // Request asks for a certificate for a pod.
@@ -35,7 +34,7 @@ type Request struct {
 	Source corev1.PodCertificateProjection
 }
 
-// key is what makes two requests one.
+// key returns a string that is equal for requests that can share a certificate.
 func (r Request) key() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %q %q", r.Pod.UID, r.Source.SignerName, r.Source.KeyType)
@@ -49,17 +48,17 @@ func (r Request) key() string {
 }
 
 // Credential is a private key and the certificates that a signer issued for it.
-// What formats or logs it shows no key.
+// Formatting or logging it never shows the key.
 type Credential struct {
-	// Key is a PRIVATE KEY block of PEM (PKCS #8), a secret.
+	// Key is a PEM block PRIVATE KEY (PKCS #8), a secret.
 	Key []byte
-	// Chain are CERTIFICATE blocks of PEM, the key's own first.
+	// Chain has the PEM blocks CERTIFICATE, the one for Key first.
 	Chain []byte
-	// RenewAt is when to ask again; Expires when the certificate ends.
+	// RenewAt is when to ask again; Expires is when the certificate expires.
 	RenewAt, Expires time.Time
 }
 
-// String is for people: it never shows the key.
+// String describes the credential without its key.
 func (c Credential) String() string {
 	return "certificate that expires at " + c.Expires.UTC().Format(time.RFC3339)
 }
@@ -70,12 +69,12 @@ func (c Credential) GoString() string { return c.String() }
 // LogValue implements slog.LogValuer.
 func (c Credential) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// maxSpread is how much later than its signer says a certificate is renewed at
-// most, so that those that were issued together are not renewed together.
+// maxSpread is the longest delay of a renewal after the time that the signer set, so that
+// certificates that were issued together are not renewed together.
 const maxSpread = 5 * time.Minute
 
-// renewAt spreads what is renewed at a moment, by who asks alone, over a tenth of
-// the time that is left then, and no more than maxSpread.
+// renewAt returns begin, delayed by a hash of who: by up to a tenth of the time between
+// begin and expires, and at most maxSpread.
 func renewAt(begin, expires time.Time, who string) time.Time {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(who)) // a hash's Write never fails

@@ -21,24 +21,24 @@ import (
 )
 
 const (
-	// patience is how long one call waits for a signer; the next goes on from there.
+	// patience is how long one call waits for a signer. The next call waits for the same
+	// request.
 	patience = 20 * time.Second
-	// abandonAfter is how old a request without an answer gets before another is
-	// made: its signer may have stopped looking at it.
+	// abandonAfter is how old an unanswered request gets before another is made, because
+	// its signer may have stopped looking at it.
 	abandonAfter = 10 * time.Minute
-	// retryAfter is when a certificate that is to be renewed and could not be is
-	// tried again at the earliest.
+	// retryAfter is the pause after a failed renewal.
 	retryAfter = time.Minute
-	// forgetAfter is how long what no pod asks for is remembered: the requests of
-	// pods that are gone.
+	// forgetAfter is how long an entry that no pod asks for is kept: its pod is gone.
 	forgetAfter = time.Hour
-	// answerTime bounds one answer of the API server; watches are no answers.
+	// answerTime bounds each request to the API server except watches.
 	answerTime = 30 * time.Second
 )
 
-// Config is what a Requester needs; all but Beta and Logger is required.
+// Config is the configuration of a [Requester]. All fields except Beta and Logger are
+// required.
 type Config struct {
-	// Beta is used where the server has no Certificates.
+	// Beta is used if the server does not serve Certificates.
 	Beta         *kubeclient.CertificatesBeta
 	Certificates *kubeclient.Certificates
 	Core         *kubeclient.Core
@@ -47,21 +47,21 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Requester gets certificates and keeps them until they are to be renewed. It may
-// be used by any goroutine.
+// Requester gets certificates and keeps them until they must be renewed. It may be used
+// from any goroutine.
 type Requester struct {
 	c    Config
 	beta atomic.Bool // the server has only Beta
 
-	mu      sync.Mutex // guards what follows; never held while the server is asked
+	mu      sync.Mutex // guards the field below; never held during a request
 	entries map[string]*entry
 }
 
-// entry is what there is for one request.
+// entry is the state of one Request.
 type entry struct {
-	turn chan struct{} // capacity 1: held by who looks at what follows
+	turn chan struct{} // capacity 1: a lock that guards the next three fields
 
-	have    Credential // zero while there is none
+	have    Credential // zero if there is none yet
 	pending *pending
 	refused error
 
@@ -69,14 +69,14 @@ type entry struct {
 	used, expires time.Time
 }
 
-// pending is a request that the signer has not answered.
+// pending is a PodCertificateRequest that the signer has not answered.
 type pending struct {
 	name string
 	key  crypto.Signer
 	made time.Time
 }
 
-// New returns a Requester that has nothing yet.
+// New returns a Requester without certificates.
 func New(c Config) *Requester {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -84,10 +84,10 @@ func New(c Config) *Requester {
 	return &Requester{c: c, entries: map[string]*entry{}}
 }
 
-// Get returns a certificate for the pod and its key, the one there is until it
-// is to be renewed. A signer that takes its time is an error, and the next call
-// waits on. One that cannot be renewed is returned while it is good, unless the
-// signer has refused (ErrRefused): that is said, and stays so.
+// Get returns a certificate for the pod and its key: the cached one until it must be
+// renewed, else a new one. If the signer does not answer in time, Get returns an error and
+// the next call continues to wait. If a certificate cannot be renewed, Get returns it until
+// it expires. But once the signer has refused, Get always returns ErrRefused.
 func (q *Requester) Get(ctx context.Context, r Request) (Credential, error) {
 	e := q.entry(r)
 	select {
@@ -119,8 +119,8 @@ func (q *Requester) Get(ctx context.Context, r Request) (Credential, error) {
 		r.Pod.Name, err)
 }
 
-// entry returns the entry of r, a new one where there is none, and forgets those
-// that no pod asks for.
+// entry returns the entry of r, and creates it if needed. It also removes entries that no
+// pod has asked for recently.
 func (q *Requester) entry(r Request) *entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,7 +145,7 @@ func (q *Requester) keep(e *entry) {
 	e.expires = e.have.Expires
 }
 
-// renew makes a request, where none is open, and waits for the answer.
+// renew makes a PodCertificateRequest if none is pending, and waits for the answer.
 func (q *Requester) renew(ctx context.Context, r Request, e *entry) error {
 	if e.pending != nil && time.Since(e.pending.made) > abandonAfter {
 		e.pending = nil
@@ -177,7 +177,7 @@ func (q *Requester) renew(ctx context.Context, r Request, e *entry) error {
 	return nil
 }
 
-// ask makes a key and a request for it.
+// ask makes a key and a PodCertificateRequest for it.
 func (q *Requester) ask(ctx context.Context, r Request) (*pending, error) {
 	key, err := newKey(r.Source.KeyType)
 	if err != nil {
