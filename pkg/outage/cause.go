@@ -15,61 +15,61 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Cause is why a request to the API server failed, where that is no matter of the
-// object that was asked for; "" is every other reason.
+// Cause is why a request to the API server failed, if the cause is not the requested
+// object; "" stands for every other reason.
 type Cause string
 
 // The causes.
 const (
-	// Unreachable: there is no connection.
+	// Unreachable means that there is no connection.
 	Unreachable Cause = "Unreachable"
-	// Silent: no answer came in time.
+	// Silent means that no answer came in time.
 	Silent Cause = "Silent"
-	// BadCertificate: one of the two sides does not accept the other's certificate.
+	// BadCertificate means that one side does not accept the other's certificate.
 	BadCertificate Cause = "BadCertificate"
-	// Unauthorized: the server does not know who asks (401).
+	// Unauthorized means that the server does not accept the daemon's credentials (401).
 	Unauthorized Cause = "Unauthorized"
-	// Busy: the server asks for a pause (429, or any answer with Retry-After), or it
-	// or what it depends on has no capacity (502, 503, 504).
+	// Busy means that the server asks for a pause (429, or any answer with Retry-After), or
+	// that it or a server behind it has no capacity (502, 503, 504).
 	Busy Cause = "Busy"
-	// Refused: the identity may not do it (403). It may be so for one kind of objects.
+	// Refused means that the identity lacks a permission (403), perhaps only for one kind.
 	Refused Cause = "Refused"
-	// Failing: the server failed by itself (500). It may be so for one object.
+	// Failing means an internal error of the server (500), perhaps only for one object.
 	Failing Cause = "Failing"
-	// Behind: the server answers with what it had before what it told already. It may
-	// be so for one object.
+	// Behind means that the server answers with an older state than before, perhaps only
+	// for one object.
 	Behind Cause = "Behind"
 )
 
-// whole reports whether the cause concerns all requests, whatever they ask for.
+// whole reports whether the cause affects all requests.
 func (c Cause) whole() bool { return c != "" && c != Refused && c != Failing && c != Behind }
 
-// ErrAway is the error of a request that failed since the API server is away.
+// ErrAway means that a request failed because the API server is unavailable.
 var ErrAway = errors.New("the API server is away")
 
-// Later is the answer of a server that has too much to do.
+// Later is the error of a request that an overloaded server answered with Retry-After.
 type Later struct {
 	Code  int
 	After time.Duration
 }
 
-// Error says it for people.
+// Error implements error.
 func (e *Later) Error() string {
 	return fmt.Sprintf("the API server has too much to do (%d) and asks to be left alone for %s", e.Code, e.After)
 }
 
-// BehindError is an answer that is older than one that the server gave before. Nothing
-// is concluded from it: what is new by then would be taken for gone.
+// BehindError means that an answer has an older state than an earlier one. The answer is
+// discarded, because objects created since then would look deleted.
 type BehindError struct{ Has, Seen string }
 
-// Error says it for people.
+// Error implements error.
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than it told before (%s): one "+
 		"of its instances "+
 		"lags behind, or its data was restored from a backup; after that restart csi-volmgr", e.Has, e.Seen)
 }
 
-// CauseOf returns why a request failed; err is not nil.
+// CauseOf returns the cause of a failed request. err must not be nil.
 func CauseOf(err error) Cause {
 	var status apierrors.APIStatus // not an error itself
 	var later *Later
@@ -87,7 +87,7 @@ func CauseOf(err error) Cause {
 		if isNetwork(err) {
 			return Unreachable
 		}
-		return "" // such as an answer that cannot be read
+		return "" // for example an answer that cannot be decoded
 	}
 	switch status.Status().Code {
 	case http.StatusUnauthorized:
@@ -109,7 +109,7 @@ func isNetwork(err error) bool {
 	return sent || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// isCertificate reports whether a TLS connection was not made for want of trust.
+// isCertificate reports whether a TLS connection failed because of a certificate.
 func isCertificate(err error) bool {
 	var alert tls.AlertError
 	var verification *tls.CertificateVerificationError
@@ -121,7 +121,7 @@ func isCertificate(err error) bool {
 		errors.As(err, &host)
 }
 
-// Wrap marks err with ErrAway where the server is away as a whole.
+// Wrap wraps err in ErrAway if its cause affects all requests.
 func Wrap(err error) error {
 	if err == nil || !CauseOf(err).whole() {
 		return err
@@ -129,7 +129,7 @@ func Wrap(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
-// Explain says for people what a request failed of.
+// Explain says in a sentence why a request failed, without naming the object.
 func Explain(err error) string {
 	var status apierrors.APIStatus
 	var later *Later
@@ -161,7 +161,7 @@ func Explain(err error) string {
 	return fmt.Sprintf("the API server failed (%d %s): %s", s.Code, s.Reason, s.Message)
 }
 
-// plain is the text of err without the request's address, which differs with each request.
+// plain returns the text of err without the URL, which differs between requests.
 func plain(err error) string {
 	if sent, ok := errors.AsType[*url.Error](err); ok {
 		return sent.Err.Error()

@@ -1,9 +1,10 @@
-// Package outage makes one account of an API server that is away: why, since when,
-// what waits for it, what goes on, and where to look further.
+// Package outage combines the failures of requests to an unavailable API server into one
+// report: the cause, since when it lasts, what waits for the server, what goes on without
+// it, and how to investigate.
 //
-// Owns: what the failures of requests mean, how long to wait after one, which findings a
-// part has since when, and which findings of a node are consequences of one cause.
+// It owns the meaning of a failed request, the pause after one, the findings of each part
+// with their start, and which findings of a node have the same cause.
 //
-// Does not: send requests, or wait. Packages source/kube and report each have Findings of
-// what they could not read and write; package cluster folds them at each look.
+// It does not send requests or wait. Packages source/kube and report each keep Findings of
+// what they could not read and write; package cluster folds them when it is queried.
 package outage

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Findings are what one part could not read or write, each since it fails. The zero value
-// has none. It is safe for concurrent use.
+// Findings is the set of what one part cannot read or write, each with its start. The zero
+// value is empty. It is safe for concurrent use.
 type Findings struct {
 	mu     sync.Mutex
 	byWhat map[string]Finding // guarded by mu
 }
 
-// Note takes in a finding of now, or that there is none any more where its Text is "", and
-// reports whether that is new. One whose text changes keeps its time.
+// Note records a finding that was made at now, or removes it if its Text is "", and reports
+// whether that is a change. A finding whose text changes keeps its start.
 func (f *Findings) Note(one Finding, now time.Time) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -29,7 +29,7 @@ func (f *Findings) Note(one Finding, now time.Time) (changed bool) {
 	}
 	one.Since = now
 	if had {
-		one.Since = before.Since // it fails of something else now
+		one.Since = before.Since // still failing, for another reason
 	}
 	if f.byWhat == nil {
 		f.byWhat = map[string]Finding{}

@@ -10,39 +10,38 @@ import (
 
 // Finding is something that could not be read from the API server, or written to it.
 type Finding struct {
-	// What was read or written: "pods of node n1".
+	// What names what is read or written: "pods of node n1".
 	What string
-	// Text says for people what it failed of.
+	// Text says in a sentence why that failed.
 	Text string
-	// Cause is why; "" where it is a matter of this object.
+	// Cause is the cause; "" if only this object is affected.
 	Cause Cause
-	// Reason is Text for the cause alone, without the object.
+	// Reason is Text without the object.
 	Reason string
 	Since  time.Time
-	// Vital: without it nothing new is learned of the node's pods.
+	// Vital is set if the node learns nothing new about its pods without it.
 	Vital bool
-	// Follows: it is no failure by itself, and of no interest during an outage.
+	// Follows is set for a consequence of other failures, which is hidden during an outage.
 	Follows bool
 }
 
-// Outage is an API server that is away, for all that this node asks.
+// Outage describes an API server that is unavailable to this node.
 type Outage struct {
 	Cause Cause
-	// Reason says for people what requests fail of.
+	// Reason says in a sentence why requests fail.
 	Reason string
 	Since  time.Time
-	// Vital: nothing new is learned of the node's pods.
+	// Vital is set if the node learns nothing new about its pods.
 	Vital bool
-	// Waits lists what could not be read or written, sorted, and after it what follows
-	// from the outage besides.
+	// Waits lists what cannot be read or written, sorted, then the consequences (Finding.Follows).
 	Waits []string
 }
 
-// Fold makes one outage of the findings that have one cause, nil where there is
-// none, and returns the others as they are.
+// Fold combines the findings that an outage of the server causes into one Outage, nil if
+// there is none, and returns the other findings unchanged.
 //
-// A refusal or an error of the server's own may be a matter of one object. It counts
-// as an outage where the node's pods cannot be read for it either.
+// A refusal (403) or an error of the server (500) may concern only one object. It counts
+// as an outage if the node's pods cannot be read for the same cause.
 func Fold(all []Finding) (*Outage, []Finding) {
 	vital := map[Cause]bool{}
 	for _, f := range all {
@@ -81,7 +80,7 @@ func Fold(all []Finding) (*Outage, []Finding) {
 	return &o, rest
 }
 
-// last orders what is before what is not.
+// last compares bools so that true sorts before false.
 func last(a, b bool) int {
 	switch {
 	case a == b:
@@ -92,10 +91,10 @@ func last(a, b bool) int {
 	return 1
 }
 
-// maxNamed is how many of the things that wait the sentence names.
+// maxNamed is how many of the waiting things Text names.
 const maxNamed = 3
 
-// Text is the outage in one sentence or two; host is the server's address.
+// Text describes the outage in a few sentences; host is the server's address.
 func (o *Outage) Text(host string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, since %s. ", strings.TrimRight(o.Reason, ". \n"), o.Since.UTC().Format(time.RFC3339))
@@ -109,7 +108,7 @@ func (o *Outage) Text(host string) string {
 	return b.String()
 }
 
-// named names the first of what waits.
+// named names the first maxNamed things that wait.
 func (o *Outage) named() string {
 	if len(o.Waits) <= maxNamed {
 		return strings.Join(o.Waits, ", ")
@@ -117,7 +116,7 @@ func (o *Outage) named() string {
 	return fmt.Sprintf("%s and %d more", strings.Join(o.Waits[:maxNamed], ", "), len(o.Waits)-maxNamed)
 }
 
-// look says how to look further.
+// look says how to investigate.
 func (o *Outage) look(host string) string {
 	switch o.Cause {
 	case BadCertificate:

@@ -7,25 +7,26 @@ import (
 )
 
 const (
-	// firstPause is how long nothing is asked after a failure; it doubles up to
-	// lastPause. Each pause is longer by chance, up to as long again, so that the
-	// nodes of a cluster do not ask a server that comes back in one moment.
+	// firstPause is the pause after the first failure; it doubles up to lastPause. Each
+	// pause is lengthened at random to up to twice as long, so that the nodes of a cluster
+	// do not all ask a returning server at the same moment.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 30 * time.Second
 )
 
-// Backoff paces attempts. The zero value is ready, and starts anew.
+// Backoff computes the pauses between attempts. The zero value is ready to use; assigning
+// it resets a Backoff.
 type Backoff struct {
 	failures int
-	busy     bool // the last was told to come later
+	busy     bool // the last failure was a Later
 }
 
-// Next returns how long to wait after a failure. A server that says how long
-// (429 and 503 with Retry-After) is not asked before.
+// Next returns how long to wait after a failure: at least as long as the server asks for
+// (429 and 503 with Retry-After).
 func (b *Backoff) Next(err error) time.Duration {
 	l, busy := errors.AsType[*Later](err)
 	if busy && !b.busy {
-		b.failures = 0 // it is back: what it asks for is this pause, not that of an outage
+		b.failures = 0 // the server is back and asks for a pause; the outage's long pause is over
 	}
 	b.busy = busy
 	pause := lastPause
@@ -39,7 +40,7 @@ func (b *Backoff) Next(err error) time.Duration {
 	return Jitter(pause, 1)
 }
 
-// Jitter returns d, longer by chance by up to share of it.
+// Jitter returns d plus a random part of d, at most share of it.
 func Jitter(d time.Duration, share float64) time.Duration {
-	return d + time.Duration(rand.Float64()*share*float64(d)) //nolint:gosec // no secret depends on it
+	return d + time.Duration(rand.Float64()*share*float64(d)) //nolint:gosec // not used for secrets
 }
