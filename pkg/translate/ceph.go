@@ -12,35 +12,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The drivers of ceph-csi, as its manifests name them.
+// The names of ceph-csi's drivers in its manifests.
 const (
 	rbdDriver    = "rbd.csi.ceph.com"
 	cephFSDriver = "cephfs.csi.ceph.com"
 )
 
-// dynamicImage begins the names of images that Kubernetes' own rbd provisioner made.
+// dynamicImage is the prefix of images that Kubernetes' in-tree rbd provisioner made.
 const dynamicImage = "kubernetes-dynamic-pvc-"
 
 // defaultPool is the pool of an rbd source that names none.
 const defaultPool = "rbd"
 
-// ErrField is wrapped by the error for a field that cannot be translated. The
-// error names the field within the source, what was found and what would do.
+// ErrField means that a field cannot be translated. An error that wraps it names the
+// field within the source, the value found and the value wanted.
 var ErrField = errors.New("cannot be translated")
 
 func refuse(field, found, want string) error {
 	return fmt.Errorf("%s: found %q, want %s: it %w", field, found, want, ErrField)
 }
 
-// clusterID is what a cluster of these monitors is to be called in the
-// configuration of ceph-csi: the MD5 of the list, as Kubernetes' translation of
-// rbd had it, and `csi-volmgr` has for cephfs too.
+// clusterID returns the id that the cluster with these monitors must have in ceph-csi's
+// configuration: the MD5 of the list, as in Kubernetes' former translation of rbd.
+// csi-volmgr uses it for cephfs too.
 func clusterID(monitors []string) string {
 	sum := md5.Sum([]byte(strings.Join(monitors, ",")))
 	return hex.EncodeToString(sum[:])
 }
 
-// rbd is what sources in pods and in PersistentVolumes have in common.
+// rbd has the fields of an rbd source in a pod or a PersistentVolume.
 type rbd struct {
 	monitors            []string
 	image, pool, fsType string
@@ -49,8 +49,8 @@ type rbd struct {
 	secret              *corev1.SecretReference
 }
 
-// checkSecret returns an error unless there is a Secret, which ceph-csi needs
-// where Kubernetes could do with a file of the node.
+// checkSecret returns an error if there is no Secret. ceph-csi needs one; Kubernetes could
+// also read a file of the node (insteadOf).
 func checkSecret(secret *corev1.SecretReference, insteadOf string) error {
 	if secret != nil && secret.Name != "" && secret.Namespace != "" {
 		return nil
@@ -87,7 +87,7 @@ func (s rbd) source() (*corev1.CSIPersistentVolumeSource, error) {
 		},
 	}
 	if id, made := strings.CutPrefix(s.image, dynamicImage); made && id != "" {
-		// What Kubernetes made has the handle by which ceph-csi knows such.
+		// ceph-csi recognizes images that Kubernetes made by a handle of this form.
 		csi.VolumeHandle = strings.Join([]string{
 			"mig", "mons-" + clusterID(s.monitors), "image-" + id,
 			hex.EncodeToString([]byte(s.pool)),
@@ -118,8 +118,8 @@ func cephSource(spec *corev1.PersistentVolumeSpec) (*corev1.CSIPersistentVolumeS
 	return cephFS{s.Monitors, s.Path, s.SecretFile, s.ReadOnly, s.SecretRef}.source()
 }
 
-// cephFS is what sources in pods and in PersistentVolumes have in common. A user
-// beside the Secret is not: ceph-csi takes it from the Secret.
+// cephFS has the fields of a cephfs source in a pod or a PersistentVolume. It lacks the
+// user, which ceph-csi reads from the Secret.
 type cephFS struct {
 	monitors         []string
 	path, secretFile string
@@ -147,13 +147,13 @@ func (s cephFS) source() (*corev1.CSIPersistentVolumeSource, error) {
 	id := clusterID(s.monitors)
 	return &corev1.CSIPersistentVolumeSource{
 		Driver: cephFSDriver, ReadOnly: s.readOnly, NodeStageSecretRef: s.secret,
-		// The handle of a static volume is free, and has to be its own.
+		// ceph-csi accepts any handle for a static volume, but it must be unique.
 		VolumeHandle:     "intree-" + id + "-" + hex.EncodeToString([]byte(root)),
 		VolumeAttributes: map[string]string{"clusterID": id, "rootPath": root, "staticVolume": "true"},
 	}, nil
 }
 
-// cephInline is for sources in a pod, whose Secrets are of the pod's namespace.
+// cephInline translates a source in a pod. Its Secret is in the pod's namespace.
 func cephInline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error) {
 	secret := func(ref *corev1.LocalObjectReference) *corev1.SecretReference {
 		if ref == nil {

@@ -10,12 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// MigratedAnnotation is the key of the annotation by which a CSINode says which
-// in-tree plugins its node leaves to CSI drivers; [MigratedPlugins] is its value.
+// MigratedAnnotation is the annotation of a CSINode that lists the in-tree plugins that
+// the node leaves to CSI drivers; [MigratedPlugins] returns its value.
 const MigratedAnnotation = "storage.alpha.kubernetes.io/migrated-plugins"
 
-// plugins are the in-tree plugins of the kinds that the library translates, by
-// their provisioners' names, sorted.
+// plugins has the provisioner names of the in-tree plugins that the library translates,
+// sorted.
 var plugins = [...]struct{ name, kind string }{
 	{"kubernetes.io/aws-ebs", "awsElasticBlockStore"},
 	{"kubernetes.io/azure-disk", "azureDisk"},
@@ -26,8 +26,8 @@ var plugins = [...]struct{ name, kind string }{
 	{"kubernetes.io/vsphere-volume", "vsphereVolume"},
 }
 
-// MigratedPlugins is the list of in-tree plugins whose volumes are translated
-// where those of the kinds are, as the annotation of a CSINode has it.
+// MigratedPlugins returns the in-tree plugins of kinds, in the format of
+// MigratedAnnotation.
 func MigratedPlugins(kinds []string) string {
 	var names []string
 	for _, p := range plugins {
@@ -38,9 +38,9 @@ func MigratedPlugins(kinds []string) string {
 	return strings.Join(names, ",")
 }
 
-// Class returns a copy of class with the CSI driver that serves it now as its
-// provisioner, and with that driver's parameters and topology, or class itself
-// where its provisioner is no in-tree plugin, or one of other kinds.
+// Class returns a copy of class with the CSI driver that replaces its provisioner, and
+// with that driver's parameters and topology. It returns class itself if the provisioner
+// is not an in-tree plugin of one of the kinds.
 func Class(class *storagev1.StorageClass, kinds []string) (out *storagev1.StorageClass, err error) {
 	if !slices.ContainsFunc(plugins[:], func(p struct{ name, kind string }) bool {
 		return p.name == class.Provisioner && slices.Contains(kinds, p.kind)

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// asPod is the source of a PersistentVolume as a pod has it, in what is checked
-// here: of two kinds they are of different types.
+// asPod converts a PersistentVolume's source to a pod's, as far as checkNames reads it.
+// Two kinds have different types in the two.
 func asPod(s corev1.PersistentVolumeSource) corev1.VolumeSource {
 	out := corev1.VolumeSource{
 		AWSElasticBlockStore: s.AWSElasticBlockStore, AzureDisk: s.AzureDisk, GCEPersistentDisk: s.GCEPersistentDisk,
@@ -22,8 +22,8 @@ func asPod(s corev1.PersistentVolumeSource) corev1.VolumeSource {
 	return out
 }
 
-// checkNames returns an error that names the field in which a source names no
-// volume: the library makes a handle of that, which names nothing.
+// checkNames returns an error if the field that names the volume is empty: the library
+// would make a handle that names nothing.
 func checkNames(s corev1.VolumeSource) error {
 	missing := func(found, field, want string) error {
 		if found != "" {
@@ -53,8 +53,8 @@ func checkNames(s corev1.VolumeSource) error {
 	return nil
 }
 
-// atField says which field an error of the library is about: it has one for each
-// kind that it refuses anything of.
+// atField prepends the field that an error of the library is about. For each kind, the
+// library checks at most one field.
 func atField(s corev1.VolumeSource, err error) error {
 	switch {
 	case s.AWSElasticBlockStore != nil:

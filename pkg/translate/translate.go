@@ -1,11 +1,11 @@
-// Package translate turns the in-tree volume sources that left Kubernetes
-// (awsElasticBlockStore and its like) into the CSI sources that serve them now,
-// through k8s.io/csi-translation-lib; rbd and cephfs, which that does not have,
-// by rules of its own. docs/reference/translation.md has both, field by field.
+// Package translate converts the in-tree volume sources that Kubernetes removed
+// (awsElasticBlockStore and others) to the CSI sources that replace them. It uses
+// k8s.io/csi-translation-lib, and rules of its own for rbd and cephfs, which the library
+// lacks. docs/reference/translation.md lists both field by field.
 //
-// It is pure and keeps no state. The library has panicked on what any author of a
-// pod can write (an inline vsphereVolume with a storagePolicyName, which is kept
-// from it here), so every call into it recovers and a panic comes back as an error.
+// It is pure and keeps no state. The library panics on input that any author of a pod
+// can write (an inline vsphereVolume with a storagePolicyName, which is removed before
+// the call), so every call recovers and returns a panic as an error.
 package translate
 
 import (
@@ -19,10 +19,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrPanic is wrapped by the error of a translation that panicked.
+// ErrPanic means that the library panicked or returned no CSI source.
 var ErrPanic = errors.New("the translation of this source is broken")
 
-// kinds are the sources that can be translated, by their field's name.
+// kinds are the field names of the sources that can be translated.
 var kinds = [...]string{
 	"awsElasticBlockStore",
 	"azureDisk",
@@ -35,15 +35,15 @@ var kinds = [...]string{
 	"vsphereVolume",
 }
 
-// Kinds lists, sorted, the names of the sources that can be translated, as they
-// are written in a pod's spec.volumes and in a PersistentVolume's spec.
+// Kinds returns the sorted field names, in a pod's spec.volumes and a PersistentVolume's
+// spec, of the sources that can be translated.
 func Kinds() []string { return append([]string(nil), kinds[:]...) }
 
-// Has reports whether a source of this kind, as Kinds names it, can be translated.
+// Has reports whether kind is one of Kinds.
 func Has(kind string) bool { return slices.Contains(kinds[:], kind) }
 
-// Volume returns a copy of pv whose source is the CSI one. pv must have one of
-// Kinds as its only source: with several the library picks one at random.
+// Volume returns a copy of pv with its CSI source. pv must have one of Kinds as its only
+// source: with several the library picks one at random.
 func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	if pv.Spec.RBD != nil || pv.Spec.CephFS != nil {
 		return cephVolume(pv)
@@ -59,15 +59,14 @@ func Volume(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 		return nil, atField(s, err)
 	}
 	if s.PortworxVolume != nil {
-		csi.Spec.CSI.ReadOnly = s.PortworxVolume.ReadOnly // the library loses it
+		csi.Spec.CSI.ReadOnly = s.PortworxVolume.ReadOnly // the library drops it
 	}
 	return csi, nil
 }
 
-// Inline returns the PersistentVolume, with a CSI source, that stands for a
-// pod's inline source; namespace is the pod's. Its name is the library's and
-// not always one that an object or a path may have. v must have one of Kinds as
-// its only source.
+// Inline converts a pod's inline source to a PersistentVolume with a CSI source;
+// namespace is the pod's. The library chooses its name, which may be invalid for an
+// object or a path. v must have one of Kinds as its only source.
 func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error) {
 	if v.RBD != nil || v.CephFS != nil {
 		return cephInline(v, namespace)
@@ -89,7 +88,7 @@ func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error
 		csi.Spec.CSI.VolumeAttributes["storagepolicyname"] = storagePolicy
 	}
 	if v.PortworxVolume != nil {
-		csi.Spec.CSI.ReadOnly = v.PortworxVolume.ReadOnly // the library loses it
+		csi.Spec.CSI.ReadOnly = v.PortworxVolume.ReadOnly // the library drops it
 	}
 	return csi, nil
 }
@@ -107,7 +106,7 @@ func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.P
 	if pv.Spec.CSI == nil {
 		return nil, fmt.Errorf("%w: no CSI source came of it", ErrPanic)
 	}
-	// The library fills in no type; a program that prints the object wants one.
+	// The library sets no type, but programs that print the object need one.
 	pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
 	return pv, nil
 }
