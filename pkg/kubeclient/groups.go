@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Clients reach the groups of one API server that have what a node reads. Each
-// group has limits of its own.
+// Clients has the clients of one API server's groups that a node uses. Each group has its
+// own rate limit.
 type Clients struct {
 	Core             *Core
 	Storage          *Storage
@@ -26,7 +26,7 @@ type Clients struct {
 	CertificatesBeta *CertificatesBeta
 }
 
-// New returns clients whose requests h sends.
+// New returns clients that send their requests by h.
 func New(c *rest.Config, h *http.Client) (*Clients, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -44,11 +44,11 @@ func New(c *rest.Config, h *http.Client) (*Clients, error) {
 	return &Clients{&Core{groups[0]}, &Storage{groups[1]}, &Certificates{groups[2]}, &CertificatesBeta{groups[3]}}, nil
 }
 
-// newScheme has the types of the groups that are read or written. It is one for
-// all, since a server may answer with another version than it was asked for.
+// newScheme returns a scheme with the types of all groups. The groups share it, because a
+// server may answer with another version than the one asked for.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // Status, with which every group answers
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // for Status, an answer of every group
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, storagev1.AddToScheme, certificatesv1.AddToScheme, certificatesv1beta1.AddToScheme,
 		authenticationv1.AddToScheme,
@@ -60,7 +60,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// group reaches one version of one API group.
+// group is the client of one version of one API group.
 type group struct {
 	client rest.Interface
 	codec  runtime.ParameterCodec
@@ -80,62 +80,62 @@ func newGroup(c *rest.Config, h *http.Client, version schema.GroupVersion, schem
 	return group{client: client, codec: runtime.NewParameterCodec(scheme)}, nil
 }
 
-// Core reaches the group without a name.
+// Core is the client of the core group, which has no name.
 type Core struct{ group }
 
-// Pods are those of a namespace; "" is all, here and below.
+// Pods returns the client of the pods of a namespace. Here and below, "" means all namespaces.
 func (c *Core) Pods(namespace string) *Kind[*corev1.Pod, *corev1.PodList] {
 	return newKind[corev1.Pod, corev1.PodList](c.group, "pods", namespace)
 }
 
-// PersistentVolumeClaims are those of a namespace.
+// PersistentVolumeClaims returns the client of the claims of a namespace.
 func (c *Core) PersistentVolumeClaims(namespace string) *Kind[*corev1.PersistentVolumeClaim,
 	*corev1.PersistentVolumeClaimList] {
 	return newKind[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](c.group, "persistentvolumeclaims",
 		namespace)
 }
 
-// Secrets are those of a namespace.
+// Secrets returns the client of the secrets of a namespace.
 func (c *Core) Secrets(namespace string) *Kind[*corev1.Secret, *corev1.SecretList] {
 	return newKind[corev1.Secret, corev1.SecretList](c.group, "secrets", namespace)
 }
 
-// ConfigMaps are those of a namespace.
+// ConfigMaps returns the client of the configMaps of a namespace.
 func (c *Core) ConfigMaps(namespace string) *Kind[*corev1.ConfigMap, *corev1.ConfigMapList] {
 	return newKind[corev1.ConfigMap, corev1.ConfigMapList](c.group, "configmaps", namespace)
 }
 
-// Endpoints have been deprecated for EndpointSlices.
+// Endpoints is the predecessor of EndpointSlice; glusterfs volumes still name it.
 //
 //lint:ignore SA1019 a glusterfs volume names no EndpointSlice
 type Endpoints = corev1.Endpoints
 
-// Endpoints are those of a namespace.
+// Endpoints returns the client of the endpoints of a namespace.
 func (c *Core) Endpoints(namespace string) *Kind[*Endpoints, *corev1.EndpointsList] {
 	return newKind[Endpoints, corev1.EndpointsList](c.group, "endpoints", namespace)
 }
 
-// Events are those of a namespace.
+// Events returns the client of the events of a namespace.
 func (c *Core) Events(namespace string) *Kind[*corev1.Event, *corev1.EventList] {
 	return newKind[corev1.Event, corev1.EventList](c.group, "events", namespace)
 }
 
-// ServiceAccounts are those of a namespace.
+// ServiceAccounts returns the client of the service accounts of a namespace.
 func (c *Core) ServiceAccounts(namespace string) *Kind[*corev1.ServiceAccount, *corev1.ServiceAccountList] {
 	return newKind[corev1.ServiceAccount, corev1.ServiceAccountList](c.group, "serviceaccounts", namespace)
 }
 
-// Nodes are the cluster's.
+// Nodes returns the client of the nodes.
 func (c *Core) Nodes() *Kind[*corev1.Node, *corev1.NodeList] {
 	return newKind[corev1.Node, corev1.NodeList](c.group, "nodes", "")
 }
 
-// PersistentVolumes are the cluster's.
+// PersistentVolumes returns the client of the volumes.
 func (c *Core) PersistentVolumes() *Kind[*corev1.PersistentVolume, *corev1.PersistentVolumeList] {
 	return newKind[corev1.PersistentVolume, corev1.PersistentVolumeList](c.group, "persistentvolumes", "")
 }
 
-// CreateToken asks for a token of a service account.
+// CreateToken requests a token of a service account.
 func (c *Core) CreateToken(ctx context.Context, namespace, account string,
 	ask *authenticationv1.TokenRequest,
 ) (*authenticationv1.TokenRequest, error) {
@@ -145,52 +145,52 @@ func (c *Core) CreateToken(ctx context.Context, namespace, account string,
 	return got, err
 }
 
-// Storage reaches storage.k8s.io/v1.
+// Storage is the client of storage.k8s.io/v1.
 type Storage struct{ group }
 
-// CSIDrivers are the cluster's.
+// CSIDrivers returns the client of the CSIDrivers.
 func (c *Storage) CSIDrivers() *Kind[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
 	return newKind[storagev1.CSIDriver, storagev1.CSIDriverList](c.group, "csidrivers", "")
 }
 
-// CSINodes are the cluster's.
+// CSINodes returns the client of the CSINodes.
 func (c *Storage) CSINodes() *Kind[*storagev1.CSINode, *storagev1.CSINodeList] {
 	return newKind[storagev1.CSINode, storagev1.CSINodeList](c.group, "csinodes", "")
 }
 
-// VolumeAttachments are the cluster's.
+// VolumeAttachments returns the client of the VolumeAttachments.
 func (c *Storage) VolumeAttachments() *Kind[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList] {
 	return newKind[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](c.group, "volumeattachments", "")
 }
 
-// Certificates reaches certificates.k8s.io/v1.
+// Certificates is the client of certificates.k8s.io/v1.
 type Certificates struct{ group }
 
-// ClusterTrustBundles are the cluster's.
+// ClusterTrustBundles returns the client of the ClusterTrustBundles.
 func (c *Certificates) ClusterTrustBundles() *Kind[*certificatesv1.ClusterTrustBundle,
 	*certificatesv1.ClusterTrustBundleList] {
 	return newKind[certificatesv1.ClusterTrustBundle, certificatesv1.ClusterTrustBundleList](c.group,
 		"clustertrustbundles", "")
 }
 
-// PodCertificateRequests are those of a namespace.
+// PodCertificateRequests returns the client of the requests of a namespace.
 func (c *Certificates) PodCertificateRequests(namespace string) *Kind[*certificatesv1.PodCertificateRequest,
 	*certificatesv1.PodCertificateRequestList] {
 	return newKind[certificatesv1.PodCertificateRequest, certificatesv1.PodCertificateRequestList](c.group,
 		"podcertificaterequests", namespace)
 }
 
-// CertificatesBeta reaches certificates.k8s.io/v1beta1.
+// CertificatesBeta is the client of certificates.k8s.io/v1beta1.
 type CertificatesBeta struct{ group }
 
-// ClusterTrustBundles are the cluster's.
+// ClusterTrustBundles returns the client of the ClusterTrustBundles.
 func (c *CertificatesBeta) ClusterTrustBundles() *Kind[*certificatesv1beta1.ClusterTrustBundle,
 	*certificatesv1beta1.ClusterTrustBundleList] {
 	return newKind[certificatesv1beta1.ClusterTrustBundle, certificatesv1beta1.ClusterTrustBundleList](c.group,
 		"clustertrustbundles", "")
 }
 
-// PodCertificateRequests are those of a namespace.
+// PodCertificateRequests returns the client of the requests of a namespace.
 func (c *CertificatesBeta) PodCertificateRequests(namespace string) *Kind[*certificatesv1beta1.PodCertificateRequest,
 	*certificatesv1beta1.PodCertificateRequestList] {
 	return newKind[certificatesv1beta1.PodCertificateRequest, certificatesv1beta1.PodCertificateRequestList](c.group,

@@ -1,11 +1,11 @@
 // Package kubeclient reads and writes the few kinds of Kubernetes objects that a
-// node has to do with, by REST clients of client-go. Its methods are those of
-// client-go's typed clients, which are not used since they register the types of
-// all groups of the API: that was a quarter of the program, initialized at each
-// start, with a cluster or without.
+// node needs, by client-go's REST client. It has the methods of client-go's typed
+// clients but does not use those, because they register the types of all API groups:
+// that was a quarter of the program, and was initialized at each start even without a
+// cluster.
 //
-// It owns no state and takes no decisions. pkg/node makes its clients; who needs
-// them gets them in its Config.
+// It has no state and makes no decisions. pkg/node makes the clients and passes them to
+// other rooms in their Config.
 package kubeclient
 
 import (
@@ -19,14 +19,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// object is a pointer to a T that is an object of the API, or a list of them.
+// object is a pointer to T that is an API object or a list.
 type object[T any] interface {
 	*T
 	runtime.Object
 }
 
-// Kind reaches the objects of one kind, of one namespace or of all. What it returns
-// as errors are those of client-go, for [k8s.io/apimachinery/pkg/api/errors].
+// Kind is the client of the objects of one kind, in one namespace or all. Its errors are
+// those of client-go, to be tested with [k8s.io/apimachinery/pkg/api/errors].
 type Kind[T, L runtime.Object] struct {
 	group
 	resource, namespace string
@@ -46,7 +46,7 @@ func (k *Kind[T, L]) to(r *rest.Request, options runtime.Object) *rest.Request {
 	return r.NamespaceIfScoped(k.namespace, k.namespace != "").Resource(k.resource).VersionedParams(options, k.codec)
 }
 
-// one sends a request that is answered by an object.
+// one sends a request whose answer is an object.
 func (k *Kind[T, L]) one(ctx context.Context, r *rest.Request) (T, error) {
 	obj := k.object()
 	err := r.Do(ctx).Into(obj)
@@ -71,7 +71,7 @@ func (k *Kind[T, L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 	return k.to(k.client.Get(), &o).Timeout(timeout(o)).Watch(ctx)
 }
 
-// timeout is how long the server is told to take at most; 0 is as long as it likes.
+// timeout returns the timeout that the request asks of the server; 0 means none.
 func timeout(o metav1.ListOptions) time.Duration {
 	if o.TimeoutSeconds == nil {
 		return 0
@@ -79,24 +79,24 @@ func timeout(o metav1.ListOptions) time.Duration {
 	return time.Duration(*o.TimeoutSeconds) * time.Second
 }
 
-// Create makes an object.
+// Create creates an object.
 func (k *Kind[T, L]) Create(ctx context.Context, obj T, o metav1.CreateOptions) (T, error) {
 	return k.one(ctx, k.to(k.client.Post(), &o).Body(obj))
 }
 
-// Update replaces the object of that name.
+// Update replaces the object called name.
 func (k *Kind[T, L]) Update(ctx context.Context, name string, obj T, o metav1.UpdateOptions) (T, error) {
 	return k.one(ctx, k.to(k.client.Put(), &o).Name(name).Body(obj))
 }
 
-// Patch changes an object, or what it has at a subresource.
+// Patch patches an object, or one of its subresources.
 func (k *Kind[T, L]) Patch(ctx context.Context, name string, t types.PatchType, patch []byte,
 	subresources ...string,
 ) (T, error) {
 	return k.one(ctx, k.to(k.client.Patch(t), &metav1.PatchOptions{}).Name(name).SubResource(subresources...).Body(patch))
 }
 
-// Delete removes an object, if it is the one that o names.
+// Delete deletes an object if it meets the preconditions of o.
 func (k *Kind[T, L]) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
 	return k.client.Delete().NamespaceIfScoped(k.namespace,
 		k.namespace != "").Resource(k.resource).Name(name).Body(&o).Do(ctx).Error()

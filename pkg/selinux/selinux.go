@@ -1,9 +1,9 @@
-// Package selinux reads what the host's SELinux asks of volumes.
+// Package selinux reads from the host's SELinux policy how volumes must be labelled.
 //
-// Owns: which volumes are mounted with a label, and where a host says which label
-// containers' files have.
+// It owns which volumes are mounted with a label, and where a host configures the label
+// of containers' files.
 //
-// Does not: label a file, or choose a pod's label (pkg/resolve).
+// It does not label files or choose a pod's label (pkg/resolve).
 package selinux
 
 import (
@@ -23,22 +23,22 @@ import (
 // Mode says which volumes are mounted with their pod's SELinux label.
 type Mode string
 
-// On a host without SELinux all of them are the same: none.
+// The modes. On a host without SELinux all of them select no volumes.
 const (
-	// Auto: as Kubernetes has it by default, which is On since 1.37.
+	// Auto follows Kubernetes' default, which is On since 1.37.
 	Auto Mode = "auto"
-	// On: those of every access mode.
+	// On selects volumes of every access mode.
 	On Mode = "on"
-	// OnePod: those that only one pod may have (ReadWriteOncePod), the default before 1.37.
+	// OnePod selects ReadWriteOncePod volumes, Kubernetes' default before 1.37.
 	OnePod Mode = "one-pod"
-	// Off: none; labels are left to the container runtime.
+	// Off selects no volumes: the container runtime labels their files.
 	Off Mode = "off"
 )
 
-// Modes are the names of all modes.
+// Modes returns the names of all modes.
 func Modes() []string { return []string{string(Auto), string(On), string(OnePod), string(Off)} }
 
-// all reports whether volumes of every access mode are.
+// all reports whether the mode selects volumes of every access mode.
 func (m Mode) all() bool { return m == Auto || m == On }
 
 // Where a host shows and configures SELinux (selinux(8)).
@@ -47,7 +47,8 @@ const (
 	configDir  = "/etc/selinux"
 )
 
-// Read returns what the host's SELinux asks for; nothing where it has none.
+// Read returns the SELinux configuration of the host; the zero value if mode is Off or
+// the host has no SELinux.
 func Read(mode Mode) (resolve.SELinux, error) {
 	var st unix.Statfs_t
 	if mode == Off || unix.Statfs(mountPoint, &st) != nil || st.Type != unix.SELINUX_MAGIC {
@@ -60,9 +61,9 @@ func Read(mode Mode) (resolve.SELinux, error) {
 	return resolve.SELinux{FileLabel: label, AllModes: mode.all()}, nil
 }
 
-// containerFileLabel reads the label that the policy in use gives to files of
-// containers: file= of its contexts/lxc_contexts. A policy without that file has
-// none for containers, and "" says so.
+// containerFileLabel returns the label that the current policy gives to files of
+// containers: file= in its contexts/lxc_contexts. It returns "" if the policy has no such
+// file, and so no label for containers.
 func containerFileLabel(dir string) (string, error) {
 	policy, err := setting(filepath.Join(dir, "config"), "SELINUXTYPE")
 	if err != nil {
@@ -82,7 +83,7 @@ func containerFileLabel(dir string) (string, error) {
 	return label, err
 }
 
-// setting returns the value of "key = value", quoted or not; "" where it is not there.
+// setting returns the value of "key = value" in a file, without quotes, or "" if the key is missing.
 func setting(path, key string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
