@@ -89,7 +89,7 @@ func TestAVolumeInMemoryGrowsWhenItsPodIsAppliedAgain(t *testing.T) {
 		}
 	}
 	_, err := n.Apply(within(t), server.Manifest{Name: "-", Data: []byte(manifest("2Mi"))})
-	if err == nil || !strings.Contains(err.Error(), "emptyDir.sizeLimit: found 2Mi, want at least what it was, 8Mi") {
+	if err == nil || !strings.Contains(err.Error(), "emptyDir.sizeLimit: found 2Mi, want at least the old limit, 8Mi") {
 		t.Errorf("less: %v", err)
 	}
 }

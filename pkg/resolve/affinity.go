@@ -105,7 +105,7 @@ func (r *resolver) onNode(s *corev1.NodeSelector) error {
 		if err := r.unread(key); err != nil {
 			return fmt.Errorf("spec.nodeAffinity.required: %w", err)
 		}
-		return fmt.Errorf("spec.nodeAffinity.required: %s, whose labels decide, is not there", key)
+		return fmt.Errorf("spec.nodeAffinity.required: %s, whose labels decide, not found", key)
 	}
 	labels := map[string]string{corev1.LabelHostname: r.config.NodeName}
 	maps.Copy(labels, node.Labels)

@@ -36,7 +36,7 @@ func TestInAClusterTheNodesLabelsDecide(t *testing.T) {
 		"its hostname":  {of(map[string]string{corev1.LabelHostname: "h"}), "", corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"h"}}, ""},
 		"its name":      {of(nil), "", corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-1"}}, ""},
 		"not read":      {nil, "not read yet", zone(corev1.NodeSelectorOpIn, "a"), "Node node-1: not read yet"},
-		"no Node":       {nil, "", zone(corev1.NodeSelectorOpIn, "a"), "Node node-1, whose labels decide, is not there"},
+		"no Node":       {nil, "", zone(corev1.NodeSelectorOpIn, "a"), "Node node-1, whose labels decide, not found"},
 	} {
 		for kind, w := range map[string]*world{"csi": read(t, "testdata/base.yaml"), "local": ofKind(t, localAt("/mnt/disk"))} {
 			w.config.ClusterAttach = true

@@ -46,7 +46,7 @@ func (r *resolver) attachment(s state.Spec) (*storagev1.VolumeAttachment, string
 		}
 		return nil, fmt.Sprintf("waiting for %s: %s", key, why)
 	case va.DeletionTimestamp != nil:
-		return nil, fmt.Sprintf("waiting for %s: the one there is being deleted", key)
+		return nil, fmt.Sprintf("waiting for %s: the existing one is being deleted", key)
 	case NoRoom(va):
 		return nil, fmt.Sprintf("waiting for %s: status.attachError: the driver has no room for another volume on this "+
 			"node (ResourceExhausted): %s", key, va.Status.AttachError.Message)
@@ -82,10 +82,10 @@ func (r *resolver) attachmentBySpec(s state.Spec) (*storagev1.VolumeAttachment, 
 // unattached says why the volume is unusable: it must be attached, and csi-volmgr
 // has no Controller service to attach it with.
 func (r *resolver) unattached(s state.Spec) string {
-	return fmt.Sprintf("CSIDriver %s: spec.attachRequired: found true, but the driver's socket here does not attach "+
-		"(no PUBLISH_UNPUBLISH_VOLUME of a Controller service), and no VolumeAttachment says status.attached: true for "+
-		"attacher %s, nodeName %s and persistentVolumeName %s: start the driver with its Controller service, apply such a "+
-		"VolumeAttachment with its attachmentMetadata, or set attachRequired: false",
+	return fmt.Sprintf("CSIDriver %s: spec.attachRequired: found true, but the driver's socket on this node cannot "+
+		"attach (no Controller service with PUBLISH_UNPUBLISH_VOLUME), and no VolumeAttachment has status.attached: true "+
+		"for attacher %s, nodeName %s and persistentVolumeName %s: start the driver with its Controller service, apply "+
+		"such a VolumeAttachment with its attachmentMetadata, or set attachRequired: false",
 		s.Driver, s.Driver, r.config.NodeName, s.Name)
 }
 

@@ -17,7 +17,7 @@ import (
 // key: an immutable Secret or ConfigMap must keep its data and stay immutable, a pod
 // must keep its volumes, and a VolumeSnapshot or VolumeGroupSnapshot its source.
 func CheckChange(was, is runtime.Object) []Fault {
-	const want = "what it was, since the object is immutable; delete it first"
+	const want = "the old content, since the object is immutable; delete it first"
 	var faults []Fault
 	differ := func(field string, same bool) {
 		if !same {
@@ -58,7 +58,7 @@ func checkSourceChange(same bool) []Fault {
 	}
 	return []Fault{{
 		"spec.source", "another source",
-		"what it was, since a snapshot holds what its source held; give the new one another name",
+		"the old source, since a snapshot keeps the data of its source; give the new one another name",
 	}}
 }
 
@@ -71,7 +71,7 @@ func checkPodChange(was, is *corev1.Pod) []Fault {
 	if was.UID != is.UID || hasEnded(is) {
 		return nil
 	}
-	want := fmt.Sprintf("what it was, since the volumes of a pod do not change; stop its containers, "+
+	want := fmt.Sprintf("the old volumes, since the volumes of a pod cannot change; stop its containers, "+
 		"delete the pod (csi-volmgr delete pod %s -n %s) and apply the new one, or give the new one another metadata.uid",
 		is.Name, is.Namespace)
 	used, uses := usesOf(was), usesOf(is)
@@ -113,9 +113,9 @@ func checkResize(was, is *corev1.Volume) (f Fault, resized bool) {
 	case limited(before) != limited(now) && limited(before):
 		return Fault{field, "none", "a limit of " + before.String() + " or more, as the volume had one"}, true
 	case limited(before) != limited(now):
-		return Fault{field, now.String(), "none, as the volume was made without"}, true
+		return Fault{field, now.String(), "none, as the volume was made without a limit"}, true
 	case limited(now) && now.Cmp(*before) < 0:
-		return Fault{field, now.String(), "at least what it was, " + before.String() + ": a volume does not shrink"}, true
+		return Fault{field, now.String(), "at least the old limit, " + before.String() + ": a volume does not shrink"}, true
 	}
 	return f, true
 }

@@ -112,7 +112,7 @@ func TestTheSizeOfAVolumeInMemoryMayGrow(t *testing.T) {
 	for _, c := range []struct{ was, is, want string }{
 		{"{medium: Memory, sizeLimit: 1Gi}", "{medium: Memory, sizeLimit: 2Gi}", ""},
 		{"{medium: Memory, sizeLimit: 1Gi}", "{medium: Memory, sizeLimit: 1024Mi}", ""},
-		{"{medium: Memory, sizeLimit: 2Gi}", "{medium: Memory, sizeLimit: 1Gi}", "spec.volumes (data).emptyDir.sizeLimit: found 1Gi, want at least what it was, 2Gi: a volume does not shrink"},
+		{"{medium: Memory, sizeLimit: 2Gi}", "{medium: Memory, sizeLimit: 1Gi}", "spec.volumes (data).emptyDir.sizeLimit: found 1Gi, want at least the old limit, 2Gi: a volume does not shrink"},
 		{"{medium: Memory, sizeLimit: 2Gi}", "{medium: Memory}", "spec.volumes (data).emptyDir.sizeLimit: found none, want a limit of 2Gi or more"},
 		{"{medium: Memory}", "{medium: Memory, sizeLimit: 2Gi}", "spec.volumes (data).emptyDir.sizeLimit: found 2Gi, want none"},
 		{"{medium: Memory, sizeLimit: 1Gi}", "{medium: Memory, sizeLimit: 2Gi, mode: 0700}", "another volume data"},

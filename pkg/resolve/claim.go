@@ -136,9 +136,10 @@ func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: b.Volume}).(*corev1.PersistentVolume)
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%s: its volume %s is not listed; list it again, or delete the claim", claim, show(b.Volume))
+		return nil, fmt.Errorf("%s: its volume %s no longer exists; apply it again, or delete the claim", claim,
+			show(b.Volume))
 	case Storage(pv) != b.Storage:
-		return nil, fmt.Errorf("%s: %s names other storage than when it was chosen for the claim; list it as it was, or "+
+		return nil, fmt.Errorf("%s: the source of %s has changed since it was chosen for the claim; restore the source, or "+
 			"delete the claim", claim, volumeKey(pv))
 	}
 	return pv, nil
@@ -186,7 +187,7 @@ func (r *resolver) volumeByRef(claim *corev1.PersistentVolumeClaim) (*corev1.Per
 const NoProvisioner = "kubernetes.io/no-provisioner"
 
 // wantVolumeName says how to bind a claim to an existing volume.
-const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its " +
+const wantVolumeName = "to use an existing PersistentVolume, name it in spec.volumeName, or the claim in its " +
 	"spec.claimRef"
 
 // Unmade returns the first field of a claim that csi-volmgr cannot honour when it
@@ -209,7 +210,7 @@ func checkAttributesClass(c *storagev1.VolumeAttributesClass) []Fault {
 		faults = append(faults, f)
 	}
 	if len(c.Parameters) == 0 {
-		faults = append(faults, Fault{"parameters", "none", "at least one: what the driver is to change"})
+		faults = append(faults, Fault{"parameters", "none", "at least one parameter for the driver to change"})
 	}
 	return faults
 }

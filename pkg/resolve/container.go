@@ -216,7 +216,7 @@ func (u unit) subPath(m corev1.VolumeMount) (string, error) {
 			return "", fmt.Errorf("%s: %w", field, err)
 		}
 		if text == "" {
-			return "", faultOf(field, m.SubPathExpr, "what comes to a path, not to nothing")
+			return "", faultOf(field, m.SubPathExpr, "an expression that expands to a path, not to nothing")
 		}
 	}
 	switch clean := path.Clean(text); {
@@ -244,7 +244,7 @@ func (u unit) propagation(m corev1.VolumeMount) (string, error) {
 	case corev1.MountPropagationBidirectional:
 		if sc := u.container.SecurityContext; sc == nil || sc.Privileged == nil || !*sc.Privileged {
 			return "", faultOf("mountPropagation", string(p),
-				"it for privileged containers only, since their mounts reach the node")
+				"None or HostToContainer, since its mounts would reach the node and the container is not privileged")
 		}
 		return "rshared", nil
 	default:
@@ -263,9 +263,9 @@ func (u unit) recursive(m corev1.VolumeMount) (on bool, note string, err error) 
 	case mode != corev1.RecursiveReadOnlyEnabled && mode != corev1.RecursiveReadOnlyIfPossible:
 		return false, "", faultOf("recursiveReadOnly", string(mode), "Disabled, IfPossible or Enabled")
 	case !m.ReadOnly:
-		return false, "", faultOf("recursiveReadOnly", string(mode), "readOnly: true beside it")
+		return false, "", faultOf("recursiveReadOnly", string(mode), "readOnly: true with it")
 	case m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone:
-		return false, "", faultOf("recursiveReadOnly", string(mode), "mountPropagation None or none beside it")
+		return false, "", faultOf("recursiveReadOnly", string(mode), "no mountPropagation with it, or None")
 	case u.can.RecursiveReadOnly:
 		return true, "", nil
 	case mode == corev1.RecursiveReadOnlyEnabled:

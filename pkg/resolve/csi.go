@@ -262,8 +262,8 @@ func (r *resolver) policy(driver state.DriverName, mode storagev1.VolumeLifecycl
 			return policy{}, err
 		}
 		if mode != storagev1.VolumeLifecyclePersistent {
-			return policy{}, fmt.Errorf("%s: not found; want it with %s in spec.volumeLifecycleModes, since without it a "+
-				"driver has persistent volumes only", key, mode)
+			return policy{}, fmt.Errorf("%s: not found; an inline volume needs one with %s in spec.volumeLifecycleModes",
+				key, mode)
 		}
 		return policy{attach: true, fsGroup: storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}, nil
 	}

@@ -105,13 +105,13 @@ func (r *resolver) hugePages(medium corev1.StorageMedium, field string) (corev1.
 		}
 		return "", r.fault(Fault{
 			field, string(medium),
-			"pages of a size that a container asks for, of which there " + listSizes(asked),
+			"pages of a size that a container asks for; there " + listSizes(asked),
 		})
 	}
 	if len(asked) != 1 {
 		return "", r.fault(Fault{
 			field, string(medium),
-			"containers that ask for pages of one size, of which there " + listSizes(asked) + "; or HugePages-<size>",
+			"containers that ask for pages of one size, where there " + listSizes(asked) + "; or HugePages-<size>",
 		})
 	}
 	return corev1.StorageMedium(string(corev1.StorageMediumHugePagesPrefix) + asked[0].String()), nil

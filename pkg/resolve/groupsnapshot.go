@@ -63,7 +63,7 @@ func checkGroupSnapshotContent(c *groupv1.VolumeGroupSnapshotContent) []Fault {
 	case len(c.Spec.Source.VolumeHandles) > 0:
 		return append(faults, Fault{
 			source + "volumeHandles", c.Spec.Source.VolumeHandles[0],
-			"groupSnapshotHandles; a snapshot of volumes is asked for by a VolumeGroupSnapshot",
+			"groupSnapshotHandles; to make a snapshot of volumes, apply a VolumeGroupSnapshot",
 		})
 	case handles == nil || handles.VolumeGroupSnapshotHandle == "":
 		return append(faults, Fault{

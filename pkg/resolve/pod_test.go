@@ -199,7 +199,7 @@ func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
 		{name: "attached", cluster: true, va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata}}, context: metadata},
 		{name: "not attached", cluster: true, va: &storagev1.VolumeAttachment{}, hold: ": status.attached: found false, want true"},
 		{name: "attach error", cluster: true, va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "no slot"}}}, hold: ": status.attachError: no slot"},
-		{name: "being deleted", cluster: true, va: &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}, hold: ": the one there is being deleted"},
+		{name: "being deleted", cluster: true, va: &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: storagev1.VolumeAttachmentStatus{Attached: true}}, hold: ": the existing one is being deleted"},
 		{name: "attachRequired true", cluster: true, driver: &storagev1.CSIDriverSpec{AttachRequired: ptr(true)}, hold: ": not found"},
 		{name: "attachRequired false", cluster: true, driver: &storagev1.CSIDriverSpec{AttachRequired: ptr(false)}},
 		{name: "attachRequired false, yet attached", cluster: true, driver: &storagev1.CSIDriverSpec{AttachRequired: ptr(false)}, va: &storagev1.VolumeAttachment{Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: metadata}}},

@@ -15,7 +15,7 @@ import (
 )
 
 // problems are what can be wrong with testdata/base.yaml, and what is said of it.
-const wantVolumeName = "for a PersistentVolume that is there, name it in spec.volumeName, or the claim in its spec.claimRef"
+const wantVolumeName = "to use an existing PersistentVolume, name it in spec.volumeName, or the claim in its spec.claimRef"
 
 var problems = []struct {
 	name string
@@ -109,7 +109,7 @@ var problems = []struct {
 	}, "volume pv-1: CSIDriver csi.example.com: spec.volumeLifecycleModes: found [Ephemeral], want Persistent among them"},
 	{"kind of volume that csi-volmgr has not", func(_ *testing.T, w *world) {
 		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s", Path: "/p"}}
-	}, "volume pv-1: spec.nfs: a volume of kind nfs is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, csi, gcePersistentDisk, portworxVolume, rbd, vsphereVolume"},
+	}, "volume pv-1: spec.nfs: volumes of kind nfs are not served on this node; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, csi, gcePersistentDisk, portworxVolume, rbd, vsphereVolume"},
 	{
 		"two sources", func(_ *testing.T, w *world) { w.volume().Spec.NFS = &corev1.NFSVolumeSource{} },
 		"volume pv-1: spec: found 2 sources (csi, nfs), want exactly one",
@@ -185,11 +185,11 @@ var problems = []struct {
 	}, "pod default/web: spec.volumes[1].name: found data, want a name that no other volume of the pod has"},
 	{"kind that csi-volmgr has not", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
-	}, "pod default/web: spec.volumes[0]: a volume of kind hostPath is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, configMap, csi, emptyDir, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, rbd, vsphereVolume"},
+	}, "pod default/web: spec.volumes[0]: volumes of kind hostPath are not served on this node; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, configMap, csi, emptyDir, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, rbd, vsphereVolume"},
 	{"built-in kind that is not served", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 		w.config.Builtins = nil
-	}, "pod default/web: spec.volumes[0]: a volume of kind emptyDir is not one that csi-volmgr has; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, csi, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, rbd, vsphereVolume"},
+	}, "pod default/web: spec.volumes[0]: volumes of kind emptyDir are not served on this node; want one of awsElasticBlockStore, azureDisk, azureFile, cephfs, cinder, csi, ephemeral, gcePersistentDisk, persistentVolumeClaim, portworxVolume, rbd, vsphereVolume"},
 	{"two kinds in one volume", func(_ *testing.T, w *world) {
 		w.pod().Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}, `pod default/web: spec.volumes[0]: found "emptyDir and persistentVolumeClaim", want exactly one kind of volume`},
@@ -210,7 +210,7 @@ var problems = []struct {
 	}, "claim default/web-data: metadata.ownerReferences: found Pod web (uid old), want pod default/web (uid 11111111-2222-3333-4444-555555555555) with controller: true, since it serves a generic ephemeral volume"},
 	{
 		"inline volume without a CSIDriver", func(_ *testing.T, w *world) { inline(w, corev1.CSIVolumeSource{}) },
-		"pod default/web: spec.volumes[0].csi: CSIDriver csi.example.com: not found; want it with Ephemeral in spec.volumeLifecycleModes, since without it a driver has persistent volumes only",
+		"pod default/web: spec.volumes[0].csi: CSIDriver csi.example.com: not found; an inline volume needs one with Ephemeral in spec.volumeLifecycleModes",
 	},
 	{"inline volume of a persistent driver", func(_ *testing.T, w *world) {
 		inline(w, corev1.CSIVolumeSource{})
@@ -228,11 +228,11 @@ var problems = []struct {
 	{"source that is not translated here", func(_ *testing.T, w *world) {
 		w.config.Translate = []string{"rbd"}
 		w.volume().Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "p"}}
-	}, "volume pv-1: spec.vsphereVolume: a volume of kind vsphereVolume is not translated to its CSI driver on this node, which is told what to translate (--translate); want one of csi, rbd"},
+	}, "volume pv-1: spec.vsphereVolume: volumes of kind vsphereVolume are not translated to their CSI driver on this node (--translate lists the kinds); want one of csi, rbd"},
 	{"source in the pod that is not translated here", func(_ *testing.T, w *world) {
 		w.config.Translate, w.config.Builtins = []string{}, nil
 		source(w, corev1.VolumeSource{VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "p"}})
-	}, "pod default/web: spec.volumes[0]: a volume of kind vsphereVolume is not translated to its CSI driver on this node, which is told what to translate (--translate); want one of csi, ephemeral, persistentVolumeClaim"},
+	}, "pod default/web: spec.volumes[0]: volumes of kind vsphereVolume are not translated to their CSI driver on this node (--translate lists the kinds); want one of csi, ephemeral, persistentVolumeClaim"},
 	{"emptyDir on an unknown medium", func(_ *testing.T, w *world) {
 		source(w, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}})
 	}, `pod default/web: spec.volumes[0].emptyDir.medium: found HugePages-x, want "", Memory, HugePages or HugePages-<size>`},

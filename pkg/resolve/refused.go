@@ -16,7 +16,7 @@ var refused = map[string]string{
 	"flocker": "Kubernetes 1.25 removed it, and there is no CSI driver for it; use another storage system's",
 	"gitRepo": "it runs git as root on the node, and with it what a repository brings (CVE-2024-10220, " +
 		"CVE-2025-1767), so Kubernetes disabled it in 1.33; clone into an emptyDir in an init container",
-	"photonPersistentDisk": "Kubernetes 1.16 was the first that it did not work in, and there is no CSI driver for it; " +
+	"photonPersistentDisk": "it has not worked since Kubernetes 1.16, and there is no CSI driver for it; " +
 		"on vSphere use csi.vsphere.vmware.com",
 	"quobyte": "Kubernetes 1.25 removed it; use the CSI driver csi.quobyte.com",
 	"scaleIO": "Kubernetes 1.22 removed it; use the CSI driver csi-vxflexos.dellemc.com (Dell PowerFlex)",
@@ -30,10 +30,10 @@ func (r *resolver) lacks(kind string, have []string) string {
 		return fmt.Sprintf("a volume of kind %s is refused: %s", kind, why)
 	}
 	if translate.Has(kind) {
-		return fmt.Sprintf("a volume of kind %s is not translated to its CSI driver on this node, which is told what to "+
-			"translate (--translate); want one of %s",
+		return fmt.Sprintf("volumes of kind %s are not translated to their CSI driver on this node (--translate lists the "+
+			"kinds); want one of %s",
 			kind, strings.Join(slices.Sorted(slices.Values(have)), ", "))
 	}
-	return fmt.Sprintf("a volume of kind %s is not one that csi-volmgr has; want one of %s", kind,
+	return fmt.Sprintf("volumes of kind %s are not served on this node; want one of %s", kind,
 		strings.Join(slices.Sorted(slices.Values(have)), ", "))
 }

@@ -101,7 +101,7 @@ func checkSnapshotContent(c *snapshotv1.VolumeSnapshotContent) []Fault {
 	if h := c.Spec.Source.VolumeHandle; h != nil {
 		faults = append(faults, Fault{
 			"spec.source.volumeHandle", *h,
-			"a snapshotHandle; a snapshot of a volume is asked for by a VolumeSnapshot",
+			"a snapshotHandle; to make a snapshot of a volume, apply a VolumeSnapshot",
 		})
 	} else if h := c.Spec.Source.SnapshotHandle; h == nil || *h == "" {
 		faults = append(faults, Fault{"spec.source.snapshotHandle", "", "the snapshot's id as its driver knows it"})

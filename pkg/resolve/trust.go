@@ -30,7 +30,7 @@ func checkTrustBundle(o *certificatesv1.ClusterTrustBundle) []Fault {
 		faults = append(faults, Fault{"metadata.name", o.Name, want})
 	}
 	if _, err := content.Anchors(o.Spec.TrustBundle); err != nil {
-		faults = append(faults, Fault{"spec.trustBundle", "what is not: " + err.Error(), "certificates in PEM"})
+		faults = append(faults, Fault{"spec.trustBundle", "invalid data: " + err.Error(), "certificates in PEM"})
 	}
 	return faults
 }
