@@ -61,9 +61,9 @@ func (r *Reporter) readiness() readiness {
 	case held != "":
 		return readiness{corev1.ConditionFalse, reasonHeld, held}
 	case !r.config.Volumes.ReconcilerStatesHasBeenSynced():
-		return readiness{corev1.ConditionFalse, reasonStarts, "csi-volmgr has not read all that is wanted here yet"}
+		return readiness{corev1.ConditionFalse, reasonStarts, "csi-volmgr has not yet read which volumes are wanted here"}
 	}
-	return readiness{corev1.ConditionTrue, reasonRuns, "csi-volmgr makes the volumes of this node's pods"}
+	return readiness{corev1.ConditionTrue, reasonRuns, "csi-volmgr serves the volumes of this node's pods"}
 }
 
 // runAlive keeps the condition and the taint up to date until ctx ends, and then writes
@@ -122,10 +122,10 @@ func (r *Reporter) runAlive(ctx context.Context) {
 	}
 	stopped := readiness{
 		corev1.ConditionFalse, reasonStopped,
-		"csi-volmgr was stopped; what is mounted stays mounted, and nothing new is",
+		"csi-volmgr was stopped; mounted volumes stay mounted, and nothing new is mounted",
 	}
 	if _, err := r.sayReady(last, n, stopped); err != nil {
-		r.logger.Warn("the Node does not say that csi-volmgr was stopped", "err", err)
+		r.logger.Warn("cannot write to the Node that csi-volmgr was stopped", "err", err)
 	}
 }
 
@@ -202,8 +202,7 @@ func (r *Reporter) writeTaint(ctx context.Context, n *corev1.Node, at int) (*cor
 	answer, err := r.config.Core.Nodes().Patch(ctx, n.Name, types.MergePatchType, patch)
 	if apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("write taint %s: %w: a node's own identity may not change its taints; use the service "+
-			"account of "+
-			"deploy/kustomize/rbac.yaml, or run without --not-ready-taint", NotReadyTaint, err)
+			"account of deploy/kustomize/rbac.yaml, or run without --not-ready-taint", NotReadyTaint, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write taint %s: %w", NotReadyTaint, err)

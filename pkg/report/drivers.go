@@ -183,7 +183,7 @@ func (r *Reporter) writeCSINode(ctx context.Context, v view) error {
 		if err := client.Delete(ctx, old.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))}); err != nil &&
 			!apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete CSINode %s, which is of an earlier node: %w", old.Name, err)
+			return fmt.Errorf("delete CSINode %s, which belongs to an earlier Node: %w", old.Name, err)
 		}
 		old = nil
 	}

@@ -169,18 +169,14 @@ func (c *claim) why(node string) string {
 	switch {
 	case c.kubelet:
 		return fmt.Sprintf("node name %s: a kubelet writes the status of this Node too (managedFields: manager %s), and "+
-			"makes the volumes "+
-			"of the same pods. Nothing new is mounted here; what is mounted stays. End the kubelet and restart csi-volmgr, or "+
-			"give one "+
-			"of the two another node name", node, kubeletManager)
+			"mounts the volumes of the same pods. Nothing new is mounted here; mounted volumes stay. Stop the kubelet and "+
+			"restart csi-volmgr, or give one of the two another node name", node, kubeletManager)
 	case c.standing == asking:
-		return fmt.Sprintf("node name %s: %v has it (%v), and is asked whether it still runs: nothing new is mounted for "+
-			"up to %s",
+		return fmt.Sprintf("node name %s: %v (%v), which is asked whether it still runs; nothing new is mounted for up to %s",
 			node, ErrNameTaken, c.other, answerWait)
 	case c.standing == deprived:
-		return fmt.Sprintf("node name %s: %v: %v took it over. Nothing new is mounted here; what is mounted stays, and "+
-			"stays in "+
-			"status.volumesInUse. End one of the two, or give it a --node-name of its own", node, ErrNameTaken, c.other)
+		return fmt.Sprintf("node name %s: %v: %v took it over. Nothing new is mounted here; mounted volumes stay, also in "+
+			"status.volumesInUse. Stop one of the two, or give it a --node-name of its own", node, ErrNameTaken, c.other)
 	}
 	return ""
 }

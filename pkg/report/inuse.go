@@ -226,7 +226,7 @@ func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.Uniqu
 	}
 	w.answered(n)
 	if !slices.Equal(n.Status.VolumesInUse, list) {
-		return errors.New("write status.volumesInUse: the API server took the list and answered with another; " +
+		return errors.New("write status.volumesInUse: the API server accepted the list but answered with another; " +
 			"look for an admission webhook that changes status.volumesInUse of Nodes")
 	}
 	return nil

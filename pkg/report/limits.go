@@ -136,7 +136,7 @@ func (r *Reporter) ask(ctx context.Context, name state.DriverName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d, up := r.drivers[name]; up && d.MaxVolumes != count {
-		r.logger.Info("driver's limit of volumes is another", "driver", name, "was", d.MaxVolumes, "is", count)
+		r.logger.Info("driver's limit of volumes has changed", "driver", name, "was", d.MaxVolumes, "is", count)
 		d.MaxVolumes = count
 		r.drivers[name] = d
 		r.notify()

@@ -37,7 +37,7 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 		o.first = now
 	}
 	o.times, o.last = o.times+1, now
-	r.logger.Warn("another program replaced status.volumesInUse of the Node; it is written again", "node", n.Name,
+	r.logger.Warn("another program replaced status.volumesInUse of the Node; writing it again", "node", n.Name,
 		"found", len(n.Status.VolumesInUse), "want", len(w.written), "times", o.times)
 	w.written = n.Status.VolumesInUse
 	r.Event(Event{
@@ -65,15 +65,13 @@ func (o *overwritten) pause(now time.Time) time.Duration {
 type paced time.Duration
 
 func (p paced) Error() string {
-	return "write status.volumesInUse: another program replaces it again and again; csi-volmgr writes it once a second"
+	return "write status.volumesInUse: another program keeps replacing it; csi-volmgr writes it once a second"
 }
 
 func (o *overwritten) text(node string) string {
 	return fmt.Sprintf("another program replaced status.volumesInUse of Node %s %d times since %s: a controller may "+
-		"detach a volume "+
-		"while it is mounted. Stop the other program, or have it leave this field alone; csi-volmgr writes "+
-		"it again each time",
-		node, o.times, o.first.UTC().Format(time.RFC3339))
+		"detach a volume while it is mounted. Stop the other program, or make it leave this field alone; csi-volmgr writes "+
+		"the field again each time", node, o.times, o.first.UTC().Format(time.RFC3339))
 }
 
 // showOverwritten shows the problem for overwrittenShown, and returns the time that is left.

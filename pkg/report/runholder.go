@@ -21,9 +21,8 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("node name %s: %v: %v answered. Give this one a --node-name of its own, or end that one: this "+
-		"one takes the "+
-		"name over %s later", e.Node, ErrNameTaken, e.Holder, answerWait)
+	return fmt.Sprintf("node name %s: %v: %v answered. Give this daemon a --node-name of its own, or stop the other one; "+
+		"this one takes over the name %s after that", e.Node, ErrNameTaken, e.Holder, answerWait)
 }
 
 // Is reports whether target is ErrNameTaken.
@@ -45,7 +44,7 @@ type Claimant struct {
 func (r *Reporter) Claim(c Claimant) { r.claim, r.standing = c, unknown }
 
 // NotRead says why a new instance mounts nothing at first.
-const NotRead = "the Node is not read yet, which says whether another csi-volmgr has its name"
+const NotRead = "waiting for the Node, which says whether another csi-volmgr has this node name"
 
 // runHolder claims the node's name and answers challenges of other daemons, until ctx
 // ends. It returns an error if another running daemon has the name.
