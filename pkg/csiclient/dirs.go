@@ -66,7 +66,7 @@ func (d *dirs) makeDir(path string) error {
 		return err
 	}
 	if e, err := d.look(rel); err == nil && e.mode&unix.S_IFMT != unix.S_IFDIR {
-		return fmt.Errorf("path %q: exists and is no directory", path)
+		return fmt.Errorf("path %q: exists and is not a directory", path)
 	}
 	return nil
 }

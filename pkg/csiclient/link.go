@@ -19,7 +19,7 @@ func (d *dirs) link(path, target string) error {
 		return nil
 	}
 	if e, err := d.look(rel); err != nil || e.exists && e.mode&unix.S_IFMT != unix.S_IFLNK {
-		return errors.Join(fmt.Errorf("path %q: exists and is no link", path), err)
+		return errors.Join(fmt.Errorf("path %q: exists and is not a symbolic link", path), err)
 	}
 	for range mkdirTries {
 		if err = d.makeLink(rel, target); !errors.Is(err, fs.ErrNotExist) {

@@ -133,7 +133,7 @@ func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID
 	switch {
 	case err == nil, status.Code(err) == codes.NotFound: // lesson 10
 	case !before && unspecific(err) && !d.dirs.exists(m.Target): // lessons 5, 11
-		d.log.Warn("driver fails to remove what is not there; taken as done", "volume", string(v.ID), "err", err)
+		d.log.Warn("driver cannot unpublish a missing target; counted as done", "volume", string(v.ID), "err", err)
 	default:
 		return CallError(nodeUnpublish, err)
 	}

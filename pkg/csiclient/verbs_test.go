@@ -193,7 +193,7 @@ func TestStagingNeedsADirectory(t *testing.T) {
 	v := n.volume(state.Filesystem)
 	must(t, os.MkdirAll(filepath.Dir(v.Spec.StagePath), 0o700))
 	must(t, os.WriteFile(v.Spec.StagePath, nil, 0o600))
-	if err := n.d.Stage(t.Context(), v); err == nil || !strings.Contains(err.Error(), "no directory") {
+	if err := n.d.Stage(t.Context(), v); err == nil || !strings.Contains(err.Error(), "is not a directory") {
 		t.Errorf("staged on a file: %v", err)
 	}
 }

@@ -129,7 +129,7 @@ func (g gate) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]s
 	if _, known := g.d.sock.connections(); known || ctx.Value(askKey{}) != nil {
 		return nil, nil
 	}
-	return nil, status.Error(codes.Unavailable, "driver came back and was not asked yet what it is")
+	return nil, status.Error(codes.Unavailable, "driver came back and has not identified itself yet")
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.

@@ -125,9 +125,9 @@ func TestNotReadySaysThatTheServerIsAway(t *testing.T) {
 		return &fakeapi.Answer{Code: http.StatusTooManyRequests, RetryAfter: "1"}
 	})
 	n := clustered(t, s)
-	shows(t, n, "the server has too much to do", func([]server.Problem) bool {
+	shows(t, n, "the server is overloaded", func([]server.Problem) bool {
 		not := n.Views().NotReady()
-		return len(not) == 1 && strings.Contains(not[0], "source kube has not spoken yet: the API server has too much to do (429)")
+		return len(not) == 1 && strings.Contains(not[0], "source kube has not spoken yet: the API server is overloaded (429)")
 	})
 }
 

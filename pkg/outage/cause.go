@@ -55,7 +55,7 @@ type Later struct {
 
 // Error implements error.
 func (e *Later) Error() string {
-	return fmt.Sprintf("the API server has too much to do (%d) and asks to be left alone for %s", e.Code, e.After)
+	return fmt.Sprintf("the API server is overloaded (%d) and asks for a pause of %s", e.Code, e.After)
 }
 
 // BehindError means that an answer has an older state than an earlier one. The answer is
@@ -64,9 +64,8 @@ type BehindError struct{ Has, Seen string }
 
 // Error implements error.
 func (e *BehindError) Error() string {
-	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than it told before (%s): one "+
-		"of its instances "+
-		"lags behind, or its data was restored from a backup; after that restart csi-volmgr", e.Has, e.Seen)
+	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than before (%s): one of its "+
+		"instances lags behind, or its data was restored from a backup; after a restore, restart csi-volmgr", e.Has, e.Seen)
 }
 
 // CauseOf returns the cause of a failed request. err must not be nil.
@@ -150,13 +149,13 @@ func Explain(err error) string {
 	switch s.Code {
 	case http.StatusNotFound:
 		if s.Details == nil || s.Details.Name == "" {
-			return "the API server does not have this kind of objects: " + s.Message
+			return "the API server does not serve this kind of object: " + s.Message
 		}
 		return "not found"
 	case http.StatusForbidden:
 		return "the API server refuses (403): " + s.Message
 	case http.StatusUnauthorized:
-		return "the API server does not know who asks (401): " + s.Message
+		return "the API server does not accept the daemon's credentials (401): " + s.Message
 	}
 	return fmt.Sprintf("the API server failed (%d %s): %s", s.Code, s.Reason, s.Message)
 }

@@ -101,7 +101,7 @@ func refusal(r *certificatesv1.PodCertificateRequest) error {
 func issued(r *certificatesv1.PodCertificateRequest, key crypto.Signer, who string) (Credential, error) {
 	s := r.Status
 	if s.BeginRefreshAt == nil || s.NotAfter == nil || !s.NotAfter.After(time.Now()) {
-		return Credential{}, errors.New("it is issued without a time of renewal and an end to come")
+		return Credential{}, errors.New("issued without status.beginRefreshAt, or without a status.notAfter in the future")
 	}
 	chain, err := checkChain(s.CertificateChain, key)
 	if err != nil {

@@ -110,7 +110,7 @@ func (q *Requester) Get(ctx context.Context, r Request) (Credential, error) {
 		q.keep(e)
 		return e.have, nil
 	case good && !errors.Is(err, ErrRefused):
-		q.c.Logger.Warn("certificate of a pod cannot be renewed; the one there is is used until it expires",
+		q.c.Logger.Warn("certificate of a pod cannot be renewed; the current one is used until it expires",
 			"pod", string(r.Pod.UID), "signer", r.Source.SignerName, "expires", e.have.Expires, "err", err)
 		e.have.RenewAt = now.Add(retryAfter)
 		return e.have, nil

@@ -83,8 +83,8 @@ func getInfo(ctx context.Context, path string, timeout time.Duration) (*register
 		}
 	}
 	if status.Code(err) == codes.Unimplemented {
-		return nil, fmt.Errorf("GetInfo: %w: this is no registration socket but, most likely, a driver's own; it belongs "+
-			"outside of this directory, and its registrar's socket into it", plain(err))
+		return nil, fmt.Errorf("GetInfo: %w: this is probably a driver's CSI socket and not a registration socket; move it "+
+			"out of this directory, and put its registrar's socket here", plain(err))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("GetInfo: %w", plain(err))

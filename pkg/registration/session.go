@@ -19,10 +19,10 @@ import (
 // The reasons why a driver goes down.
 var (
 	errRemoved  = errors.New("its registration socket was removed")
-	errReplaced = errors.New("its registration socket was made anew")
+	errReplaced = errors.New("its registration socket was replaced")
 	errEvicted  = errors.New("the process behind its registration socket is gone, and another socket has the name")
-	errOutlived = errors.New("no process listens on its own socket, and another socket that has its name brings a " +
-		"driver that lives")
+	errOutlived = errors.New("no process listens on the driver's socket, and another registration socket with its name " +
+		"has a driver that runs")
 	errStopped = errors.New("the watcher stops")
 )
 
@@ -132,7 +132,7 @@ func (s *session) stayUp(ctx context.Context, t *tenure) error {
 		case err == nil:
 			s.set(Up, nil)
 		case ctx.Err() == nil:
-			s.set(Up, fmt.Errorf("up, but its registrar could not be told: %w", err))
+			s.set(Up, fmt.Errorf("up, but its registrar could not be notified: %w", err))
 			timer.Reset(pause)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *session) claim(ctx context.Context, p Plugin) *tenure {
 		if mine {
 			return t
 		}
-		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose process lives", t.path))
+		s.set(Waiting, fmt.Errorf("driver name is registered by %s, whose process runs", t.path))
 		why := s.waitDead(ctx, t, p.Endpoint)
 		if why == nil {
 			continue

@@ -212,7 +212,7 @@ func TestADriversOwnSocketIsNamedAsTheMistake(t *testing.T) {
 	t.Cleanup(func() { s.Stop(); <-served })
 	x := start(t, dir)
 	x.until("csi.sock", func(s SocketStatus) bool {
-		return s.State != Up && strings.Contains(s.Problem, "no registration socket") && strings.Contains(s.Problem, "a driver's own")
+		return s.State != Up && strings.Contains(s.Problem, "a driver's CSI socket and not a registration socket")
 	})
 }
 

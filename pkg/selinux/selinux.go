@@ -56,7 +56,7 @@ func Read(mode Mode) (resolve.SELinux, error) {
 	}
 	label, err := containerFileLabel(configDir)
 	if err != nil {
-		return resolve.SELinux{}, fmt.Errorf("learn the label of containers' files: %w", err)
+		return resolve.SELinux{}, fmt.Errorf("read the label of containers' files: %w", err)
 	}
 	return resolve.SELinux{FileLabel: label, AllModes: mode.all()}, nil
 }

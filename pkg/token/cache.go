@@ -63,7 +63,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 	switch {
 	case err == nil:
 	case e.token.Value != "" && time.Now().Before(e.token.Expires):
-		c.log.Warn("token cannot be renewed; the one there is is used until it expires",
+		c.log.Warn("token cannot be renewed; the current one is used until it expires",
 			"pod", string(r.Pod.UID), "audience", r.Audience, "expires", e.token.Expires, "err", err)
 		return e.token, nil
 	default:

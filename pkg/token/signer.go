@@ -37,7 +37,7 @@ type Signer struct {
 // their audience if a request names none.
 func NewSigner(key crypto.Signer, issuer string) (*Signer, error) {
 	if issuer == "" {
-		return nil, errors.New("token issuer: found none, want the URL that tokens name as theirs")
+		return nil, errors.New("token issuer: found none, want the URL for the claim iss of tokens")
 	}
 	algorithm, err := algorithmOf(key)
 	if err != nil {
@@ -95,8 +95,8 @@ func ReadKey(path string) (crypto.Signer, error) {
 		return nil, fmt.Errorf("read the token signing key: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("token signing key %s: found mode %04o, want 0600, since who has the key can be any service "+
-			"account", path, info.Mode().Perm())
+		return nil, fmt.Errorf("token signing key %s: found mode %04o, want 0600, since the key can sign a token of any "+
+			"service account", path, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
 	if err != nil {

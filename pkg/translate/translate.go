@@ -104,7 +104,7 @@ func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.P
 		return nil, err
 	}
 	if pv.Spec.CSI == nil {
-		return nil, fmt.Errorf("%w: no CSI source came of it", ErrPanic)
+		return nil, fmt.Errorf("%w: the result has no CSI source", ErrPanic)
 	}
 	// The library sets no type, but programs that print the object need one.
 	pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
