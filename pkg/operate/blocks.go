@@ -9,7 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// Blocks tells which blocks of a snapshot hold data, or changed since another (server.Storage).
+// Blocks lists the blocks of a snapshot that hold data, or that changed since another snapshot
+// (server.Storage).
 func (o *Objects) Blocks(ctx context.Context, q server.BlocksQuery, each func([]server.BlockRange) error,
 ) (int64, error) {
 	asked := controller.BlockQuery{Snapshot: controller.Key{Namespace: q.Namespace, Name: q.Name}}
@@ -26,7 +27,8 @@ func (o *Objects) Blocks(ctx context.Context, q server.BlocksQuery, each func([]
 	return capacity, blocksError(err)
 }
 
-// blocksError is err as the API tells it. What a driver answered stays as it is.
+// blocksError wraps err in the server error that decides the API's answer. A driver's own error stays as
+// it is.
 func blocksError(err error) error {
 	switch {
 	case errors.Is(err, controller.ErrNoSnapshot):

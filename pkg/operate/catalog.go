@@ -17,8 +17,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// Objects lists the objects of a kind that the sources have, by namespace and name:
-// what they are called and are about, and no value of theirs.
+// Objects lists the objects of a kind in the catalog, by namespace and name, with a summary but without
+// their values.
 func (v *Views) Objects(kind string) []server.Object {
 	var out []server.Object
 	for _, obj := range v.c.Catalog.Objects(kind) {
@@ -33,7 +33,7 @@ func (v *Views) Objects(kind string) []server.Object {
 	return out
 }
 
-// keysOf are the names of what a ConfigMap or a Secret has.
+// keysOf returns the keys of a ConfigMap or a Secret.
 func keysOf(obj runtime.Object) []string {
 	switch o := obj.(type) {
 	case *corev1.ConfigMap:
@@ -44,7 +44,7 @@ func keysOf(obj runtime.Object) []string {
 	return nil
 }
 
-// about says what people look for in a list of the kind.
+// about returns what a list of the kind shows about obj.
 func about(obj runtime.Object) string {
 	switch o := obj.(type) {
 	case *corev1.ConfigMap:

@@ -10,17 +10,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// Where the journal keeps how far the node is emptied.
+// Where the journal keeps the drain mode.
 const (
 	operatorBucket = "operator"
 	drainKey       = "drain"
 )
 
-// storedDrain is how far the node is emptied, as the journal has it.
+// storedDrain is the drain mode as the journal stores it.
 type storedDrain struct {
 	server.Drain
-	// BootID is the boot in which it was asked for. That no container runs is
-	// true of one boot only; that nothing new is to be mounted stays so.
+	// BootID is the boot in which the drain was requested. DrainEmpty holds for that boot only, because
+	// its premise, that no container runs, is known of one boot only. DrainHold holds over reboots.
 	BootID string `json:"bootID"`
 }
 
@@ -29,7 +29,7 @@ var drains = map[server.DrainMode]manager.Drain{
 	server.DrainEmpty: manager.DrainEmpty,
 }
 
-// SetDrain says durably how far the node is emptied of volumes, and begins (server.Drainer).
+// SetDrain stores a drain mode durably and starts it (server.Drainer).
 func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) error {
 	verb := "drain"
 	if d.Mode == "" {
@@ -49,7 +49,7 @@ func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) er
 			return "", fmt.Errorf("%s: %w", verb, err)
 		}
 		o.beginDrain(d)
-		_ = o.c.Manager.Settle(ctx) // the drain holds where the wait is cut short
+		_ = o.c.Manager.Settle(ctx) // the drain is in effect even if the wait is cut short
 		return "", nil
 	})
 }
@@ -61,21 +61,21 @@ func (o *Operator) beginDrain(d server.Drain) {
 	o.c.Manager.SetDrain(drains[d.Mode])
 }
 
-// Draining returns how far the node is emptied (server.Drainer).
+// Draining returns the drain mode (server.Drainer).
 func (o *Operator) Draining() server.Drain {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.drain
 }
 
-// LoadDrain goes on with the drain of an earlier run of the daemon. A record that cannot be
-// read counts as a drain, and the log says so: not mounting loses nothing.
+// LoadDrain resumes the drain of an earlier run of the daemon. If the record cannot be read, it logs that
+// and drains the node: not mounting loses nothing.
 func (o *Operator) LoadDrain(ctx context.Context) error {
 	o.draining.Lock() // an operator may be quicker, and has the last word
 	defer o.draining.Unlock()
 	values, err := o.c.Journal.LoadBucket(ctx, operatorBucket)
 	if err != nil {
-		return fmt.Errorf("learn whether the node is drained: %w", err)
+		return fmt.Errorf("read whether the node is drained: %w", err)
 	}
 	value, ok := values.Sound[drainKey]
 	if values.Unreadable[drainKey] == "" && !ok {
@@ -87,7 +87,7 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 		d = storedDrain{Drain: server.Drain{Mode: server.DrainHold, Reason: "record of the drain cannot be read"}}
 	}
 	if d.Mode == server.DrainEmpty && d.BootID != o.c.BootID {
-		o.c.Logger.Info("node was emptied in an earlier boot and is used again")
+		o.c.Logger.Info("node was drained with mode empty in an earlier boot; mounts volumes again")
 		return nil
 	}
 	o.c.Logger.Warn("node is drained", "mode", string(d.Mode), "reason", d.Reason, "since", d.Since)

@@ -23,7 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// NamedConfig is what named volumes need of the node; every field is required.
+// NamedConfig is what named volumes need from the node; every field is required.
 type NamedConfig struct {
 	// Root is the directory below which volumes are mounted: absolute and clean.
 	Root       *os.File
@@ -44,7 +44,7 @@ func NewNamed(c NamedConfig) *named.Provider {
 	})
 }
 
-// namedMounts mounts named volumes and asks the kernel who has them (named.Mounts).
+// namedMounts mounts named volumes and asks the kernel who holds them (named.Mounts).
 type namedMounts struct {
 	c       NamedConfig
 	holders holders.Finder
@@ -69,7 +69,7 @@ func (m *namedMounts) Give(ctx context.Context, pod source.Key, container string
 		return "", err
 	}
 	if len(mounts) != 1 || mounts[0].Device || mounts[0].HostPath == "" {
-		return "", fmt.Errorf("%w: the claim of %s is no file system: containers are given a device by "+
+		return "", fmt.Errorf("%w: the claim of %s is a block volume, not a file system: containers get a device through "+
 			"csi-volmgr get mounts --container", server.ErrInvalid, pod)
 	}
 	path := mounts[0].HostPath
@@ -93,8 +93,8 @@ func (m *namedMounts) Waits(uid types.UID) []string {
 	return lines
 }
 
-// Holders implements named.Mounts. Where a process could not be looked at, and no other holds
-// the volume, it is not known whether that one does.
+// Holders implements named.Mounts. It fails if it finds no holder and there is a process that it could
+// not inspect: that process may hold the volume.
 func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holder, error) {
 	var q holders.Query
 	p, _ := m.c.Manager.Pod(state.PodUID(uid))
@@ -118,21 +118,21 @@ func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holde
 	return nil, unread(r.Unread)
 }
 
-// unread returns an error where a process could not be looked at that may hold a volume. Process
-// 1 started this node, or the container that csi-volmgr is in: no front end's container has it,
-// and in some sandboxes not even root may look at it.
+// unread returns an error if a process that may hold a volume could not be inspected. Process 1 is
+// exempt: it started this node, or the container of csi-volmgr, so no front end's container has it, and
+// in some sandboxes not even root may inspect it.
 func unread(all []holders.Unread) error {
 	for _, u := range all {
 		if u.PID != 1 {
-			return fmt.Errorf("process %d (%s) could not be looked at: %s", u.PID, u.Name, u.Why)
+			return fmt.Errorf("process %d (%s) could not be inspected: %s", u.PID, u.Name, u.Why)
 		}
 	}
 	return nil
 }
 
-// namedHolders returns who holds a volume beside csi-volmgr, whose own mounts are below root. A copy
-// of such a mount in another namespace, at the same path or below a directory on which the host's
-// whole tree is mounted, is no use: a monitor of the host has one of every mount.
+// namedHolders returns the holders of a volume other than csi-volmgr, whose own mounts are below root. It
+// ignores copies of those mounts in another namespace, at the same path or below a directory on which the
+// host's whole tree is mounted: a monitor of the host has a copy of every mount.
 func namedHolders(r holders.Report, root string) []named.Holder {
 	copied := func(path string) bool {
 		return strings.HasPrefix(path, root+"/") || strings.Contains(path, root+"/pods/") ||
@@ -166,7 +166,7 @@ func namedHolders(r holders.Report, root string) []named.Holder {
 	return found
 }
 
-// Bound waits until a claim that the controller makes has its volume (named.Claims).
+// Bound waits until the controller has made the volume of a claim (named.Claims).
 func (o *Objects) Bound(ctx context.Context, claim source.Key) error {
 	for {
 		changed := o.c.Controller.Changed()
@@ -186,10 +186,10 @@ func (o *Objects) Bound(ctx context.Context, claim source.Key) error {
 	}
 }
 
-// DeleteNamed deletes the claim of a named volume, which withdraw takes back (named.Claims).
+// DeleteNamed deletes the claim of a named volume; withdraw withdraws it from its source (named.Claims).
 func (o *Objects) DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (string, error) {
 	d := server.ClaimDeletion{Namespace: claim.Namespace, Name: claim.Name, Reason: reason}
-	by := audit.Peer(uint32(os.Geteuid()), int32(os.Getpid())) // the front end's user is in the reason
+	by := audit.Peer(uint32(os.Geteuid()), int32(os.Getpid())) // the reason names the front end's user
 	return o.deleteOf(ctx, by, d, func(context.Context, source.Key) error {
 		withdraw()
 		return nil

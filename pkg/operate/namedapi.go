@@ -65,7 +65,7 @@ func (n NamedAPI) RemoveNamed(ctx context.Context, name string) (string, error) 
 	return note, namedError(err)
 }
 
-// namedError gives an error of named volumes the class that the API answers by.
+// namedError wraps an error of named volumes in the server error that decides the API's answer.
 func namedError(err error) error {
 	for ours, class := range map[error]error{
 		named.ErrNotFound: server.ErrNotFound, named.ErrInvalid: server.ErrInvalid, named.ErrConflict: server.ErrConflict,

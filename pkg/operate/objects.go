@@ -28,56 +28,56 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Usage says who uses claims and volumes.
+// Usage tells who uses claims and volumes.
 type Usage interface {
-	// Wanted names the pod of the sources that names the claim; "" for none.
+	// Wanted names a pod of the sources that names the claim; "" if there is none.
 	Wanted(claim controller.Key) string
-	// InUse names who on this node has the volume, or may have it; "" for none.
+	// InUse names what uses, or may use, the volume on this node; "" if nothing does.
 	InUse(id state.VolumeID, name string) string
 }
 
-// ObjectsConfig is what Objects need; every field is required but Manifests.
+// ObjectsConfig is what Objects needs; every field but Manifests is required.
 type ObjectsConfig struct {
 	API        *api.Provider
 	Catalog    *source.Catalog
 	Controller *controller.Controller
-	// Bindings give claims volumes that are there.
+	// Bindings gives claims volumes that already exist.
 	Bindings *binding.Binder
 	// Journal keeps the schedules of snapshots.
 	Journal schedule.Journal
 	Manager *manager.Manager
 	Usage   Usage
-	// Audit logs acts that may destroy, and every other request in a file of its own.
+	// Audit logs acts that may destroy data, and every other request in a file of its own.
 	Audit *audit.Log
-	// Manifests is the directory of manifests; "" where there is none.
+	// Manifests is the directory of manifests; "" if there is none.
 	Manifests string
-	// Loaded closes when what was applied before is known.
+	// Loaded is closed once the objects applied earlier are loaded.
 	Loaded <-chan struct{}
-	// Silent says which sources have not spoken.
+	// Silent lists the sources that have not spoken yet.
 	Silent func() []string
 	// Changed returns a channel that closes at the next change of claims, volumes or inputs.
 	Changed func() <-chan struct{}
 	Logger  *slog.Logger
 }
 
-// Objects applies and takes back what clients want of the node (server.Objects). Any
-// goroutine may call its methods.
+// Objects applies and withdraws the objects of clients (server.Objects). Any goroutine may call its
+// methods.
 type Objects struct {
 	Bindings  *binding.Binder
 	Schedules *Schedules
 	c         ObjectsConfig
-	decoding  chan struct{} // filled while a large manifest is decoded
+	decoding  chan struct{} // holds a token while a large manifest is decoded
 }
 
-// NewObjects returns the verbs on objects.
+// NewObjects returns Objects.
 func NewObjects(c ObjectsConfig) *Objects {
 	o := &Objects{Bindings: c.Bindings, c: c, decoding: make(chan struct{}, 1)}
 	o.Schedules = newSchedules(o, c.Journal)
 	return o
 }
 
-// Apply makes every object of a manifest wanted, durably, or none (server.Objects). What a client
-// has fixed before, and may not change, is not known by a check.
+// Apply makes every object of a manifest wanted, durably, or none (server.Objects). A check (m.Check)
+// does not notice changes to fields that an earlier apply has fixed.
 func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	objects, err := o.decode(ctx, m)
 	if err != nil {
@@ -107,26 +107,26 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	return applied, nil
 }
 
-// Note has what was asked of the objects, and how that ended, in their log
-// (server.Config). That it cannot be written is no reason to refuse a pod its volumes.
+// Note writes a request and its result to the log of requests (server.Config). A failure to write is only
+// logged: it is no reason to refuse a pod its volumes.
 func (o *Objects) Note(a audit.Act, result string, err error) {
 	if logErr := o.c.Audit.Note(a, result, err); logErr != nil {
-		o.c.Logger.Warn("what was asked for is not in the audit log", "verb", a.Verb, "object", a.Object, "err", logErr)
+		o.c.Logger.Warn("request is missing from the audit log", "verb", a.Verb, "object", a.Object, "err", logErr)
 	}
 }
 
-// bulky is the size in bytes from which manifests are decoded one at a time: the
-// parser takes some hundred times as much for the worst of that size.
+// bulky is the size in bytes from which manifests are decoded one at a time: in the worst case the parser
+// takes about a hundred times that memory.
 const bulky = 256 << 10
 
-// decode returns the objects of a manifest, or ends with ctx.
+// decode returns the objects of a manifest. It stops when ctx ends.
 func (o *Objects) decode(ctx context.Context, m server.Manifest) ([]runtime.Object, error) {
 	if len(m.Data) >= bulky {
 		select {
 		case o.decoding <- struct{}{}:
 			defer func() { <-o.decoding }()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait until another large manifest is decoded: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("wait while another large manifest is decoded: %w", context.Cause(ctx))
 		}
 	}
 	objects, err := manifest.DecodeContext(ctx, m.Name, m.Data)
@@ -136,9 +136,8 @@ func (o *Objects) decode(ctx context.Context, m server.Manifest) ([]runtime.Obje
 	return objects, err
 }
 
-// show waits until the manager shows what it was told, so that a client that applied
-// a change and then waits for it waits for the change. Where that is cut short,
-// what was told holds all the same.
+// show waits until the manager shows the change, so that a client that applies a change and then waits
+// does not see the state before it. If ctx ends first, the change is in effect all the same.
 func (o *Objects) show(ctx context.Context) { _ = o.c.Manager.Settle(ctx) }
 
 // changeWord is kubectl's word for a change.
@@ -149,13 +148,13 @@ func changeWord(c api.Change) string {
 	return string(c)
 }
 
-// Withdraw takes back what a manifest names, but for claims and snapshots (server.Objects).
+// Withdraw withdraws the objects that a manifest names, except claims and snapshots (server.Objects).
 func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
 	objects, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	defer o.show(ctx) // also what was taken back before one that cannot be
+	defer o.show(ctx) // also shows what was withdrawn before an error
 	var out []server.Applied
 	for _, obj := range objects {
 		key, err := resolve.KeyOf(obj)
@@ -177,12 +176,12 @@ func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.App
 	return out, nil
 }
 
-// withdraw takes back one applied object.
+// withdraw withdraws one applied object.
 func (o *Objects) withdraw(ctx context.Context, key source.Key) error {
 	select {
-	case <-o.c.Loaded: // before, nothing was applied as far as one can see
+	case <-o.c.Loaded: // until then, nothing seems to be applied
 	case <-ctx.Done():
-		return fmt.Errorf("delete %s: what was applied is not loaded yet: %w", key, context.Cause(ctx))
+		return fmt.Errorf("delete %s: the applied objects are not loaded yet: %w", key, context.Cause(ctx))
 	}
 	err := o.c.API.Delete(ctx, key)
 	if !errors.Is(err, source.ErrNotFound) {
@@ -195,7 +194,7 @@ func (o *Objects) withdraw(ctx context.Context, key source.Key) error {
 	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
 }
 
-// DeletePod takes a pod back (server.Objects).
+// DeletePod withdraws a pod (server.Objects).
 func (o *Objects) DeletePod(ctx context.Context, namespace, name string) error {
 	if err := o.withdraw(ctx, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name}); err != nil {
 		return err
@@ -204,22 +203,21 @@ func (o *Objects) DeletePod(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-// DeleteClaim deletes a claim, its volume and the data in it, and returns when
-// the driver has said that they are gone (server.Objects). A volume whose
-// reclaimPolicy is Retain stays, unless d says that its data may go; the note says
-// where it is. It is refused while a pod names the claim or has the volume; what is
-// not refused is in the audit log.
+// DeleteClaim deletes a claim, its volume and its data, and returns when the driver has confirmed that
+// they are gone (server.Objects). A volume with reclaimPolicy Retain stays unless d.Data is set; the note
+// says where it is. DeleteClaim refuses while a pod names the claim or has the volume. The audit log has
+// every deletion that is not refused.
 func (o *Objects) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) (note string, err error) {
 	return o.deleteOf(ctx, by, d, o.withdraw)
 }
 
-// deleteOf deletes a claim; withdraw takes it back from the source that it is of.
+// deleteOf deletes a claim; withdraw withdraws it from its source.
 func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDeletion,
 	withdraw func(context.Context, source.Key) error,
 ) (note string, err error) {
 	key := controller.Key{Namespace: d.Namespace, Name: d.Name}
 	if err := o.waitKnown(ctx); err != nil {
-		return "", fmt.Errorf("%w: it is not known yet who uses claim %s: %w", server.ErrConflict, key, err)
+		return "", fmt.Errorf("%w: cannot tell yet who uses claim %s: %w", server.ErrConflict, key, err)
 	}
 	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
 	status, isMade := o.c.Controller.Claim(key)
@@ -239,8 +237,8 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 	return note, err
 }
 
-// deleteClaim deletes a claim that no pod uses, its volume and the data in it. Where
-// the volume is to stay it says so, unless data says that it may go.
+// deleteClaim deletes a claim that no pod uses, its volume and its data. If the volume is to stay and
+// data is not set, the note says so.
 func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool,
 	withdraw func(context.Context, source.Key) error,
 ) (note string, err error) {
@@ -250,8 +248,8 @@ func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool
 		return "", withdrawn
 	}
 	if !keeps {
-		// The controller is asked whatever it showed above: it may have begun to
-		// make a volume since.
+		// Ask the controller regardless of what it showed above: it may have begun to make a volume
+		// since.
 		err = o.c.Controller.Delete(ctx, key, data)
 	}
 	switch {
@@ -271,8 +269,8 @@ func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool
 	return "", o.waitDeleted(ctx, key)
 }
 
-// release ends a claim's hold on a volume that was there. withdrawn is how taking the claim
-// back from its source ended.
+// release ends a claim's binding to a volume that it did not create. withdrawn is the result of
+// withdrawing the claim from its source.
 func (o *Objects) release(ctx context.Context, key controller.Key, withdrawn error) (note string, err error) {
 	volume, err := o.Bindings.Release(ctx, made.CatalogKey(key))
 	switch {
@@ -281,12 +279,12 @@ func (o *Objects) release(ctx context.Context, key controller.Key, withdrawn err
 	case err != nil:
 		return "", err
 	}
-	return fmt.Sprintf("its volume %s is kept with its data, and no other claim gets it while a source lists it: "+
+	return fmt.Sprintf("its volume %s is kept with its data, and no other claim gets it while a source lists the volume: "+
 		"apply the claim again to use it", volume), nil
 }
 
-// keeps reports whether the claim has a volume that an earlier version made, which did
-// not note the reclaimPolicy, and its class says Retain.
+// keeps reports whether the claim has a volume that an earlier version made without recording the
+// reclaimPolicy, and its class says Retain.
 func (o *Objects) keeps(key controller.Key) bool {
 	c, _ := o.c.Controller.Claim(key)
 	if c.Volume == nil || c.Volume.ReclaimPolicy != "" {
@@ -296,7 +294,7 @@ func (o *Objects) keeps(key controller.Key) bool {
 	return made.Retains(class)
 }
 
-// kept says where the volume of a claim is that was deleted, and what may be done with it.
+// kept tells where the volume of a deleted claim is, and how to use or delete it.
 func (o *Objects) kept(key controller.Key) string {
 	c, _ := o.c.Controller.Claim(key)
 	if c.Volume == nil {
@@ -307,7 +305,7 @@ func (o *Objects) kept(key controller.Key) string {
 		c.Volume.Driver, c.Volume.Handle, key.Name, key.Namespace)
 }
 
-// waitKnown waits until every source of pods has spoken and the manager shows it.
+// waitKnown waits until every source of pods has spoken and the manager shows its pods.
 func (o *Objects) waitKnown(ctx context.Context) error {
 	grace := time.NewTimer(source.Grace)
 	defer grace.Stop()
@@ -327,9 +325,9 @@ func (o *Objects) waitKnown(ctx context.Context) error {
 	}
 }
 
-// waitUnused waits while the volume is on its way off the node; no pod wants
-// it any more. One that a pod wants is in use, and one that a pod has which its
-// source still lists does not go before that pod is deleted.
+// waitUnused waits while the volume, which no pod wants any longer, leaves the node. It fails at once if
+// a pod wants the volume, or if a pod that has it is still listed: the volume stays until that pod is
+// deleted.
 func (o *Objects) waitUnused(ctx context.Context, key controller.Key, volume controller.Volume) error {
 	id := volume.ID()
 	for {
@@ -339,7 +337,7 @@ func (o *Objects) waitUnused(ctx context.Context, key controller.Key, volume con
 			return nil
 		}
 		v, _ := o.c.Manager.Volume(id)
-		unrecorded := v.Quarantined == "" && v.Volume.Clear() // then nothing of it is under way
+		unrecorded := v.Quarantined == "" && v.Volume.Clear() // then none of its steps are under way
 		if unrecorded || len(v.Wanted) > 0 || v.Quarantined != "" {
 			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
 		} else if pod := o.listedUser(v.Volume); pod != "" {
@@ -355,8 +353,8 @@ func (o *Objects) waitUnused(ctx context.Context, key controller.Key, volume con
 	}
 }
 
-// listedUser names a pod that has the volume, and whose source lists it with
-// containers that may run; "" for none.
+// listedUser names a pod that has the volume and that its source lists with containers that may run; ""
+// if there is none.
 func (o *Objects) listedUser(v state.Volume) string {
 	listed := o.c.Catalog.Wants()
 	for _, uid := range slices.Sorted(maps.Keys(v.Mounts)) {
@@ -367,11 +365,11 @@ func (o *Objects) listedUser(v state.Volume) string {
 	return ""
 }
 
-// waitDeleted waits until neither the controller nor the catalog shows anything
-// of the claim: who looks next finds no volume either.
+// waitDeleted waits until neither the controller nor the catalog shows the claim or its volume, so that
+// the next reader sees neither.
 func (o *Objects) waitDeleted(ctx context.Context, key controller.Key) error {
 	for {
-		changed := o.c.Changed() // runClaims sends it after the catalog has what the controller shows
+		changed := o.c.Changed() // runClaims signals it after the catalog has what the controller shows
 		c, ok := o.c.Controller.Claim(key)
 		if !ok && !o.showsVolume(key) {
 			return nil

@@ -1,9 +1,9 @@
-// Package operate does what operators ask a node for: to say who holds a volume, to forget
-// one, to try again, to empty the node, to accept lost records, to register a driver.
+// Package operate carries out what operators ask of a node: find a volume's holders, forget a volume,
+// retry, drain the node, accept lost records, register a driver.
 //
-// Owns: what each verb refuses, its line in the audit log, and how far the node is emptied.
+// Owns: when each verb is refused, its line in the audit log, and the node's drain mode.
 //
-// Does not: serve the API, or change a volume; the manager does.
+// Does not: serve the API or change a volume; the manager does.
 package operate
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Journal is what operators' verbs read and write of the journal.
+// Journal is the part of the journal that operators' verbs read and write.
 type Journal interface {
 	Recovery() state.Recovery
 	AcceptRecovery(ctx context.Context) error
@@ -43,30 +43,30 @@ type Config struct {
 	Journal Journal
 	Audit   *audit.Log
 	Kernel  *mount.Kernel
-	// Silent says which sources of pods have not spoken.
+	// Silent lists the sources of pods that have not spoken yet.
 	Silent func() []string
-	// Stale finds uses of named volumes that their front end has not ended and that no
-	// process proves; where end is set it ends them.
+	// Stale finds uses of named volumes that the front end has not ended and for which no process holds the volume; if
+	// end is set, it ends them.
 	Stale func(ctx context.Context, end bool) ([]named.Stale, error)
-	// RetrySnapshot and RetryGroup end a snapshot's and a group snapshot's wait after a failure.
+	// RetrySnapshot and RetryGroup end the wait of a snapshot or group snapshot after a failure.
 	RetrySnapshot, RetryGroup func(controller.Key)
 	// BootID names this boot of the node.
 	BootID string
 	Logger *slog.Logger
 }
 
-// Operator does operators' verbs on volumes and on the node (server.Operator,
-// server.Drainer). Any goroutine may call its methods.
+// Operator carries out operators' verbs on volumes and on the node (server.Operator, server.Drainer). Any
+// goroutine may call its methods.
 type Operator struct {
 	c       Config
 	holders holders.Finder
 
-	draining sync.Mutex // held while it is changed how far the node is emptied
-	mu       sync.Mutex // guards what follows
+	draining sync.Mutex // held while the drain mode is changed
+	mu       sync.Mutex // guards drain
 	drain    server.Drain
 }
 
-// New returns an operator. LoadDrain goes on with the drain of an earlier run.
+// New returns an operator. LoadDrain resumes the drain of an earlier run.
 func New(c Config) *Operator { return &Operator{c: c} }
 
 // Who finds who holds a volume or a path (server.Operator).
@@ -79,12 +79,12 @@ func (o *Operator) Who(ctx context.Context, q server.WhoQuery) (holders.Report, 
 		}
 		ask = holdersOf(v.Volume)
 	} else if !strings.HasPrefix(q.Path, "/") {
-		return holders.Report{}, fmt.Errorf("%w: path: found %q, want an absolute one", server.ErrInvalid, q.Path)
+		return holders.Report{}, fmt.Errorf("%w: path: found %q, want an absolute path", server.ErrInvalid, q.Path)
 	}
 	return o.holders.Find(ctx, ask)
 }
 
-// holdersOf says where a volume is, and on which device where it is one.
+// holdersOf returns the query for a volume's holders: its paths and, for a block volume, its devices.
 func holdersOf(v state.Volume) holders.Query {
 	var q holders.Query
 	for _, m := range v.Mounts {
@@ -99,7 +99,8 @@ func holdersOf(v state.Volume) holders.Query {
 	return q
 }
 
-// Leftovers lists what no record explains, and removes what is safe (server.Operator).
+// Leftovers lists files and mounts that no record explains, and removes those that are safe to remove
+// (server.Operator).
 func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (items []leftover.Item, err error) {
 	s := leftover.Scanner{Root: o.c.Root, Mounts: o.c.Kernel.List}
 	if !remove {
@@ -126,7 +127,7 @@ func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (ite
 	return items, err
 }
 
-// stale lists the uses of named volumes that no process proves, and ends them where end is set.
+// stale lists the uses of named volumes for which no process holds the volume, and ends them if end is set.
 func (o *Operator) stale(ctx context.Context, end bool) (items []leftover.Item, err error) {
 	found, err := o.c.Stale(ctx, end)
 	for _, s := range found {
@@ -140,8 +141,8 @@ func (o *Operator) stale(ctx context.Context, end bool) (items []leftover.Item, 
 	return items, err
 }
 
-// Known returns the pods and paths that a record explains, and why others may be explained
-// by one that is not known.
+// Known returns the pods and paths that records explain, and why there may be records that it does not
+// know.
 func (o *Operator) Known() leftover.Known {
 	k := leftover.Known{Pods: map[state.PodUID]bool{}, Paths: map[string]bool{}}
 	if silent := o.c.Silent(); len(silent) > 0 {
@@ -155,7 +156,7 @@ func (o *Operator) Known() leftover.Known {
 	}
 	for _, v := range o.c.Manager.Volumes() {
 		if v.Quarantined != "" {
-			k.Unsure = fmt.Sprintf("the record of volume %s cannot be read, so it is not known which paths are its", v.Volume.ID)
+			k.Unsure = fmt.Sprintf("the record of volume %s cannot be read, so its paths are unknown", v.Volume.ID)
 		}
 		k.Paths[v.Volume.Spec.StagePath] = true
 		for uid, m := range v.Volume.Mounts {
@@ -166,8 +167,8 @@ func (o *Operator) Known() leftover.Known {
 	return k
 }
 
-// Forget drops a record (server.Operator). It is refused while the kernel shows
-// mounts of the volume, or cannot tell, unless f says otherwise.
+// Forget drops a record (server.Operator). It refuses while the kernel shows mounts of the volume or
+// cannot tell, unless f.Mounted is set.
 func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) error {
 	act := audit.Act{By: by, Verb: "forget", Object: string(f.Volume), Reason: f.Reason}
 	if f.Mounted {
@@ -180,8 +181,8 @@ func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) err
 		}
 		mounted, err := o.mountsOf(ctx, v)
 		if err == nil && len(mounted) > 0 {
-			err = fmt.Errorf("%w: volume %s is mounted at %s: unmount it first (csi-volmgr who says who uses it), or have it "+
-				"forgotten all the same with --even-mounted",
+			err = fmt.Errorf("%w: volume %s is mounted at %s: unmount it first (csi-volmgr who shows who uses it), or forget "+
+				"it anyway with --even-mounted",
 				server.ErrConflict, f.Volume, strings.Join(mounted, ", "))
 		}
 		if err != nil && !f.Mounted {
@@ -192,15 +193,15 @@ func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) err
 		} else if err != nil {
 			return "", err
 		}
-		return "it was left at: " + strings.Join(mounted, ", "), nil
+		return "left mounted at: " + strings.Join(mounted, ", "), nil
 	})
 }
 
-// mountsOf are the paths of a record at which the kernel shows a mount. An error
-// says that it could not be asked about all of them.
+// mountsOf returns the record's paths at which the kernel shows a mount. An error means that the kernel
+// could not be asked about all of them.
 func (o *Operator) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]string, error) {
 	if v.Quarantined != "" {
-		return nil, fmt.Errorf("%w: the record of volume %s cannot be read (%s), so it is not known where it is mounted; "+
+		return nil, fmt.Errorf("%w: the record of volume %s cannot be read (%s), so its mounts are unknown; "+
 			"look with csi-volmgr gc --dry-run, then use --even-mounted",
 			server.ErrConflict, v.Volume.ID, v.Quarantined)
 	}
@@ -209,7 +210,7 @@ func (o *Operator) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]stri
 	for _, path := range holdersOf(v.Volume).Paths {
 		seen, err := o.c.Kernel.Look(ctx, path)
 		if err != nil {
-			failed = fmt.Errorf("%w: it is not known whether volume %s is mounted: %w", server.ErrConflict, v.Volume.ID, err)
+			failed = fmt.Errorf("%w: cannot tell whether volume %s is mounted: %w", server.ErrConflict, v.Volume.ID, err)
 		} else if seen.Mounted {
 			mounted = append(mounted, path)
 		}
@@ -217,8 +218,8 @@ func (o *Operator) mountsOf(ctx context.Context, v manager.VolumeStatus) ([]stri
 	return mounted, failed
 }
 
-// Retry ends the pauses of a volume or a snapshot, or has an unmount of a volume that does not
-// succeed made by a step (server.Operator).
+// Retry ends the back-off of a volume or a snapshot, or sets the step by which a stuck unmount is made
+// (server.Operator).
 func (o *Operator) Retry(ctx context.Context, by audit.By, r server.Retry) error {
 	if r.Snapshot != "" {
 		verb, retry := "retry snapshot", o.c.RetrySnapshot
@@ -243,7 +244,7 @@ func (o *Operator) Retry(ctx context.Context, by audit.By, r server.Retry) error
 		} else if err != nil {
 			return "", err
 		}
-		_ = o.c.Manager.Settle(ctx) // the verb holds where the wait is cut short
+		_ = o.c.Manager.Settle(ctx) // the retry is in effect even if the wait is cut short
 		return "", nil
 	})
 }

@@ -19,28 +19,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Pods are what a program that embeds csi-volmgr runs. Its methods may be called by any
-// goroutine.
+// Pods mounts and unmounts the pods of a program that embeds csi-volmgr. Any goroutine may call its
+// methods.
 type Pods struct {
 	API     *api.Provider
 	Manager *manager.Manager
 	Objects *Objects
 }
 
-// MountPod makes pod and the objects beside it (claims, volumes, configMaps...)
-// wanted, durably, waits until every volume that its containers use is there,
-// and returns them by the pod's own names. It is for programs that embed csi-volmgr.
-// Where ctx ends first, the error is a *manager.WaitError and the pod stays wanted.
-// A pod without namespace is in "default"; one without UID gets the UID that its name always gets.
+// MountPod makes pod and the objects in beside (claims, volumes, configMaps...) wanted, durably, waits
+// until every volume that its containers use is mounted, and returns the volumes by their names in the
+// pod. It is for programs that embed csi-volmgr. If ctx ends first, the error is a *manager.WaitError and
+// the pod stays wanted. A pod without a namespace is in "default"; a pod without a UID gets one that
+// depends only on its namespace and name.
 func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 	beside ...runtime.Object,
 ) (map[string]manager.MountedVolume, error) {
-	pod = pod.DeepCopy() // they are kept
+	pod = pod.DeepCopy() // the provider keeps the objects
 	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
 	pod.Namespace, pod.UID = identity(pod)
 	var all []runtime.Object
 	for _, o := range beside {
-		if o != nil { // Apply says so
+		if o != nil { // Apply reports a nil object
 			o = o.DeepCopyObject()
 		}
 		all = append(all, o)
@@ -55,9 +55,9 @@ func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 	return p.Manager.GetMountedVolumesForPod(uid), nil
 }
 
-// UnmountPod says that the pod's containers have ended for good, and waits
-// until nothing of its volumes is mounted. Data of persistent volumes stays. It
-// may be called again where ctx ended first; a pod that is not known has nothing.
+// UnmountPod reports that the pod's containers have ended for good, and waits until none of its volumes
+// is mounted. Data of persistent volumes stays. UnmountPod may be called again if ctx ended first, and
+// does nothing for an unknown pod.
 func (p Pods) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	namespace, uid := identity(pod)
 	if err := p.Objects.DeletePod(ctx, namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
@@ -66,8 +66,7 @@ func (p Pods) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	return p.Manager.WaitForUnmount(ctx, state.PodUID(uid))
 }
 
-// identity returns a pod's namespace and UID, or what a manifest would have been
-// given in their place.
+// identity returns a pod's namespace and UID, or those that a manifest without them would get.
 func identity(pod *corev1.Pod) (namespace string, uid types.UID) {
 	namespace, uid = cmp.Or(pod.Namespace, corev1.NamespaceDefault), pod.UID
 	if uid == "" {

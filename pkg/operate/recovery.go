@@ -9,13 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// AcceptRecovery is an operator's word that no pod that is not known uses what is
-// mounted without a record (server.Operator). It returns what that was.
+// AcceptRecovery records an operator's word that no unknown pod uses the mounts that have no record
+// (server.Operator). It returns those mounts.
 func (o *Operator) AcceptRecovery(ctx context.Context, by audit.By, reason string) ([]state.Place, error) {
 	places := o.c.Manager.Unrecorded().Places
 	r := o.c.Journal.Recovery()
 	if !r.Lost() {
-		return nil, fmt.Errorf("%w: the journal has lost nothing that is not accepted", server.ErrNotFound)
+		return nil, fmt.Errorf("%w: the journal has lost no records, or their loss is accepted already", server.ErrNotFound)
 	}
 	act := audit.Act{By: by, Verb: "accept recovery", Object: r.Why, Reason: reason}
 	return places, o.c.Audit.Do(act, func() (string, error) {

@@ -16,12 +16,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// registeredPrefix begins the keys of the drivers in operatorBucket that the daemon
-// registers itself; the value is the driver's socket.
+// registeredPrefix begins the keys in operatorBucket of drivers that the daemon registers itself; the
+// value is the driver's socket.
 const registeredPrefix = "driver/"
 
-// registerDeadline bounds how long a driver that is handed over may take to answer
-// and to be registered.
+// registerDeadline bounds how long a driver may take to answer and to be registered.
 const registerDeadline = 20 * time.Second
 
 // RegistrarConfig is what a Registrar needs; every field is required.
@@ -33,24 +32,24 @@ type RegistrarConfig struct {
 	Logger  *slog.Logger
 }
 
-// Registrar registers drivers that do not do it themselves, as a registrar beside each of
-// them would, for as long as Run runs (server.Registrar). Any goroutine may call its methods.
+// Registrar registers drivers that do not register themselves, as a registrar sidecar would, while Run
+// runs (server.Registrar). Any goroutine may call its methods.
 type Registrar struct {
 	c     RegistrarConfig
-	asked chan func(ctx context.Context) // done by Run
+	asked chan func(ctx context.Context) // run by Run
 
-	// Run alone touches what follows.
+	// Only Run's goroutine uses the fields below.
 	drivers map[state.DriverName]*announced
 	calls   sync.WaitGroup
 }
 
-// announced is one driver.
+// announced is a driver that the Registrar registers.
 type announced struct {
 	endpoint string
 	stop     context.CancelFunc
-	result   chan error    // what the registration came to, the first time
-	ended    chan struct{} // closed when it is announced no more
-	err      error         // why; valid when ended is closed
+	result   chan error    // the first answer to the registration
+	ended    chan struct{} // closed when the registration has ended
+	err      error         // why it ended; valid once ended is closed
 }
 
 // NewRegistrar returns a registrar that registers nothing before Run.
@@ -58,15 +57,15 @@ func NewRegistrar(c RegistrarConfig) *Registrar {
 	return &Registrar{c: c, asked: make(chan func(context.Context)), drivers: map[state.DriverName]*announced{}}
 }
 
-// Run registers the drivers that were handed over, until ctx ends.
+// Run registers the drivers that operators handed over, until ctx ends.
 func (r *Registrar) Run(ctx context.Context) error {
 	values, err := r.c.Journal.LoadBucket(context.WithoutCancel(ctx), operatorBucket)
 	if err != nil {
-		return fmt.Errorf("learn which drivers were handed over: %w", err)
+		return fmt.Errorf("read which drivers were handed over: %w", err)
 	}
 	for key, why := range values.Unreadable {
 		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
-			r.c.Logger.Error("endpoint of a driver cannot be read: hand the driver over again with driver register",
+			r.c.Logger.Error("endpoint of a registered driver cannot be read; register it again with driver register",
 				"driver", name, "err", why)
 		}
 	}
@@ -86,7 +85,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 	}
 }
 
-// announce begins to register a driver. Run's goroutine calls it.
+// announce starts registering a driver. Only Run's goroutine calls it.
 func (r *Registrar) announce(ctx context.Context, name state.DriverName, endpoint string) *announced {
 	ctx, stop := context.WithCancel(ctx)
 	a := &announced{endpoint: endpoint, stop: stop, result: make(chan error, 1), ended: make(chan struct{})}
@@ -104,14 +103,14 @@ func (r *Registrar) announce(ctx context.Context, name state.DriverName, endpoin
 			},
 		})
 		if a.err != nil {
-			r.c.Logger.Error("driver that was handed over cannot be registered", "driver", name, "endpoint", endpoint,
+			r.c.Logger.Error("driver cannot be registered", "driver", name, "endpoint", endpoint,
 				"err", a.err)
 		}
 	})
 	return a
 }
 
-// ask has Run's goroutine do f, and waits for that.
+// ask runs f on Run's goroutine and waits for it.
 func (r *Registrar) ask(ctx context.Context, f func(ctx context.Context)) error {
 	done := make(chan struct{})
 	select {
@@ -123,8 +122,8 @@ func (r *Registrar) ask(ctx context.Context, f func(ctx context.Context)) error 
 	}
 }
 
-// RegisterDriver registers the driver at a socket from now on, over restarts of the
-// daemon (server.Registrar).
+// RegisterDriver registers the driver at a socket, durably: the daemon registers it again after a restart
+// (server.Registrar).
 func (r *Registrar) RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error) {
 	if !filepath.IsAbs(endpoint) {
 		return "", fmt.Errorf("%w: endpoint: found %q, want an absolute path", server.ErrInvalid, endpoint)
@@ -146,7 +145,7 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 	var err error
 	asked := r.ask(ctx, func(run context.Context) {
 		if before := r.drivers[name]; before != nil && before.endpoint != endpoint {
-			err = fmt.Errorf("%w: driver %s is registered here at %s; take that back first: csi-volmgr driver unregister %s",
+			err = fmt.Errorf("%w: driver %s is already registered at %s; to change that, first: csi-volmgr driver unregister %s",
 				server.ErrConflict, name, before.endpoint, name)
 		} else if before == nil {
 			a = r.announce(run, name, endpoint)
@@ -184,7 +183,7 @@ func (r *Registrar) withdraw(ctx context.Context, name state.DriverName) error {
 	})
 }
 
-// UnregisterDriver ends what RegisterDriver began (server.Registrar).
+// UnregisterDriver ends a registration that RegisterDriver began (server.Registrar).
 func (r *Registrar) UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error {
 	known := false
 	if err := r.ask(ctx, func(context.Context) { known = r.drivers[name] != nil }); err != nil {

@@ -19,17 +19,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
-// ScheduleLabel names, on a VolumeSnapshot that a schedule made, the schedule.
+// ScheduleLabel is the label of a VolumeSnapshot that names the schedule that made it.
 const ScheduleLabel = "csi-volmgr.dev/schedule"
 
-// Schedules keep schedules of snapshots by what Objects do (server.Schedules). Any goroutine
-// may call its methods.
+// Schedules runs schedules of snapshots on top of Objects (server.Schedules). Any goroutine may call its
+// methods.
 type Schedules struct {
 	*schedule.Keeper
 	objects *Objects
 }
 
-// newSchedules returns the schedules, which do nothing until Run.
+// newSchedules returns the schedules. They do nothing until Run.
 func newSchedules(o *Objects, journal schedule.Journal) *Schedules {
 	s := &Schedules{objects: o}
 	s.Keeper = schedule.New(schedule.Config{
@@ -39,8 +39,8 @@ func newSchedules(o *Objects, journal schedule.Journal) *Schedules {
 	return s
 }
 
-// knownSnapshots is what sources and the controller know of snapshots, and whether every source has
-// spoken. The controller hears of one that was applied a moment later.
+// knownSnapshots returns the snapshots that the sources and the controller know, and whether every source
+// has spoken. It asks both, because the controller learns of an applied snapshot a moment later.
 func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) {
 	select {
 	case <-o.c.Controller.Loaded():
@@ -68,7 +68,7 @@ func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) 
 	return all, true
 }
 
-// makeSnapshot applies the VolumeSnapshot that a schedule is due to make.
+// makeSnapshot applies the VolumeSnapshot that is due by a schedule.
 func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name string) error {
 	obj := &snapshotv1.VolumeSnapshot{
 		TypeMeta: metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
@@ -95,7 +95,7 @@ func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name st
 	return err
 }
 
-// dropSnapshot deletes a snapshot that is one too many.
+// dropSnapshot deletes a snapshot beyond the number that the schedule keeps.
 func (o *Objects) dropSnapshot(ctx context.Context, s schedule.Schedule, name string) error {
 	by := audit.By{UID: uint32(os.Geteuid()), PID: int32(os.Getpid()), Program: "schedule " + s.Name}
 	note, err := o.DeleteSnapshot(ctx, by, server.SnapshotDeletion{
@@ -126,7 +126,7 @@ func (s *Schedules) Schedules(ctx context.Context) ([]server.ScheduleStatus, err
 	return all, nil
 }
 
-// SetSchedule makes or changes a schedule of a claim that is there (server.Schedules).
+// SetSchedule creates or changes a schedule of a claim, which must exist (server.Schedules).
 func (s *Schedules) SetSchedule(ctx context.Context, r server.ScheduleRequest) error {
 	want := schedule.Schedule{
 		Namespace: r.Namespace, Name: r.Name, Claim: r.Claim, Class: r.Class, Every: schedule.Every(r.Every), Keep: r.Keep,
@@ -139,7 +139,7 @@ func (s *Schedules) SetSchedule(ctx context.Context, r server.ScheduleRequest) e
 		return fmt.Errorf("%w: schedule %s/%s: %s is not known here", server.ErrNotFound, r.Namespace, r.Name, key)
 	}
 	if s.objects.ofCluster(key) {
-		return fmt.Errorf("%w: schedule %s/%s: claim %s/%s is of the cluster, whose external-snapshotter makes its "+
+		return fmt.Errorf("%w: schedule %s/%s: claim %s/%s is the cluster's, whose external-snapshotter makes its "+
 			"snapshots: have a CronJob there create a VolumeSnapshot (kubectl create -f FILE)", server.ErrConflict, r.Namespace,
 			r.Name, r.Namespace, r.Claim)
 	}

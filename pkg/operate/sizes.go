@@ -15,9 +15,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 )
 
-// checkSizes refuses claims that ask for a size which no volume has: none, or less
-// than their volume was made for. It is for what a person applies: claims that were
-// applied before stay readable.
+// checkSizes refuses claims that request a size of zero or less, or a smaller size than their volume was
+// made for. It checks only objects that a person applies now: claims applied earlier stay readable.
 func (o *Objects) checkSizes(objects []runtime.Object) error {
 	var errs []error
 	for _, obj := range objects {
@@ -27,7 +26,7 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 		}
 		size, requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 		if !requested {
-			continue // a claim that names its volume needs none
+			continue // a claim that names its volume needs no size
 		}
 		key := controller.Key{Namespace: claim.Namespace, Name: claim.Name}
 		status, _ := o.c.Controller.Claim(key)
@@ -47,10 +46,11 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 	return nil
 }
 
-// ofCluster reports whether the claim that holds under the key is the API server's.
+// ofCluster reports whether the catalog has the claim from the API server.
 func (o *Objects) ofCluster(claim source.Key) bool { return o.c.Catalog.Provider(claim) == kube.Name }
 
-// checkOwned refuses what the cluster's sidecars make, and csi-volmgr never does: it would wait for ever.
+// checkOwned refuses objects that the cluster's sidecars act on and csi-volmgr never does: they would
+// wait forever.
 func (o *Objects) checkOwned(objects []runtime.Object) error {
 	for _, obj := range objects {
 		if why := made.Owned(obj, o.c.Catalog.Claims, o.ofCluster); why != "" {
@@ -61,8 +61,8 @@ func (o *Objects) checkOwned(objects []runtime.Object) error {
 	return nil
 }
 
-// isGone reports whether neither a source nor the controller knows the claim, snapshot or group
-// snapshot, as once it was deleted with its data. While the controller reads its records it is not known.
+// isGone reports whether neither a source nor the controller knows the claim, snapshot or group snapshot,
+// as after its deletion with its data. It is false while the controller reads its records.
 func (o *Objects) isGone(key source.Key) bool {
 	select {
 	case <-o.c.Controller.Loaded():

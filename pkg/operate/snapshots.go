@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// dataOf is the word by which csi-volmgr deletes objects of a kind that have data; "" for others.
+// dataOf returns the csi-volmgr delete subcommand for kinds whose objects have data; "" for other kinds.
 func dataOf(kind string) string {
 	switch kind {
 	case resolve.KindClaim:
@@ -26,7 +26,7 @@ func dataOf(kind string) string {
 	return ""
 }
 
-// Snapshots lists the snapshots of the sources and those that are kept, sorted.
+// Snapshots lists the snapshots of the sources and the retained ones, sorted.
 func (v *Views) Snapshots() []server.SnapshotStatus {
 	var out []server.SnapshotStatus
 	for _, s := range v.c.Controller.Snapshots() {
@@ -35,7 +35,7 @@ func (v *Views) Snapshots() []server.SnapshotStatus {
 	return out
 }
 
-// snapshotStatus is a snapshot of the controller as the API shows it.
+// snapshotStatus converts a snapshot of the controller to the API's form.
 func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 	return server.SnapshotStatus{
 		Namespace: c.Snapshot.Namespace, Name: c.Snapshot.Name, Phase: string(c.Phase), Reason: c.Reason, Call: c.Call,
@@ -46,7 +46,7 @@ func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 	}
 }
 
-// GroupSnapshots lists the group snapshots of the sources and those that are kept, sorted.
+// GroupSnapshots lists the group snapshots of the sources and the retained ones, sorted.
 func (v *Views) GroupSnapshots() []server.GroupSnapshotStatus {
 	var out []server.GroupSnapshotStatus
 	for _, g := range v.c.Controller.Groups() {
@@ -60,20 +60,20 @@ func (v *Views) GroupSnapshots() []server.GroupSnapshotStatus {
 	return out
 }
 
-// DeleteSnapshot deletes a snapshot, or all of a group snapshot, and returns when the driver has
-// said that it is gone (server.Objects). One whose deletionPolicy is Retain stays, unless d says
-// that it may go; the note says where it is. It is refused while a claim is to be made of it; what
-// is not refused is in the audit log.
+// DeleteSnapshot deletes a snapshot, or a group snapshot with its members, and returns when the driver
+// has confirmed that it is gone (server.Objects). One with deletionPolicy Retain stays unless d.Data is
+// set; the note says where it is. DeleteSnapshot refuses while a claim is waiting to be made of it. The
+// audit log has every deletion that is not refused.
 func (o *Objects) DeleteSnapshot(ctx context.Context, by audit.By, d server.SnapshotDeletion) (note string, err error) {
 	cut := o.cut(controller.Key{Namespace: d.Namespace, Name: d.Name}, d.Group)
 	if err := o.waitKnown(ctx); err != nil {
-		return "", fmt.Errorf("%w: it is not known yet who uses %s %s: %w", server.ErrConflict, cut.words, cut.key, err)
+		return "", fmt.Errorf("%w: cannot tell yet who uses %s %s: %w", server.ErrConflict, cut.words, cut.key, err)
 	}
 	was, _ := cut.status()
 	for _, name := range was.snapshots {
 		if claim := o.restores(controller.Key{Namespace: d.Namespace, Name: name}); claim != "" {
-			return "", fmt.Errorf("%w: claim %s is to be made of snapshot %s/%s: delete that first, or wait until it is bound",
-				server.ErrConflict, claim, d.Namespace, name)
+			return "", fmt.Errorf("%w: claim %s, which is not bound yet, restores snapshot %s/%s: delete the claim first, "+
+				"or wait until it is bound", server.ErrConflict, claim, d.Namespace, name)
 		}
 	}
 	act := audit.Act{By: by, Verb: "delete " + cut.verb, Object: cut.key.String(), Reason: d.Reason}
@@ -87,7 +87,7 @@ func (o *Objects) DeleteSnapshot(ctx context.Context, by audit.By, d server.Snap
 	return note, err
 }
 
-// restores names the claim that is to be made of the snapshot and has no volume; "" for none.
+// restores names a claim without a volume that restores the snapshot; "" if there is none.
 func (o *Objects) restores(key controller.Key) string {
 	for _, c := range o.c.Controller.Claims() {
 		if c.Volume == nil && c.Source == key {
@@ -97,16 +97,17 @@ func (o *Objects) restores(key controller.Key) string {
 	return ""
 }
 
-// cut is a snapshot or a group snapshot, with how the controller has it deleted.
+// cut is a snapshot or a group snapshot, and how the controller deletes it.
 type cut struct {
 	key controller.Key
-	// kind is its object's; words and verb are what people call it and type.
+	// kind is its object's kind; words is its name in texts, verb its name on the command line.
 	kind, words, verb string
 	delete            func(ctx context.Context, key controller.Key, retained bool) error
 	status            func() (s cutStatus, known bool)
 }
 
-// cutStatus is what is known of it. snapshots are the names of those that it has, or its own.
+// cutStatus is the controller's status of a cut. snapshots are the group's members, or the snapshot
+// itself.
 type cutStatus struct {
 	handle, driver, reason string
 	snapshots              []string
@@ -160,18 +161,18 @@ func (o *Objects) deleteCut(ctx context.Context, c cut, data bool) (note string,
 	return "", o.waitCutGone(ctx, c)
 }
 
-// kept says where a snapshot is whose object was deleted, and what may be done with it.
+// kept tells where the snapshot of a deleted object is, and how to use or delete it.
 func (c cut) kept() string {
 	s, _ := c.status()
 	where, use := fmt.Sprintf("it is kept (driver %s, handle %s)", s.driver, s.handle), "use"
 	if s.handle == "" {
-		where, use = fmt.Sprintf("it may be in the making (driver %s), and it is kept", s.driver), "have"
+		where, use = fmt.Sprintf("driver %s may still be making it, and it is kept", s.driver), "have"
 	}
 	return fmt.Sprintf("%s, since its deletionPolicy is Retain: apply the %s again to %s it, or delete it with: "+
 		"csi-volmgr delete %s %s -n %s --data", where, c.kind, use, c.verb, c.key.Name, c.key.Namespace)
 }
 
-// waitCutGone waits until the driver has said that the snapshot is gone.
+// waitCutGone waits until the driver has confirmed that the snapshot is gone.
 func (o *Objects) waitCutGone(ctx context.Context, c cut) error {
 	for {
 		changed := o.c.Controller.Changed()

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Unowned lists what drivers have in their storage and neither a record of the controller or
-// the loop nor a PersistentVolume names (server.Storage).
+// Unowned lists volumes and snapshots in drivers' storage that neither a record of the controller or the
+// loop nor a PersistentVolume names (server.Storage).
 func (o *Objects) Unowned(ctx context.Context) (server.Unowned, error) {
 	listings, err := o.c.Controller.Stored(ctx)
 	if err != nil {
@@ -18,7 +18,7 @@ func (o *Objects) Unowned(ctx context.Context) (server.Unowned, error) {
 	return unowned(listings, o.named()), nil
 }
 
-// named are the volumes that an object or the loop names, by driver and handle.
+// named returns the volumes that an object or the loop names, by driver and handle.
 func (o *Objects) named() map[state.VolumeID]bool {
 	named := map[state.VolumeID]bool{}
 	for _, pv := range o.c.Catalog.Volumes() {
@@ -34,7 +34,7 @@ func (o *Objects) named() map[state.VolumeID]bool {
 	return named
 }
 
-// unowned leaves of what drivers have what has no owner and is not named.
+// unowned returns the listed volumes and snapshots that have no owner and are not in named.
 func unowned(listings []controller.Listing, named map[state.VolumeID]bool) (out server.Unowned) {
 	for _, l := range listings {
 		if l.Unlisted != "" {

@@ -18,14 +18,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Records is what the views say of the journal.
+// Records is the part of the journal that the views show.
 type Records interface {
 	Recovery() state.Recovery
-	// SpareErr says why the journal has no spare copy; nil where it has one.
+	// SpareErr returns why the journal has no spare copy; nil if it has one.
 	SpareErr() error
 }
 
-// ViewsConfig is what Views need; every field is required but Manifests and Runtime.
+// ViewsConfig is what Views needs; every field but Manifests and Runtime is required.
 type ViewsConfig struct {
 	Catalog    *source.Catalog
 	Controller *controller.Controller
@@ -33,17 +33,17 @@ type ViewsConfig struct {
 	Journal    Records
 	// JournalPath is the journal's file.
 	JournalPath string
-	// Manifests is the directory of manifests; "" where there is none.
+	// Manifests is the directory of manifests; "" if there is none.
 	Manifests string
-	// Inputs list what is wrong with applied objects and manifests.
+	// Inputs list the problems of applied objects and manifests.
 	Inputs []func() []source.Problem
-	// Cluster lists what is wrong with the API server, and Away says in words that it is
-	// away; "" where it is not.
+	// Cluster lists the problems with the API server. Away says that the API server is away; "" if it is
+	// not.
 	Cluster func() []server.Problem
 	Away    func() string
-	// Kept returns, by volume, the claim that has it or had it, and whose data it holds.
+	// Kept returns, by volume name, the claim that has or had the volume and whose data it holds.
 	Kept func() map[string]string
-	// Runtime is the container runtime, nil where none is asked.
+	// Runtime is the container runtime; nil if there is none to ask.
 	Runtime Runtime
 	// Sockets list the registration sockets.
 	Sockets func() []registration.SocketStatus
@@ -54,13 +54,13 @@ type ViewsConfig struct {
 
 // Runtime is a container runtime that may fail to answer.
 type Runtime interface {
-	// Problem says why it does not answer; "" where it does.
+	// Problem returns why the runtime does not answer; "" if it does.
 	Problem() string
 	Endpoint() string
 }
 
-// Views show claims, volumes and inputs to the node API (server.Claims, server.Health). Any
-// goroutine may call their methods.
+// Views shows claims, volumes and inputs to the node API (server.Claims, server.Health). Any goroutine
+// may call its methods.
 type Views struct{ c ViewsConfig }
 
 // NewViews returns the views.
@@ -69,7 +69,7 @@ func NewViews(c ViewsConfig) *Views { return &Views{c} }
 // Changed returns a channel that closes at the next change of claims, volumes or inputs.
 func (v *Views) Changed() <-chan struct{} { return v.c.Changed() }
 
-// Claims lists the claims of the sources and those whose volumes are kept, sorted.
+// Claims lists the claims of the sources, and the claims whose volumes are retained, sorted.
 func (v *Views) Claims() []server.ClaimStatus {
 	kept := map[controller.Key]controller.ClaimStatus{}
 	for _, c := range v.c.Controller.Claims() {
@@ -109,7 +109,7 @@ func compareKeys(a, b controller.Key) int {
 	return made.CatalogKey(a).Compare(made.CatalogKey(b))
 }
 
-// fromController fills in what the controller knows of a claim.
+// fromController fills in the controller's fields of a claim.
 func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), server.RetryOf(c.Retry)
 	s.Call, s.Refused = c.Call, c.Refused
@@ -155,7 +155,8 @@ func (v *Views) PersistentVolumes() []server.PVStatus {
 	return out
 }
 
-// Problems lists what is wrong with manifests and applied objects.
+// Problems lists the problems of manifests, applied objects, the journal, the cluster and the container
+// runtime.
 func (v *Views) Problems() []server.Problem {
 	out := v.c.Cluster()
 	for _, input := range v.c.Inputs {
@@ -172,7 +173,7 @@ func (v *Views) Problems() []server.Problem {
 	return out
 }
 
-// Degraded says what an operator has to look at (server.Health).
+// Degraded lists the problems that an operator has to look at (server.Health).
 func (v *Views) Degraded() (out []string) {
 	if away := v.c.Away(); away != "" {
 		out = append(out, away)
@@ -183,8 +184,7 @@ func (v *Views) Degraded() (out []string) {
 	return out
 }
 
-// Lost says what an operator has to do after the journal may have lost records; "" where
-// it has not.
+// Lost says what an operator has to do after the journal may have lost records; "" if it has lost none.
 func (v *Views) Lost() string {
 	r := v.c.Journal.Recovery()
 	if !r.Lost() {
@@ -194,8 +194,8 @@ func (v *Views) Lost() string {
 		"look with csi-volmgr get problems, then csi-volmgr journal accept"
 }
 
-// journalProblems says that the journal may have lost records, what is mounted without
-// one since, and that the journal has no spare copy.
+// journalProblems lists the journal's problems: lost records, mounts that have none since, and a missing
+// spare copy.
 func (v *Views) journalProblems() (out []server.Problem) {
 	path := v.c.JournalPath
 	if lost := v.Lost(); lost != "" {
@@ -216,8 +216,8 @@ func (v *Views) journalProblems() (out []server.Problem) {
 	return out
 }
 
-// problem tells a source's problem as the API does: what is wrong with a
-// manifest by the file's whole path and the line, which its text begins with.
+// problem converts a source's problem to the API's form. For a manifest it gives the file's whole path
+// and the line, with which the problem's text begins.
 func (v *Views) problem(p source.Problem) server.Problem {
 	out := server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text}
 	if p.Provider != file.Name || p.Where == v.c.Manifests {
@@ -242,7 +242,7 @@ func (v *Views) Sockets() []server.SocketStatus {
 	return out
 }
 
-// NotReady says which sources have not spoken.
+// NotReady lists the sources that have not spoken yet.
 func (v *Views) NotReady() []string {
 	away := v.c.Away()
 	var out []string
