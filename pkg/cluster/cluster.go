@@ -1,7 +1,7 @@
-// Package cluster is what a daemon has to do with its API server: it reads the node's
-// objects there, claims the node's name, and reports on volumes, drivers and expansions.
+// Package cluster connects a daemon to its API server: it reads the node's objects there, claims the
+// node's name, and reports on volumes, drivers and expansions.
 //
-// Owns: the connection to the API server, and which instance of csi-volmgr this is.
+// Owns: the connection to the API server, and the identity of this instance of csi-volmgr.
 //
 // Does not: resolve objects (pkg/source), or decide about a volume (pkg/manager).
 package cluster
@@ -27,47 +27,46 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// Requests a second that a node may send, and at once: the kubelet's defaults. A
-// start with hundreds of claims takes seconds by them; the server's own fairness
-// does the rest.
+// Limits of the requests that a node sends, a second and at once: the kubelet's defaults. With them a
+// start with hundreds of claims takes seconds. The server's own fairness does the rest.
 const (
 	clusterQPS   = 50
 	clusterBurst = 100
 )
 
-// Config is what a Cluster needs; every field is required but those that say otherwise.
+// Config is what a Cluster needs; every field is required unless it says otherwise.
 type Config struct {
-	// REST is how to reach the API server. Its limits of requests, its content type
-	// and its user agent are set where they are not.
+	// REST is how to reach the API server. New sets its request limits, content type and user agent if
+	// they are unset.
 	REST     *rest.Config
 	NodeName string
 	Root     string
 	// BootID names this boot of the node.
 	BootID string
-	// Alive is how the Node object shows that this daemon runs; the zero value is not at all.
+	// Alive is how the Node object shows that this daemon runs; the zero value means not at all.
 	Alive report.Alive
-	// Translate are the kinds of in-tree volumes that are translated.
+	// Translate lists the in-tree kinds of volumes that are translated.
 	Translate []string
 	Loop      *manager.Manager
 	Catalog   *source.Catalog
 	Journal   *state.Bolt
 	// Limit asks a driver for its limit of volumes.
 	Limit func(context.Context, state.DriverName) (int64, error)
-	// Lost says that the journal may have lost records; "" where it has not.
+	// Lost says that the journal may have lost records; "" if it has not.
 	Lost func() string
-	// Facts returns what an explanation is made from, as it is now.
+	// Facts returns the current facts that an explanation is made from.
 	Facts func() server.Facts
-	// Stats returns what drivers said last of volumes and of their storage.
+	// Stats returns drivers' last answers about volumes and their storage.
 	Stats func() []stats.Status
-	// Patience is [events.Config]'s; 0 is its own.
+	// Patience is that of [events.Config]; 0 means its default.
 	Patience time.Duration
 	// Changed is called when what Problems returns may have changed.
 	Changed func()
 	Logger  *slog.Logger
 }
 
-// Cluster is the API server's side of a node. Its methods may be called by any goroutine,
-// and those that say so on nil: there is no cluster.
+// Cluster is the API server's side of a node. Any goroutine may call its methods. Those that say so may
+// be called on nil, which means that there is no cluster.
 type Cluster struct {
 	cfg Config
 
@@ -77,7 +76,7 @@ type Cluster struct {
 	events       *events.Writer
 }
 
-// New makes what speaks to the API server. No request is made until Run.
+// New makes the clients of the API server. It sends no request before Run.
 func New(cfg Config) (*Cluster, error) {
 	rc := rest.CopyConfig(cfg.REST)
 	if rc.QPS == 0 {
@@ -91,7 +90,7 @@ func New(cfg Config) (*Cluster, error) {
 		rc.UserAgent = "csi-volmgr"
 	}
 	rc.Wrap(kube.Transport)
-	// One client, so that all requests are streams of one connection.
+	// One HTTP client, so that all requests are streams of one connection.
 	client, err := rest.HTTPClientFor(rc)
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
@@ -100,7 +99,7 @@ func New(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
-	bulk, err := kubeclient.New(rc, client) // with limits of their own
+	bulk, err := kubeclient.New(rc, client) // with request limits of its own
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
 	}
@@ -126,19 +125,19 @@ func New(cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Parts are what runs until its context ends. ClaimName comes before them.
+// Parts returns the functions to run until their context ends. Call ClaimName first.
 func (c *Cluster) Parts() []func(context.Context) error {
 	return []func(context.Context) error{c.Kube.Run, c.Report.Run, c.runView, c.events.Run}
 }
 
-// Demand passes on what a pod of the API server needs (source.Config). On nil it does nothing.
+// Demand passes on which objects a pod of the API server needs (source.Config). On nil it does nothing.
 func (c *Cluster) Demand(pod source.Key, objects []source.Key) {
 	if c != nil {
 		c.Kube.Demand(pod, objects)
 	}
 }
 
-// CallEnded has events tell of a call. On nil it does nothing.
+// CallEnded writes the event of a call that ended. On nil it does nothing.
 func (c *Cluster) CallEnded(e manager.EndedCall) {
 	if c != nil {
 		c.events.Ended(e)

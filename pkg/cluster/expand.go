@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// claimOf is the claim of the cluster through which a volume is used, if one.
+// claimOf returns the cluster's claim for a volume, if it has one.
 func (c *Cluster) claimOf(v state.Volume) (report.Claim, bool) {
 	if c == nil {
 		return report.Claim{}, false
@@ -23,18 +23,17 @@ func (c *Cluster) claimOf(v state.Volume) (report.Claim, bool) {
 	return report.Claim{Namespace: namespace, Name: name}, ok && c.cfg.Catalog.Provider(key) == kube.Name
 }
 
-// Expanding says in the claim that a driver is about to make a volume larger. On nil it
-// does nothing.
+// Expanding shows in the claim that a driver is about to expand a volume. On nil it does nothing.
 func (c *Cluster) Expanding(ctx context.Context, v state.Volume) {
 	if claim, ok := c.claimOf(v); ok {
 		if err := c.Report.Expanding(ctx, claim); err != nil {
-			c.cfg.Logger.Warn("claim does not show that it is being expanded", "volume", string(v.ID), "err", err)
+			c.cfg.Logger.Warn("cannot show in the claim that its volume is being expanded", "volume", string(v.ID), "err", err)
 		}
 	}
 }
 
-// expandFailed says in the claim that a driver did not make a volume larger. An
-// answer that was lost says nothing, nor does a call that was not made.
+// expandFailed shows in the claim that a driver failed to expand a volume. It skips calls whose answer
+// was lost and calls that were never made.
 func (c *Cluster) expandFailed(e manager.EndedCall, v state.Volume) {
 	claim, ok := c.claimOf(v)
 	if !ok || e.Outcome == state.Uncertain.String() || e.Code == "" && !e.NoEffect {
@@ -46,7 +45,7 @@ func (c *Cluster) expandFailed(e manager.EndedCall, v state.Volume) {
 	})
 }
 
-// Expanded says in the claim that a driver made a volume larger. On nil it does nothing.
+// Expanded shows in the claim that a driver has expanded a volume. On nil it does nothing.
 func (c *Cluster) Expanded(v state.Volume) {
 	if claim, ok := c.claimOf(v); ok {
 		c.Report.Expanded(claim, v.SizeBytes)

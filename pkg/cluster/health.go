@@ -18,8 +18,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// Health has events tell how a volume fares, and Pods and the CSINode show it. On nil it
-// does nothing.
+// Health writes events about a volume's health, and has Pods and the CSINode show it. On nil it does
+// nothing.
 func (c *Cluster) Health(s stats.Status) {
 	if c != nil {
 		c.events.Health(s)
@@ -27,11 +27,11 @@ func (c *Cluster) Health(s stats.Status) {
 	}
 }
 
-// health returns how the volumes of drivers and their storage fare, in the words of the
-// API. What was not judged since the daemon began says nothing.
+// health returns the health of drivers' volumes and storage in the API's form. It leaves out what was not
+// judged since the daemon began.
 func (c *Cluster) health() report.Health {
 	h := report.Health{Storage: map[state.DriverName][]storagev1.StorageHealthCondition{}}
-	at := map[types.UID]int{} // of h.Pods
+	at := map[types.UID]int{} // index in h.Pods
 	for _, s := range c.cfg.Stats() {
 		if _, builtin := kind.Of(s.Driver); builtin || s.Health == "" {
 			continue
@@ -59,8 +59,7 @@ func (c *Cluster) health() report.Health {
 	return h
 }
 
-// podOf returns a pod of the API server and its names for the volume; nil for one of
-// another source.
+// podOf returns a pod of the API server and its names for the volume; nil for a pod of another source.
 func (c *Cluster) podOf(uid state.PodUID, id state.VolumeID) (*corev1.Pod, []string) {
 	is, _ := c.cfg.Loop.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: is.Pod.Namespace, Name: is.Pod.Name}
@@ -76,8 +75,8 @@ func (c *Cluster) podOf(uid state.PodUID, id state.VolumeID) (*corev1.Pod, []str
 	return nil, nil
 }
 
-// volumeConditions are a volume's in the words of the API, which has three. What has
-// another one, of a later CSI or none as before CSI 1.13, is not well either.
+// volumeConditions converts a volume's conditions to the API's, which has three statuses. Any other
+// status, from a later CSI or missing as before CSI 1.13, becomes Degraded.
 func volumeConditions(all []stats.Condition) (out []corev1.VolumeHealthCondition) {
 	for _, c := range all {
 		status := corev1.VolumeHealthStatusType(c.Word())
@@ -111,14 +110,14 @@ func storageConditions(all []stats.Condition) (out []storagev1.StorageHealthCond
 	return out
 }
 
-// The API's bounds, in bytes.
+// Bounds of the API, in bytes.
 const (
 	maxReason  = 256
 	maxMessage = 1024
 )
 
-// reason is a condition's as the API takes it: it begins with a letter and goes on with
-// letters, digits and _. One that does not would keep all of a Pod's health from being written.
+// reason returns a condition's reason in the form that the API accepts: a letter, then letters, digits
+// and _. A reason in another form would keep all of a Pod's health from being written.
 func reason(c stats.Condition) string {
 	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 	plain := strings.Map(func(r rune) rune {

@@ -11,20 +11,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 )
 
-// Where the journal keeps which instance this is.
+// Where the journal keeps the identity of this instance.
 const (
 	clusterBucket = "cluster"
 	instanceKey   = "instance"
 )
 
-// storedInstance is this instance, as the journal has it.
+// storedInstance is the identity of this instance as the journal stores it.
 type storedInstance struct {
 	report.Instance
-	// Held: it had the node's name in the cluster when it ran last.
+	// Held reports whether this instance held the node's name in the cluster when it last ran.
 	Held bool `json:"held,omitempty"`
 }
 
-// ClaimName has the reporter claim the node's name. A new instance makes nothing before.
+// ClaimName has the reporter claim the node's name. A new instance starts no volume before it has the
+// name.
 func (c *Cluster) ClaimName(ctx context.Context) error {
 	i, err := c.instance(ctx)
 	if err != nil {
@@ -37,19 +38,19 @@ func (c *Cluster) ClaimName(ctx context.Context) error {
 	return nil
 }
 
-// instance returns which instance this is: the journal keeps its id, over restarts. One
-// that cannot be read is made anew, which a daemon that runs is asked about.
+// instance returns the identity of this instance. The journal keeps its id over restarts. If the stored
+// id cannot be read, instance makes a new one, which has to claim the name like any other instance.
 func (c *Cluster) instance(ctx context.Context) (storedInstance, error) {
 	values, err := c.cfg.Journal.LoadBucket(ctx, clusterBucket)
 	if err != nil {
-		return storedInstance{}, fmt.Errorf("learn which instance this is: %w", err)
+		return storedInstance{}, fmt.Errorf("read which instance this is: %w", err)
 	}
 	var i storedInstance
 	if value, ok := values.Sound[instanceKey]; !ok || json.Unmarshal(value, &i) != nil || i.ID == "" {
 		i = storedInstance{Instance: report.Instance{ID: strings.ToLower(rand.Text())}}
 	}
 	if i.Host, err = os.Hostname(); err != nil {
-		return storedInstance{}, fmt.Errorf("learn the host's name: %w", err)
+		return storedInstance{}, fmt.Errorf("read the host's name: %w", err)
 	}
 	i.PID, i.Root, i.BootID = os.Getpid(), c.cfg.Root, c.cfg.BootID
 	return i, c.keepInstance(ctx, i)
@@ -58,15 +59,15 @@ func (c *Cluster) instance(ctx context.Context) (storedInstance, error) {
 func (c *Cluster) keepInstance(ctx context.Context, i storedInstance) error {
 	value, err := json.Marshal(i)
 	if err != nil {
-		return fmt.Errorf("keep which instance this is: %w", err)
+		return fmt.Errorf("store which instance this is: %w", err)
 	}
 	if err := c.cfg.Journal.CommitBucket(ctx, clusterBucket, map[string][]byte{instanceKey: value}); err != nil {
-		return fmt.Errorf("keep which instance this is: %w", err)
+		return fmt.Errorf("store which instance this is: %w", err)
 	}
 	return nil
 }
 
-// stand returns what hears how this daemon stands to the node's name.
+// stand returns the callback that reports whether this daemon holds the node's name.
 func (c *Cluster) stand(ctx context.Context, i storedInstance) func(holds bool, why string) {
 	last := ""
 	return func(holds bool, why string) {
@@ -81,7 +82,7 @@ func (c *Cluster) stand(ctx context.Context, i storedInstance) func(holds bool, 
 		}
 		i.Held = holds
 		if err := c.keepInstance(ctx, i); err != nil {
-			c.cfg.Logger.Warn("a start without the API server will wait for it", "err", err)
+			c.cfg.Logger.Warn("cannot store who holds the node's name; the next start will wait for the API server", "err", err)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ObjectChanged hears of a change of the catalog. On nil it does nothing.
+// ObjectChanged reacts to a change of the catalog. On nil it does nothing.
 func (c *Cluster) ObjectChanged(key source.Key) {
 	if c == nil {
 		return
@@ -27,14 +27,14 @@ func (c *Cluster) ObjectChanged(key source.Key) {
 			c.reportSize(source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name})
 		}
 	case resolve.KindCSIDriver:
-		c.Report.Wake() // it says whether volumes are attached, and how often limits are asked for
+		c.Report.Wake() // it tells whether volumes are attached, and how often to ask for limits
 	case resolve.KindVolumeAttachment:
 		c.attachmentChanged(key)
 	}
 }
 
-// reportSize has a claim of the cluster show a size that the node serves already,
-// as when the daemon ended before that was written.
+// reportSize reports a volume's size in its claim if the claim shows a resize that the node has done
+// already, for example because the daemon ended before it was written.
 func (c *Cluster) reportSize(key source.Key) {
 	if c.cfg.Catalog.Provider(key) != kube.Name {
 		return
@@ -57,7 +57,7 @@ func (c *Cluster) reportSize(key source.Key) {
 	}
 }
 
-// limitPeriod is how often a driver is to be asked for its limit of volumes.
+// limitPeriod returns how often to ask a driver for its limit of volumes.
 func (c *Cluster) limitPeriod(driver state.DriverName) time.Duration {
 	d, ok := c.cfg.Catalog.Get(source.Key{Kind: resolve.KindCSIDriver, Name: string(driver)}).(*storagev1.CSIDriver)
 	if !ok || d.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
@@ -66,7 +66,7 @@ func (c *Cluster) limitPeriod(driver state.DriverName) time.Duration {
 	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 }
 
-// attachmentChanged has a driver asked that has no room, as an attacher was told.
+// attachmentChanged asks a driver for its limit again if an attacher was told that the node has no room.
 func (c *Cluster) attachmentChanged(key source.Key) {
 	va, ok := c.cfg.Catalog.Get(key).(*storagev1.VolumeAttachment)
 	if ok && va.Spec.NodeName == c.cfg.NodeName && resolve.NoRoom(va) {

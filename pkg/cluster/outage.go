@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 )
 
-// runView tells the node API when what it shows of the API server changes, and
-// the log when an outage begins and ends.
+// runView reports changes of what the node API shows of the API server, and logs when an outage begins
+// and ends.
 func (c *Cluster) runView(ctx context.Context) error {
 	was := outage.Cause("")
 	for {
@@ -35,8 +35,8 @@ func (c *Cluster) runView(ctx context.Context) error {
 	}
 }
 
-// findings returns the API server's outage, nil where there is none, and what
-// could not be read from it or written to it for other reasons.
+// findings returns the API server's outage, nil if there is none, and the objects that could not be read
+// from it or written to it for other reasons.
 func (c *Cluster) findings() (*outage.Outage, []outage.Finding) {
 	if c == nil {
 		return nil, nil
@@ -44,7 +44,7 @@ func (c *Cluster) findings() (*outage.Outage, []outage.Finding) {
 	return outage.Fold(slices.Concat(c.Kube.Findings(), c.Report.Findings()))
 }
 
-// AwayText is the API server's outage in words; "" where there is none, as on nil.
+// AwayText describes the API server's outage; "" if there is none, or if c is nil.
 func (c *Cluster) AwayText() string {
 	if away, _ := c.findings(); away != nil {
 		return away.Text(c.cfg.REST.Host)
@@ -52,7 +52,7 @@ func (c *Cluster) AwayText() string {
 	return ""
 }
 
-// AwaySince is when the API server's outage began; zero where there is none, as on nil.
+// AwaySince returns when the API server's outage began; zero if there is none, or if c is nil.
 func (c *Cluster) AwaySince() time.Time {
 	if away, _ := c.findings(); away != nil {
 		return away.Since
@@ -60,7 +60,7 @@ func (c *Cluster) AwaySince() time.Time {
 	return time.Time{}
 }
 
-// Problems lists an outage as one problem, and the others; none on nil.
+// Problems lists an outage as one problem, then the other problems. It lists none if c is nil.
 func (c *Cluster) Problems() []server.Problem {
 	away, rest := c.findings()
 	var out []server.Problem

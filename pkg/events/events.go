@@ -1,11 +1,11 @@
-// Package events writes the events of a cluster: what became of a pod's volumes, what they
-// wait for, and how their mounts and their storage fare.
+// Package events writes the events of a cluster: the results of calls on a pod's volumes, what volumes
+// wait for, and the health of their mounts and storage.
 //
-// Owns: which event is written when, about which object, by which of the kubelet's
-// reasons; and what was written, so that it is not written again.
+// Owns: which event is written when, about which object, with which of the kubelet's reasons; and what
+// was written, so that it is not written again.
 //
-// Does not: word what a volume waits for, which pkg/server explains, nor send events,
-// which pkg/report does within its bounds.
+// Does not: word what a volume waits for, which pkg/server explains, nor send events, which pkg/report
+// does within its limits.
 package events
 
 import (
@@ -31,10 +31,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// maxCalls bounds the ended calls that wait for their events.
+// maxCalls bounds the queue of ended calls without an event yet.
 const maxCalls = 1024
 
-// The kubelet's reasons of events, and those of events that it does not have.
+// The kubelet's event reasons, and those for events that the kubelet does not have.
 const (
 	reasonMountFailed   = "FailedMount"
 	reasonMapFailed     = "FailedMapVolume"
@@ -54,7 +54,7 @@ const (
 	reasonRecovered     = "JournalRecovered"
 )
 
-// callReason is the reason of the event of a call that ended; "" for none.
+// callReason returns the event reason for a call that ended; "" if it has no event.
 func callReason(op plan.Kind, failed, block bool) string {
 	pick := func(ofBlock, ofFiles string) string {
 		if block {
@@ -86,13 +86,13 @@ func callReason(op plan.Kind, failed, block bool) string {
 	}
 }
 
-// endedCall is a call that has ended, with the volume's claim as it was then.
+// endedCall is a call that has ended, with the volume's claim at that time.
 type endedCall struct {
 	manager.EndedCall
 	claim corev1.ObjectReference
 }
 
-// Volumes is what the events read of the manager.
+// Volumes is the part of the manager that the events read.
 type Volumes interface {
 	Pod(uid state.PodUID) (manager.PodStatus, bool)
 	Volume(id state.VolumeID) (manager.VolumeStatus, bool)
@@ -100,43 +100,43 @@ type Volumes interface {
 	Changed() <-chan struct{}
 }
 
-// Objects is what the events read of the catalog of objects.
+// Objects is the part of the catalog that the events read.
 type Objects interface {
-	// Get returns an object, nil where there is none.
+	// Get returns an object, nil if there is none.
 	Get(key source.Key) runtime.Object
 	// Provider names the source that has the object.
 	Provider(key source.Key) string
 }
 
-// Config is what a Writer needs; every field is required but Patience.
+// Config is what a Writer needs; every field but Patience is required.
 type Config struct {
 	// NodeName is the name of the Node object.
 	NodeName string
 	Volumes  Volumes
 	Objects  Objects
-	// Facts returns what an explanation is made from, as it is now.
+	// Facts returns the current facts that an explanation is made from.
 	Facts func() server.Facts
-	// Event has an event written (report.Reporter.Event).
+	// Event writes an event (report.Reporter.Event).
 	Event func(report.Event)
-	// ExpandFailed hears of each volume that a driver did not make larger, before its event.
+	// ExpandFailed is called for each failed expansion, before its event.
 	ExpandFailed func(c manager.EndedCall, v state.Volume)
-	// Lost says that the journal may have lost records; "" where it has not.
+	// Lost says that the journal may have lost records; "" if it has not.
 	Lost func() string
-	// Patience is how long a volume may wait before that is an event; 0 means 2 minutes.
+	// Patience is how long a volume may wait before the writer reports it; 0 means 2 minutes.
 	Patience time.Duration
 }
 
-// Writer writes events. Ended and Health may be called by any goroutine, Run by one.
+// Writer writes events. Any goroutine may call Ended and Health, and one may call Run.
 type Writer struct {
 	Config
 	ended chan *endedCall
 	waits waits
-	// claims are those of volumes that calls were made for. A claim is not read any more
-	// once no pod names it, and events about what is left of its volume still name it.
+	// claims has the claims of volumes that calls were made for. Once no pod names a claim it is no
+	// longer read, but events about its leftover volume still name it.
 	claims map[state.VolumeID]corev1.ObjectReference
 }
 
-// New returns a writer. It writes nothing until Run.
+// New returns a writer. It writes nothing before Run.
 func New(c Config) *Writer {
 	return &Writer{
 		Config: c, ended: make(chan *endedCall, maxCalls), waits: waits{},
@@ -144,8 +144,8 @@ func New(c Config) *Writer {
 	}
 }
 
-// Ended takes a call that has ended. It does not block: where many calls end at once,
-// the log has them and some have no event.
+// Ended queues the event of a call that has ended. It does not block: if too many calls end at once, some
+// have no event, only log lines.
 func (w *Writer) Ended(c manager.EndedCall) {
 	claim, _ := w.aboutClaim(c.Of)
 	select {
@@ -154,8 +154,8 @@ func (w *Writer) Ended(c manager.EndedCall) {
 	}
 }
 
-// Run writes events of calls as they end, and of volumes that wait once they have waited
-// for long, until ctx ends. It returns nil.
+// Run writes events until ctx ends: of calls as they end, and of volumes once they have waited for long.
+// It returns nil.
 func (w *Writer) Run(ctx context.Context) error {
 	w.reportRecovery()
 	patience := cmp.Or(w.Patience, waitPatience)
@@ -173,7 +173,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		case <-pause.C:
 			changed = w.Volumes.Changed()
 			if w.reportWaits(patience) {
-				pause.Reset(between) // no change marks the moment when a wait has been long
+				pause.Reset(between) // no change will mark the moment when a wait has become long
 			}
 		case <-ctx.Done():
 			return nil
@@ -181,8 +181,8 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// reportCall writes the event of a call that ended: the pod that it was for, or all for whose
-// sake it was made, and of an expansion, or where there is no pod, the claim.
+// reportCall writes the events of a call that ended: about its pod or all pods that it was made for, and,
+// for an expansion or if there is no pod, about the claim.
 func (w *Writer) reportCall(c endedCall) {
 	s, ok := w.Volumes.Volume(c.Volume)
 	failed := c.Error != ""
@@ -204,11 +204,11 @@ func (w *Writer) reportCall(c endedCall) {
 	case failed:
 		sentence = server.Failure(c.Retry)
 	case reason == reasonNotNormal:
-		sentence = "it was unmounted by the step " + c.Step.String() + ": what was not written back may be lost"
+		sentence = "it was unmounted by the step " + c.Step.String() + ": data that was not written back may be lost"
 	case c.Op == plan.Attach:
 		sentence = "it is attached"
 	case c.Op == plan.Expand:
-		sentence = "it has been made larger on the node"
+		sentence = "it has been expanded on the node"
 	}
 	e := report.Event{Warning: failed || reason == reasonNotNormal, Reason: reason}
 	pods := s.Volume.For
@@ -227,8 +227,8 @@ func (w *Writer) reportCall(c endedCall) {
 	}
 }
 
-// reportRecovery has an event about the Node written where the journal may have lost
-// records. A Node's events name it by its name, as the kubelet's do.
+// reportRecovery writes an event about the Node if the journal may have lost records. The event names the
+// Node by its name, not its UID, as the kubelet's do.
 func (w *Writer) reportRecovery() {
 	lost := w.Lost()
 	if lost == "" {
@@ -240,8 +240,7 @@ func (w *Writer) reportRecovery() {
 	})
 }
 
-// reportVolume has an event about the cluster's PersistentVolume written, where the
-// administrator who made it looks.
+// reportVolume writes an event about the cluster's PersistentVolume, for the administrator who made it.
 func (w *Writer) reportVolume(v state.Volume, e report.Event, sentence string) {
 	pv, ok := w.Objects.Get(source.Key{Kind: resolve.KindVolume, Name: v.Spec.Name}).(*corev1.PersistentVolume)
 	if !ok {
@@ -252,7 +251,7 @@ func (w *Writer) reportVolume(v state.Volume, e report.Event, sentence string) {
 	w.Event(e)
 }
 
-// reportPod has an event about a pod's volume written, if the pod is the cluster's.
+// reportPod writes an event about a pod's volume if the pod is the cluster's, and reports whether it did.
 func (w *Writer) reportPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
 	p, ok := w.Volumes.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
@@ -268,7 +267,7 @@ func (w *Writer) reportPod(uid state.PodUID, names string, e report.Event, sente
 	return true
 }
 
-// namesOf is what a pod calls a volume.
+// namesOf returns the pod's names for a volume.
 func (w *Writer) namesOf(uid state.PodUID, v state.Volume) string {
 	p, _ := w.Volumes.Pod(uid)
 	for _, pv := range p.Volumes {
@@ -279,8 +278,8 @@ func (w *Writer) namesOf(uid state.PodUID, v state.Volume) string {
 	return v.Spec.Name
 }
 
-// aboutClaim returns a volume's claim, if that is the cluster's: without its uid
-// where the claim is not read any more.
+// aboutClaim returns a reference to a volume's claim, and whether the claim is the cluster's. The
+// reference has no UID if the claim is no longer read.
 func (w *Writer) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
 	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindClaim, Namespace: namespace, Name: name}
@@ -291,7 +290,7 @@ func (w *Writer) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
 	return about, ok
 }
 
-// reportClaimOf has an event about a volume's claim written, if that is the cluster's.
+// reportClaimOf writes an event about a volume's claim if the claim is the cluster's.
 func (w *Writer) reportClaimOf(v state.Volume, e report.Event, sentence string) {
 	about, ok := w.aboutClaim(v)
 	if !ok {
@@ -304,8 +303,8 @@ func (w *Writer) reportClaimOf(v state.Volume, e report.Event, sentence string) 
 	w.Event(e)
 }
 
-// reportWaits tells of waits that have taken long, and of mounts that are no longer as
-// they were made. It reports whether more is due later.
+// reportWaits writes events about long waits and about mounts that drifted or were restored. It reports
+// whether more will be due later.
 func (w *Writer) reportWaits(patience time.Duration) bool {
 	f := w.Facts()
 	notices, more := w.waits.look(f, patience)
@@ -327,8 +326,7 @@ func (w *Writer) reportWaits(patience time.Duration) bool {
 	return more
 }
 
-// Health has an event about each pod of a volume written, that its driver found the volume
-// well or not.
+// Health writes, for each pod of a volume, an event that its driver found the volume healthy or not.
 func (w *Writer) Health(h stats.Status) {
 	s, ok := w.Volumes.Volume(state.VolumeID(h.Key))
 	if !ok {
@@ -338,7 +336,7 @@ func (w *Writer) Health(h stats.Status) {
 	for _, c := range h.Conditions {
 		texts = append(texts, c.String())
 	}
-	e, sentence := report.Event{Reason: reasonHealthy}, "the driver says that nothing is wrong with it any more"
+	e, sentence := report.Event{Reason: reasonHealthy}, "the driver says that it is healthy again"
 	if h.Health == stats.Abnormal {
 		e, sentence = report.Event{Reason: reasonAbnormal, Warning: true}, strings.Join(texts, "; ")
 	}

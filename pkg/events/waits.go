@@ -13,43 +13,42 @@ import (
 )
 
 const (
-	// waitPatience is how long a volume may wait for something that is no call
-	// before the writer makes an event of it, and the least time before it makes another,
-	// for a volume that waits for something else then. The kubelet gives a pod's volumes
-	// as long (2 m 3 s): most waits have ended then.
+	// waitPatience is how long a volume may wait for something other than a call before the writer
+	// reports it, and the least time before the writer reports that the same volume waits for something
+	// else. The kubelet gives a pod's volumes as long (2 m 3 s): most waits have ended then.
 	waitPatience = 2 * time.Minute
-	// lookPause is the least time between two looks for what waits.
+	// lookPause is the least time between two looks for waiting volumes.
 	lookPause = 10 * time.Second
-	// maxReported bounds the events of one look, so 1 a second of a node whose 1,000
-	// pods wait for one driver. Those that waited longest come first, the others at
-	// the looks that follow, if they wait still.
+	// maxReported bounds the events of one look, so that a node whose 1,000 pods wait for one driver
+	// writes 1 a second. The longest waits come first; the others follow at later looks if they still
+	// wait.
 	maxReported = 10
-	// mended is the event's text when a mount that had changed is again as it was made.
+	// mended is the event text when a drifted mount has been restored.
 	mended = "its mount is as it was made again"
 )
 
-// subject is a volume of a pod under the pod's names for it, or one that is left of pods that are gone.
+// subject is a volume of a pod under the pod's names for it, or a leftover volume of pods that are gone.
 type subject struct {
 	pod   state.PodUID
 	names string
-	left  state.VolumeID // where pod is ""
+	left  state.VolumeID // set if pod is ""
 }
 
-// finding is what a look found of a volume that is not as wanted.
+// finding is what a look found about one volume.
 type finding struct {
 	subject
-	volume state.VolumeID // "" where it is not known
+	volume state.VolumeID // "" if it is unknown
 	reason string
-	// wait is the sentence that says what it waits for; "" where it waits for
-	// nothing but its next call, of whose failures it is told as they happen.
+	// wait is the sentence that says what the volume waits for. It is "" if the volume waits only for its
+	// next call: failed calls have events of their own.
 	wait string
-	// drift says how its mount is not as it was made; "" where it is.
+	// drift says how the volume's mount differs from what was made; "" if it does not.
 	drift string
-	// mounted: there is a mount that this can be said about.
+	// mounted reports whether there is a mount that can drift.
 	mounted bool
 }
 
-// reported is the last event of a volume, and since when the volume waits.
+// reported is the last event about a volume, and since when the volume waits.
 type reported struct {
 	since, at time.Time
 	wait      string
@@ -65,12 +64,10 @@ type notice struct {
 	sentence string
 }
 
-// waits remembers the events of volumes that wait, or whose mounts are not as
-// they were made.
+// waits remembers the last events about volumes that wait or whose mounts have drifted.
 type waits map[subject]reported
 
-// look returns the notices to write now, and whether more are due later
-// although nothing changes.
+// look returns the notices to write now, and whether more will be due later even if nothing changes.
 func (w waits) look(f server.Facts, patience time.Duration) (notices []notice, more bool) {
 	found := findings(f)
 	w.follow(found, f.Now)
@@ -88,14 +85,14 @@ func (w waits) look(f server.Facts, patience time.Duration) (notices []notice, m
 	})
 }
 
-// follow notes since when what is found waits, and forgets what does not any more.
+// follow records since when the found volumes wait, and forgets those that no longer do.
 func (w waits) follow(found []finding, now time.Time) {
 	was := maps.Clone(w)
 	clear(w)
 	for _, x := range found {
 		s := was[x.subject]
 		if !x.mounted {
-			s.drift = "" // what is gone is not mended
+			s.drift = "" // a mount that is gone was not restored
 		}
 		switch {
 		case x.wait == "":
@@ -109,7 +106,7 @@ func (w waits) follow(found []finding, now time.Time) {
 	}
 }
 
-// notice returns the event that is due for x and notes it; the event about its mount comes first.
+// notice returns the event that is due for x and records it. The event about its mount comes first.
 func (w waits) notice(x finding, now time.Time) notice {
 	s := w[x.subject]
 	n := notice{x.subject, x.volume, x.reason, true, x.wait}
@@ -127,7 +124,7 @@ func (w waits) notice(x finding, now time.Time) notice {
 	return n
 }
 
-// findings are the volumes of pods, and those left of pods that are gone.
+// findings returns the volumes of pods, and the leftover volumes of pods that are gone.
 func findings(f server.Facts) []finding {
 	by := make(map[state.VolumeID]manager.VolumeStatus, len(f.Volumes))
 	for _, v := range f.Volumes {
@@ -136,7 +133,7 @@ func findings(f server.Facts) []finding {
 	var all []finding
 	for _, p := range f.Pods {
 		for _, v := range p.Volumes {
-			of := f // each is looked up and not sought, since there may be thousands
+			of := f // looked up by id, not searched for: there may be thousands
 			if of.Volumes = nil; by[v.ID].Volume.Spec != nil {
 				of.Volumes = []manager.VolumeStatus{by[v.ID]}
 			}
@@ -162,7 +159,7 @@ func findings(f server.Facts) []finding {
 	return all
 }
 
-// waitReason is the reason of the event of a wait.
+// waitReason returns the event reason for a wait.
 func waitReason(v manager.PodVolumeStatus) string {
 	switch step := v.Step; {
 	case step == plan.Expand:

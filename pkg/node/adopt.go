@@ -13,10 +13,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// sourcesTime is how long sources may take to tell what they have before an adoption.
+// sourcesTime bounds how long an adoption waits for the sources to list what they have.
 const sourcesTime = time.Minute
 
-// listing hears what the sources list, for a daemon that does not run.
+// listing collects what the sources list while the daemon does not run.
 type listing struct {
 	controller *controller.Controller
 	made       *made.Provider
@@ -26,7 +26,7 @@ type listing struct {
 	sources    []func(context.Context) error
 }
 
-// pods returns the pods that the sources list, once each has spoken; it mounts nothing.
+// pods returns the pods that the sources list, once every source has spoken. It mounts nothing.
 func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourcesTime)
 	defer cancel()
@@ -37,16 +37,16 @@ func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, erro
 	defer end()
 	parts := append(slices.Clone(l.sources), func(ctx context.Context) error { return l.untilSynced(ctx, end) })
 	if err := runAll(listening, parts); err != nil {
-		return nil, fmt.Errorf("learn which volumes are wanted: %w", err)
+		return nil, fmt.Errorf("list the wanted pods: %w", err)
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("learn which volumes are wanted: sources %s have not told all within %v: %w",
+		return nil, fmt.Errorf("list the wanted pods: sources %s have not listed all within %v: %w",
 			strings.Join(l.heard.Silent(), ", "), sourcesTime, context.Cause(ctx))
 	}
 	return l.catalog.Wants(), nil
 }
 
-// showOwn tells the volumes that csi-volmgr made itself, as they are in the journal.
+// showOwn puts the volumes that csi-volmgr made itself into the catalog, from the journal.
 func (l listing) showOwn(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,12 +56,12 @@ func (l listing) showOwn(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		defer cancel() // it is to make and delete nothing
+		defer cancel() // stop the controller before it makes or deletes anything
 		return l.made.Show()
 	}})
 }
 
-// untilSynced calls end once every source has spoken and what pods name is known.
+// untilSynced calls end once every source has spoken and the objects that pods name are known.
 func (l listing) untilSynced(ctx context.Context, end func()) error {
 	for {
 		changed := l.changed.next()

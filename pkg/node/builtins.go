@@ -25,7 +25,7 @@ func (n *Node) wireBuiltins(allocatable corev1.ResourceList, images *image.Drive
 			return all
 		},
 	}
-	if n.cfg.issuesTokens() { // of the cluster both are made after the drivers
+	if n.cfg.issuesTokens() { // with a cluster, both are made after the drivers
 		c.Token = fileToken(func() csiclient.TokenSource { return n.tokens })
 	}
 	if n.cfg.Cluster != nil {

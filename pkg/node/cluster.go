@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// wireCluster makes what speaks to the API server, where there is one.
+// wireCluster makes the connection to the API server, if there is one.
 func (n *Node) wireCluster() (err error) {
 	if n.cfg.Cluster == nil {
 		return nil
@@ -37,12 +37,12 @@ func (n *Node) wireCluster() (err error) {
 	return err
 }
 
-// reportSizes returns a function that tells the controller the size of each volume on the
-// node: the daemon may have ended before the controller wrote that one has grown.
+// reportSizes returns a function that reports to the controller the size of each volume on the node: the
+// daemon may have ended before the controller recorded an expansion.
 func reportSizes(m *manager.Manager, c *controller.Controller) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if m.Settle(ctx) != nil {
-			return nil // all ends
+			return nil // the node is shutting down
 		}
 		for _, s := range m.Volumes() {
 			if s.Volume.InUse() {

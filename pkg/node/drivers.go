@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// wireDrivers makes what dials the drivers that register.
+// wireDrivers makes the component that dials registered drivers.
 func (n *Node) wireDrivers() {
 	c := drivers.Config{
 		Loop: n.manager, Controllers: n.controller, Logger: n.log,
@@ -33,7 +33,7 @@ func (n *Node) wireDrivers() {
 	n.drivers = drivers.New(c)
 }
 
-// clients returns how drivers are dialled.
+// clients returns the function that configures the connection to a driver.
 func clients(c Config, secrets csiclient.SecretReader, tokens csiclient.TokenSource, m *csiclient.Metrics,
 	log *slog.Logger,
 ) func(state.DriverName) csiclient.Config {
@@ -49,8 +49,8 @@ func clients(c Config, secrets csiclient.SecretReader, tokens csiclient.TokenSou
 	}
 }
 
-// adopted is a driver whose volumes may have been taken over from a kubelet, which kept
-// files of its own beside their stages.
+// adopted is a driver whose volumes may have been taken over from a kubelet, which kept files of its own
+// next to their stages.
 type adopted struct {
 	*csiclient.Driver
 	keeper disk.Keeper
@@ -59,12 +59,12 @@ type adopted struct {
 // Unstage implements manager.Driver.
 func (d adopted) Unstage(ctx context.Context, v state.Volume) error {
 	if err := d.keeper.BeforeUnstage(ctx, v); err != nil {
-		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
+		return fmt.Errorf("remove the kubelet's files of the volume: %w", err)
 	}
 	return d.Driver.Unstage(ctx, v)
 }
 
-// localDriver returns what serves the embedded driver. It registers like any other.
+// localDriver returns a function that serves the embedded driver, which registers like any other driver.
 func localDriver(c Config, layout state.Layout, log *slog.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return localdriver.Run(ctx, localdriver.Config{

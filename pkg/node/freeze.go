@@ -7,7 +7,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// newFreezer freezes volumes of the manager, which is made later.
+// newFreezer returns a freezer for the volumes of the manager, which is made later.
 func newFreezer(n *Node) *freeze.Freezer {
 	return freeze.New(freeze.Config{
 		Journal: n.journal, Helpers: n.helpers, Boot: n.bootID, Pods: n.layout.Pods(), Logger: n.log,

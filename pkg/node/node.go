@@ -48,87 +48,85 @@ import (
 // bootIDFile names this boot of the node (proc(5)).
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// Config says where a node has its things. Root, StateDir and Name are required.
+// Config is the configuration of a node. Root, StateDir and Name are required.
 type Config struct {
 	// Root is the directory below which volumes are mounted, in the kubelet's layout.
 	Root string
-	// StateDir is the directory of the journal and of what the embedded driver keeps.
+	// StateDir is the directory of the journal and of the embedded driver's data.
 	StateDir string
-	// RuntimeDir is a directory that does not outlive the boot, as /run/csi-volmgr;
-	// "" means none, and that volumes of secrets are published again after a restart.
+	// RuntimeDir is a directory that does not outlive the boot, such as /run/csi-volmgr. If it is "",
+	// volumes with secrets are published again after a restart.
 	RuntimeDir string
-	// Name is the node's name; Labels are its labels besides, where no cluster has its Node.
+	// Name is the node's name. Labels are its labels if no cluster has a Node for it.
 	Name   string
 	Labels map[string]string
 	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
 	Manifests string
-	// HostPaths lists directories of the node at or below which hostPath and local
-	// volumes may be, as clean absolute paths; none means that there are none.
+	// HostPaths lists the directories of the node at or below which hostPath and local volumes may be, as
+	// clean absolute paths. If it is empty, there are no such volumes.
 	HostPaths []string
-	// Images lists directories at or below which layouts of OCI images are, for
-	// image volumes, as clean absolute paths.
+	// Images lists the directories at or below which layouts of OCI images are, for image volumes, as
+	// clean absolute paths.
 	Images []string
-	// ImageService is the endpoint of the container runtime's image service, as
-	// unix:///run/containerd/containerd.sock, which has the images that no layout
-	// has; "" means none.
+	// ImageService is the endpoint of the container runtime's image service, such as
+	// unix:///run/containerd/containerd.sock, for images that no layout has; "" means none.
 	ImageService string
-	// Cluster is how to reach the API server that binds pods to the node of this
-	// name and attaches its volumes; nil means none. Its limits of requests and
-	// its content type are set where they are not.
+	// Cluster is how to reach the API server that binds pods to the node of this name and attaches its
+	// volumes; nil means none. New sets its request limits and its content type if they are unset.
 	Cluster *rest.Config
-	// NodeAlive is how the Node object shows that this daemon runs; the zero value is not at all.
+	// NodeAlive is how the Node object shows that this daemon runs; the zero value means not at all.
 	NodeAlive report.Alive
-	// ContainerRuntime is the endpoint of the container runtime that has to say of a
-	// pod that left that no container of it lives, as unix:///run/containerd/containerd.sock;
-	// "" means that the word of the pod's source is enough.
+	// ContainerRuntime is the endpoint of the container runtime that must confirm that a removed pod has
+	// no running container, such as unix:///run/containerd/containerd.sock. If it is "", the word of the
+	// pod's source is enough.
 	ContainerRuntime string
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
-	// Tokens makes service account tokens for drivers that want them; nil where
-	// there is none.
+	// Tokens makes service account tokens for drivers that want them; nil if nothing makes them.
 	Tokens token.Issuer
-	// Helper starts a helper: this or another program, which calls [ServeHelper].
-	// Nil means that calls on storage run in this process, which then cannot end
-	// while one of them hangs ([isolate.Config.Command]).
+	// Helper starts a helper process, from this or another program that calls [ServeHelper]. If it is
+	// nil, calls on storage run in this process, which then cannot end while one of them hangs
+	// ([isolate.Config.Command]).
 	Helper isolate.Command
-	// SELinuxMount says which volumes are mounted with their pod's label; "" is selinux.Auto.
+	// SELinuxMount tells which volumes are mounted with their pod's label; "" means selinux.Auto.
 	SELinuxMount selinux.Mode
-	// InlineAllow names the namespaces that may have a driver's inline volumes; nil is every namespace's pods.
+	// InlineAllow lists the namespaces that may use a driver's inline volumes; nil allows every
+	// namespace.
 	InlineAllow []resolve.InlineRule
-	// Translate are the kinds of in-tree volumes that are translated to their CSI
-	// drivers ([translate.Kinds]); nil is all.
+	// Translate lists the in-tree kinds of volumes that are translated to their CSI drivers
+	// ([translate.Kinds]); nil means all.
 	Translate []string
-	// Deadlines are those of drivers' calls, by driver; resolve.Any is every other one.
+	// Deadlines has the deadlines of calls by driver; resolve.Any stands for every other driver.
 	Deadlines map[state.DriverName]csiclient.Deadlines
-	// DriverUIDs are users, beside root, whose processes may be the driver.
+	// DriverUIDs lists, by driver, the users besides root whose processes may be the driver.
 	DriverUIDs map[state.DriverName][]uint32
-	// Ladders say what is done about unmounts that keep failing; none for normal
-	// unmounts only, the others may lose data.
+	// Ladders tell what to do about unmounts that keep failing. Without one, only normal unmounts are
+	// made; the other steps may lose data.
 	Ladders plan.Ladders
-	// Metrics is where metrics are registered; nil means nowhere.
+	// Metrics registers the metrics; nil means that there are none.
 	Metrics prometheus.Registerer
-	// OnCall is called for every driver call that ended, in the goroutine of the
-	// manager: it must not block. It may be nil.
+	// OnCall, if not nil, is called for every driver call that ended, in the goroutine of the manager: it
+	// must not block.
 	OnCall func(manager.EndedCall)
-	// Logger nil means slog.Default.
+	// Logger is where the node logs; nil means slog.Default.
 	Logger *slog.Logger
 
-	faultsEvery, waitPatience time.Duration // for tests; 0 means what watch.MountsConfig and events.Config have
+	faultsEvery, waitPatience time.Duration // for tests; 0 means the default of watch.MountsConfig and events.Config
 }
 
-// Node is one node's volume manager. Its methods may be called by any goroutine.
+// Node is one node's volume manager. Any goroutine may call its methods.
 type Node struct {
-	*containers.Giver                  // what containers mount (server.Containers)
-	*operate.Objects                   // what clients apply (server.Objects)
+	*containers.Giver                  // mounts of containers (server.Containers)
+	*operate.Objects                   // objects of clients (server.Objects)
 	*operate.Operator                  // operators' verbs (server.Operator, server.Drainer)
-	*operate.Registrar                 // drivers that are handed over (server.Registrar)
-	*recorder.Recorder                 // the last calls (server.Trace)
+	*operate.Registrar                 // drivers of driver register (server.Registrar)
+	*recorder.Recorder                 // the last calls of each volume (server.Trace)
 	*stats.Collector                   // how full volumes are (server.Stats)
 	operate.Pods                       // MountPod and UnmountPod
 	startup                            // Started
-	*takeover.Transfer                 // adopt and release, of a Node that is not run
+	*takeover.Transfer                 // adopt and release, for a Node that does not run
 	Named              *named.Provider // volumes that Docker, podman, mount -t csi and Nomad name
 
 	cfg    Config
@@ -136,7 +134,7 @@ type Node struct {
 	layout state.Layout
 
 	root       *os.File                      // holds the lock on Root
-	sweeps     []func(context.Context) error // what is removed once, after the start
+	sweeps     []func(context.Context) error // cleanup that runs once, after the start
 	journal    *state.Bolt
 	helpers    *isolate.Pool
 	kernel     *mount.Kernel
@@ -154,7 +152,7 @@ type Node struct {
 	cluster    *cluster.Cluster   // nil without Cluster
 	runtime    *cri.Runtime       // nil without ContainerRuntime
 	images     *cri.Images        // nil without ImageService
-	metrics    *csiclient.Metrics // nil without Metrics, as is measured
+	metrics    *csiclient.Metrics // nil without Metrics, like measured
 	measured   *metrics.Metrics
 	tokens     csiclient.TokenSource // nil without Tokens
 	parts      *containers.Parts
@@ -163,11 +161,11 @@ type Node struct {
 	bootID     string
 
 	changed signal        // objects of every kind, problems
-	loaded  chan struct{} // closed when what was applied before is known
+	loaded  chan struct{} // closed when the objects applied earlier are loaded
 }
 
-// New opens the journal and wires everything; nothing runs until Run. It fails
-// if another daemon has the root or the journal, or a kubelet runs on the root.
+// New opens the journal and wires everything; nothing runs until Run. It fails if another daemon uses the
+// root or the journal, or if a kubelet runs on the root.
 func New(cfg Config) (_ *Node, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -209,14 +207,15 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
 	n.Collector = stats.New(stats.Config{
-		// What the controller knows anew reaches the manager too: the catalog shows it, and has then spoken.
+		// The collector learns of changes in the controller through the manager: the catalog shows them
+		// as a source that speaks.
 		Subjects: asker.Subjects, Question: asker.Question, Changed: n.manager.Changed,
 		OnHealth: n.cluster.Health, Logger: n.log,
 	})
 	return n, n.count()
 }
 
-// check says which field is not as it must be.
+// check reports the first field that is missing or not an absolute path.
 func (c Config) check() error {
 	for _, f := range []struct{ field, path, or string }{
 		{"Root", c.Root, ""},
@@ -240,16 +239,16 @@ func (n *Node) Views() *operate.Views { return n.views }
 // Manager returns the volume manager.
 func (n *Node) Manager() *manager.Manager { return n.manager }
 
-// Close gives up what New took, for a Node that is not run. Run does so itself.
+// Close releases what New took, for a Node that does not run. Run calls it itself.
 func (n *Node) Close() error {
 	errs := []error{n.audit.Close()}
 	if n.helpers != nil {
 		if err := n.helpers.Close(); err != nil {
-			n.log.Warn("helpers are left behind with calls that hang", "err", err)
+			n.log.Warn("helper processes with hanging calls are left behind", "err", err)
 		}
 	}
 	if n.runtime != nil {
-		_ = n.runtime.Close() // fails only where Run has closed it
+		_ = n.runtime.Close() // fails only if Run has closed it
 	}
 	if n.images != nil {
 		errs = append(errs, n.images.Close())
@@ -258,7 +257,7 @@ func (n *Node) Close() error {
 		err := n.journal.Close()
 		errs = append(errs, err)
 		if spareErr := n.journal.SpareErr(); err == nil && spareErr != nil {
-			n.log.Warn("journal is whole, and its spare copy is of an earlier time or missing", "err", spareErr)
+			n.log.Warn("journal is whole, but its spare copy is old or missing", "err", spareErr)
 		}
 	}
 	if n.root != nil {
@@ -267,19 +266,19 @@ func (n *Node) Close() error {
 	return errors.Join(errs...)
 }
 
-// warnIfUnshared tells when drivers in containers would not see what is mounted
-// below the root, nor this process what they mount (CSI 1.13, mount propagation).
+// warnIfUnshared warns if drivers in containers would not see mounts below the root, and this process
+// would not see theirs (CSI 1.13, mount propagation).
 func warnIfUnshared(kernel *mount.Kernel, root string, log *slog.Logger) {
 	shared, err := kernel.IsShared(root)
 	if err != nil {
-		log.Warn("propagation of the root directory is not known", "path", root, "err", err)
+		log.Warn("cannot read the mount propagation of the root directory", "path", root, "err", err)
 	} else if !shared {
 		log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount "+
 			"namespaces", "path", root)
 	}
 }
 
-// secrets reads secrets from the catalog, which is made after those who read.
+// secrets reads secrets from the catalog, which is made after the readers.
 type secrets struct{ n *Node }
 
 func (s secrets) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
@@ -294,7 +293,7 @@ func (s secrets) Secret(ctx context.Context, ref state.SecretRef) (map[string]st
 	return source.SecretValues(secret)
 }
 
-// sink passes what pods want on to the manager and remembers who has not spoken.
+// sink passes what pods want to the manager, and records which sources have spoken.
 type sink struct{ n *Node }
 
 func (s sink) SetPod(p state.PodWant)     { s.n.manager.SetPod(p) }
@@ -306,7 +305,7 @@ func (s sink) SourceSynced(provider string) {
 	s.n.Bindings.Wake()
 }
 
-// signal is a channel that is closed at the next change.
+// signal wakes all its waiters at the next change.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{}

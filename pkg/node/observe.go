@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// measure registers what is measured as it happens; r nil is nowhere.
+// measure registers the metrics that are updated as things happen. If r is nil, it returns nil metrics.
 func measure(r prometheus.Registerer) (c *csiclient.Metrics, m *metrics.Metrics, err error) {
 	if r == nil {
 		return nil, nil, nil
@@ -28,7 +28,7 @@ func measure(r prometheus.Registerer) (c *csiclient.Metrics, m *metrics.Metrics,
 	return c, m, err
 }
 
-// count registers what is counted at each scrape.
+// count registers the metrics that are computed at each scrape.
 func (n *Node) count() error {
 	if n.cfg.Metrics == nil {
 		return nil
@@ -49,7 +49,7 @@ func (n *Node) count() error {
 	return nil
 }
 
-// store is the journal, with its writes measured where that is asked for.
+// store returns the journal, and measures its writes if r is not nil.
 func store(r prometheus.Registerer, journal *state.Bolt) (manager.Store, error) {
 	if r == nil {
 		return journal, nil
@@ -57,7 +57,7 @@ func store(r prometheus.Registerer, journal *state.Bolt) (manager.Store, error) 
 	return metrics.Journal(r, journal)
 }
 
-// socketStates says of each registration socket whether its driver is registered.
+// socketStates reports, for each registration socket, whether its driver is registered.
 func socketStates(sockets []registration.SocketStatus) map[string]bool {
 	states := map[string]bool{}
 	for _, s := range sockets {

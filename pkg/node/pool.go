@@ -8,12 +8,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// ServeHelper does a node's calls on storage in the process that [Config.Helper]
-// started, until the node is gone; the process is to end when it returns.
+// ServeHelper runs a node's calls on storage in the process that [Config.Helper] started. It returns when
+// the node is gone; the process should then exit.
 func ServeHelper(ctx context.Context) error { return away.Serve(ctx) }
 
-// retryAt ends the pauses of the volume that a call has returned for after all:
-// key is its id, or one of its paths.
+// retryAt ends the back-off of a volume when a call for it that had hung returns. key is the volume's id
+// or one of its paths.
 func retryAt(m *manager.Manager, key string) {
 	key = mount.PathOf(key)
 	for _, v := range m.Volumes() {

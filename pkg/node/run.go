@@ -12,8 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// Run does the node's work until ctx ends, which is no error, or a part of it
-// fails. What is mounted stays mounted. It is to be called once.
+// Run runs the node until ctx ends, which is no error, or until one of its parts fails. Mounted volumes
+// stay mounted. Call Run once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
 	if err := n.LoadDrain(context.WithoutCancel(ctx)); err != nil {
@@ -59,7 +59,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	return runAll(ctx, parts)
 }
 
-// forLoop returns part, which reports to the loop.
+// forLoop returns part as a function that reports to the loop.
 func forLoop(l watch.Loop, part func(context.Context, watch.Loop) error) func(context.Context) error {
 	return func(ctx context.Context) error { return part(ctx, l) }
 }
@@ -74,7 +74,7 @@ func runAll(ctx context.Context, parts []func(context.Context) error) error {
 		wg.Go(func() {
 			err := part(ctx)
 			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-				return // told to end, it did
+				return // it ended because ctx did
 			}
 			if errs[i] = err; err != nil {
 				cancel()
@@ -85,8 +85,8 @@ func runAll(ctx context.Context, parts []func(context.Context) error) error {
 	return errors.Join(errs...)
 }
 
-// ownSources returns what tells what was applied before, closes loaded, and then watches
-// the manifests, where f is not nil.
+// ownSources returns a function that loads the objects applied earlier, closes loaded, and then watches
+// the manifests if f is not nil.
 func ownSources(applied *api.Provider, loaded chan<- struct{}, f *file.Provider) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := applied.Load(ctx); err != nil {
@@ -100,9 +100,9 @@ func ownSources(applied *api.Provider, loaded chan<- struct{}, f *file.Provider)
 	}
 }
 
-// untilGivenUp returns what ends the daemon when its journal is given up: nothing that it
-// did could be remembered. Its supervisor starts it again, and the start reads what the
-// journal holds, or goes by the spare copy, or says what is wrong with the disk.
+// untilGivenUp returns a function that ends the daemon when the journal gives up, since the daemon could
+// then record nothing of what it does. Its supervisor restarts it, and the start reads the journal, or
+// uses the spare copy, or reports what is wrong with the disk.
 func untilGivenUp(journal *state.Bolt) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
@@ -114,7 +114,7 @@ func untilGivenUp(journal *state.Bolt) func(context.Context) error {
 	}
 }
 
-// spare returns what makes the journal's spare copy.
+// spare returns a function that makes the journal's spare copy.
 func spare(journal *state.Bolt, log *slog.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := journal.Spare(ctx); err != nil && ctx.Err() == nil {

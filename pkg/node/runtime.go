@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
-// following returns a loop that calls do at the beginning and after each change.
+// following returns a loop that calls do at once and after each change.
 func following(changed func() <-chan struct{}, do func()) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -23,8 +23,8 @@ func following(changed func() <-chan struct{}, do func()) func(context.Context) 
 	}
 }
 
-// wireRuntime makes what asks the container runtime, where it is to be asked: which pods'
-// containers live, nil for none, and which images there are.
+// wireRuntime makes the clients of the container runtime, if one is configured. alive tells which pods'
+// containers live, and is nil without a runtime; images is the driver of image volumes.
 func (n *Node) wireRuntime() (alive manager.Containers, images *image.Driver, err error) {
 	if n.cfg.ContainerRuntime != "" {
 		if n.runtime, err = cri.New(cri.Config{Endpoint: n.cfg.ContainerRuntime, Logger: n.log}); err != nil {

@@ -8,23 +8,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// tidyPause is how long after all is known what only tidies up is begun: who
-// waited for the node to know asks now, and is answered by the same processors.
+// tidyPause is the time between the end of the start and the start of cleanup: clients that waited for
+// the start make their requests now, and these use the same CPUs.
 const tidyPause = 200 * time.Millisecond
 
-// startup knows when all sources have spoken and the manager shows what they said,
-// compared with the kernel, or source.Grace is over.
+// startup ends when all sources have spoken and the manager shows what they said, compared with the
+// kernel, or when source.Grace is over.
 type startup struct {
 	manager *manager.Manager
-	over    chan struct{} // closed then
+	over    chan struct{} // closed at the end of the start
 }
 
-// Started returns a channel that is closed when all sources have spoken and the manager
-// shows what they said, compared with the kernel, or source.Grace is over. It never is
-// where Run is not called.
+// Started returns a channel that is closed when all sources have spoken and the manager shows what they
+// said, compared with the kernel, or when source.Grace is over. Without Run it is never closed.
 func (s startup) Started() <-chan struct{} { return s.over }
 
-// run closes what Started returns.
+// run waits for the end of the start and closes over.
 func (s startup) run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(ctx, source.Grace)
 	defer cancel()
@@ -44,9 +43,8 @@ func (s startup) run(ctx context.Context) error {
 	return nil
 }
 
-// after returns part, begun when the start and tidyPause are over: what only tidies up
-// takes no time from what pods wait for (with 1,000 mounted volumes a seventh of the CPU
-// of a start).
+// after returns a function that runs part once the start and tidyPause are over, so that cleanup takes no
+// time from what pods wait for (with 1,000 mounted volumes, a seventh of the CPU of a start).
 func (s startup) after(part func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// newAsker returns what asks for the usage and health of volumes.
+// newAsker returns the asker for the usage and health of volumes.
 func newAsker(
 	b *builtins.Set, m *manager.Manager, d *drivers.Drivers, c *controller.Controller, mounts *watch.Mounts,
 ) *health.Asker {

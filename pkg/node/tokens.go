@@ -16,7 +16,7 @@ import (
 // issuesTokens reports whether something issues service account tokens.
 func (c Config) issuesTokens() bool { return c.Tokens != nil || c.Cluster != nil }
 
-// fileCertificate returns what gives projected volumes their certificates.
+// fileCertificate returns a function that gets certificates for projected volumes.
 func fileCertificate(c func() *podcert.Requester) func(context.Context, state.Pod, corev1.PodCertificateProjection) (
 	files.Credential, error) {
 	return func(ctx context.Context, pod state.Pod, src corev1.PodCertificateProjection) (files.Credential, error) {
@@ -25,7 +25,7 @@ func fileCertificate(c func() *podcert.Requester) func(context.Context, state.Po
 	}
 }
 
-// fileToken returns what gives projected volumes their tokens.
+// fileToken returns a function that gets tokens for projected volumes.
 func fileToken(tokens func() csiclient.TokenSource) func(context.Context, state.Pod, string, time.Duration) (string,
 	time.Time, error) {
 	return func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (string, time.Time, error) {

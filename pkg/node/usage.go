@@ -11,10 +11,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// usage tells the controller, which is made before the manager, who uses claims and volumes.
+// usage tells the controller who uses claims and volumes. The controller is made before the manager.
 type usage struct{ n *Node }
 
-// Wanted implements controller.Usage: which pod of the sources names the claim.
+// Wanted implements controller.Usage: it names a pod of the sources that names the claim.
 func (u usage) Wanted(claim controller.Key) string {
 	for _, p := range u.n.catalog.Pods() {
 		if p.Namespace != claim.Namespace {
@@ -30,15 +30,15 @@ func (u usage) Wanted(claim controller.Key) string {
 	return ""
 }
 
-// InUse implements controller.Usage: who on this node has the volume, or may have it.
+// InUse implements controller.Usage: it names what uses, or may use, the volume on this node.
 func (u usage) InUse(id state.VolumeID, name string) string {
-	driver, handle, _ := strings.Cut(string(id), "^") // as state.SharedID has it
+	driver, handle, _ := strings.Cut(string(id), "^") // the form of state.SharedID
 	return u.n.manager.UsedBy(id, name,
 		u.n.layout.StagePath(state.Filesystem, state.DriverName(driver), handle, name),
 		u.n.layout.StagePath(state.Block, state.DriverName(driver), handle, name))
 }
 
-// translated are the kinds of in-tree volumes that are translated.
+// translated lists the in-tree kinds of volumes that are translated to CSI.
 func (c Config) translated() []string {
 	if c.Translate == nil {
 		return translate.Kinds()

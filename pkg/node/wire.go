@@ -34,14 +34,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// wire makes every room and gives it the others that it needs.
+// wire makes every component and connects it to those that it needs.
 func (n *Node) wire() error {
 	if err := n.wireKernel(); err != nil {
 		return err
 	}
 	allocatable, err := builtins.Allocatable(n.cfg.Root)
 	if err != nil {
-		return fmt.Errorf("learn what the node has: %w", err)
+		return fmt.Errorf("read the node's allocatable resources: %w", err)
 	}
 	runtime, images, err := n.wireRuntime()
 	if err != nil {
@@ -50,7 +50,7 @@ func (n *Node) wire() error {
 	n.wireBuiltins(allocatable, images)
 	key, err := source.RevisionKey(n.cfg.RuntimeDir)
 	if err != nil {
-		return fmt.Errorf("find the key of revisions: %w", err)
+		return fmt.Errorf("read or make the revision key: %w", err)
 	}
 	n.controller = controller.New(controller.Config{
 		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), OnDemand: n.cfg.Cluster != nil,
@@ -88,11 +88,11 @@ func (n *Node) wire() error {
 	return nil
 }
 
-// wireKernel makes what looks at the kernel and changes its mounts.
+// wireKernel makes the components that read and change the kernel's mounts.
 func (n *Node) wireKernel() error {
 	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
-		return fmt.Errorf("learn which boot this is: %w", err)
+		return fmt.Errorf("read the boot id: %w", err)
 	}
 	n.helpers = isolate.New(isolate.Config{
 		Command: n.cfg.Helper, Service: away.Service(), Logger: n.log,
@@ -110,7 +110,7 @@ func (n *Node) wireKernel() error {
 	return nil
 }
 
-// sources are the names of those that tell of objects.
+// sources lists the names of the sources of objects.
 func (c Config) sources() []string {
 	names := []string{api.Name, binding.Name, made.Name, named.Name}
 	if c.Manifests != "" {
@@ -122,7 +122,7 @@ func (c Config) sources() []string {
 	return names
 }
 
-// wireOperators makes what does operators' verbs.
+// wireOperators makes the components behind operators' verbs.
 func (n *Node) wireOperators() {
 	n.Objects = operate.NewObjects(operate.ObjectsConfig{
 		API: n.api, Journal: n.journal, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
@@ -160,7 +160,7 @@ func (n *Node) wireOperators() {
 	})
 }
 
-// newViews makes what the node API shows.
+// newViews makes the views that the node API shows.
 func (n *Node) newViews() *operate.Views {
 	c := operate.ViewsConfig{
 		Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Journal: n.journal,
@@ -179,7 +179,7 @@ func (n *Node) newViews() *operate.Views {
 	return operate.NewViews(c)
 }
 
-// wireManager makes the loop, and gives it what it asks of the other rooms.
+// wireManager makes the loop and the callbacks by which it asks the other rooms.
 func (n *Node) wireManager(runtime manager.Containers, store manager.Store) error {
 	var err error
 	n.manager, err = manager.New(manager.Config{
@@ -211,7 +211,7 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store) erro
 	return err
 }
 
-// wireCatalog makes the catalog of objects, which tells the loop what pods want.
+// wireCatalog makes the catalog of objects, which reports to the loop what pods want.
 func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 	labels, err := selinux.Read(n.cfg.SELinuxMount)
 	if err != nil {
