@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// alsoAsk has a driver's Controller service asked beside what q asks, if anything. Where one of them fails
-// the volume does not count as healthy by the other's word.
+// alsoAsk adds a question to the driver's Controller service to what q asks, if anything. If either
+// fails, the answer of the other alone does not make the volume healthy.
 func alsoAsk(q stats.Question, driver string, ask func(context.Context) ([]csiclient.Condition, error),
 ) stats.Question {
 	node := q.Ask

@@ -1,7 +1,6 @@
-// Package health asks drivers, built-in kinds and the kernel for the usage and the health
-// of volumes.
+// Package health asks drivers, built-in kinds and the kernel for the usage and the health of volumes.
 //
-// Owns: what is asked about which volume, of whom, and what an answer means.
+// Owns: what to ask about which volume, whom to ask, and what an answer means.
 //
 // Does not: decide when to ask, or keep answers; stats does.
 package health
@@ -26,7 +25,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// Volumes are the manager's.
+// Volumes is the part of the manager that health reads.
 type Volumes interface {
 	// EachVolume yields every volume; yield must not call the manager.
 	EachVolume(yield func(manager.VolumeStatus) bool)
@@ -35,30 +34,32 @@ type Volumes interface {
 
 // Controller asks drivers' Controller services (controller.Controller).
 type Controller interface {
-	// Judged returns the volumes of claims that Health is for; nil for none. The caller may change the map.
+	// Judged returns the volumes of claims that Health can be asked about; nil if there are none. The
+	// caller may change the map.
 	Judged() map[state.VolumeID]controller.Judged
-	// Health returns what asks for one; false where it cannot be asked for now.
+	// Health returns the function that asks about a volume; false if it cannot be asked about now.
 	Health(claim string, id state.VolumeID) (ask func(context.Context) ([]csiclient.Condition, error), ok bool)
 }
 
-// Usage says how full a volume of a built-in kind is that does not mount.
+// Usage measures a volume of a built-in kind that does not mount.
 type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 
-// Asker asks for the usage and health of volumes; every field is required. Any goroutine may call its methods.
+// Asker asks for the usage and health of volumes; every field is required. Any goroutine may call its
+// methods.
 type Asker struct {
 	Volumes Volumes
-	// Drivers returns the registered drivers. The caller does not change what it returns.
+	// Drivers returns the registered drivers. The caller must not change the map.
 	Drivers    func() map[state.DriverName]*csiclient.Driver
 	Controller Controller
-	// Usage has the built-in kinds that say themselves how full a volume is.
+	// Usage has the built-in kinds that measure their volumes themselves.
 	Usage map[state.DriverName]Usage
-	// Mounts knows which volumes are FUSE file systems, and which of those are dead.
+	// Mounts knows which volumes are FUSE file systems, and which of them are dead.
 	Mounts *watch.Mounts
 }
 
-// Subjects yields what may be asked how full it is and how it fares: volumes
-// that a pod has, those of claims, and drivers' storage. It is a look at 1,000 volumes every 10
-// seconds while any is watched, so nothing is made for a volume.
+// Subjects yields what can be asked about: volumes that a pod has, volumes of claims, and drivers'
+// storage. It must not allocate for each volume, because the collector calls it for 1,000 volumes every
+// 10 seconds while any volume is watched.
 func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 	drivers, fuse := a.Drivers(), a.Mounts.FUSE()
 	judges := make(map[state.DriverName]bool, len(drivers))
@@ -87,7 +88,7 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 		b, builtin := kind.Of(spec.Driver)
 		usage := a.Usage[spec.Driver]
 		if builtin && !mortal && usage == nil && !(b.Mounts && spec.Mode == state.Filesystem) {
-			continue // it has nothing to say
+			continue // its kind cannot be measured
 		}
 		limited := usage != nil && emptydir.Limited(*spec)
 		if !yield(stats.Subject{
@@ -97,14 +98,14 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 			return
 		}
 	}
-	for id, is := range controlled { // nothing of them is on this node
+	for id, is := range controlled { // their volumes are not on this node
 		if !yield(stats.Subject{Key: string(id), Driver: is.Driver, Claim: is.Claim, Watched: true}) {
 			return
 		}
 	}
 }
 
-// firstPod is the first by name of the pods that have the volume.
+// firstPod returns the first pod, by UID, that has the volume mounted.
 func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool) {
 	for pod := range mounts {
 		if mounts[pod].Phase == state.Present && (!has || pod < first) {
@@ -118,7 +119,7 @@ func firstPod(mounts map[state.PodUID]state.Mount) (first state.PodUID, has bool
 // succeed (CSI 1.13, NodeGetVolumeHealth).
 func tried(v state.Volume) bool { return v.Stage.Phase != state.Absent || !v.Unmounted() }
 
-// firstTried is the first by name of the pods for which a Publish was begun; "" for none.
+// firstTried returns the first pod, by UID, for which a Publish was begun; "" if there is none.
 func firstTried(mounts map[state.PodUID]state.Mount) (first state.PodUID) {
 	for pod := range mounts {
 		if mounts[pod].Phase != state.Absent && (first == "" || pod < first) {
@@ -128,8 +129,8 @@ func firstTried(mounts map[state.PodUID]state.Mount) (first state.PodUID) {
 	return first
 }
 
-// Question asks for a volume through the first of its pods, and its driver's Controller service besides.
-// A volume with a call in flight has no question.
+// Question asks about a volume through the first of its pods, and also asks its driver's Controller
+// service. A volume with a call in flight has no question.
 func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
 	q, ok = a.ofNode(s)
 	if is, _ := a.Volumes.Volume(state.VolumeID(s.Key)); s.Claim == "" || is.Call.Kind != plan.None {
@@ -144,7 +145,7 @@ func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
 	return q, ok
 }
 
-// ofNode asks what is known on this node.
+// ofNode returns the question that this node can answer.
 func (a *Asker) ofNode(s stats.Subject) (q stats.Question, ok bool) {
 	d, up := a.Drivers()[s.Driver]
 	if stats.OfStorage(s.Key) {
@@ -182,7 +183,7 @@ func (a *Asker) ofNode(s stats.Subject) (q stats.Question, ok bool) {
 // measureDeadline bounds a walk over all files of a volume.
 const measureDeadline = 10 * time.Minute
 
-// measured is what a built-in kind says of a volume that may have a limit.
+// measured converts a built-in kind's answer about a volume that may have a limit.
 func measured(u emptydir.Usage, err error) (stats.Report, error) {
 	r := stats.Report{
 		Bytes:  stats.Usage{Total: u.Total, Used: u.Used, Available: u.Available},
@@ -191,7 +192,7 @@ func measured(u emptydir.Usage, err error) (stats.Report, error) {
 	}
 	if u.Over() {
 		r.Conditions = append(r.Conditions, stats.Condition{
-			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: the pod's owner is to evict it",
+			Reason: "OverLimit", Message: fmt.Sprintf("it holds %d bytes, its limit is %d: evict the pod",
 				u.Used, u.Limit),
 		})
 	}
@@ -204,7 +205,7 @@ func measured(u emptydir.Usage, err error) (stats.Report, error) {
 	return r, err
 }
 
-// askDriver asks all that the driver can say of a volume.
+// askDriver asks the driver for all that it can say about a volume.
 func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod state.PodUID) (stats.Report, error) {
 	i := d.Info()
 	if !i.Stats && !i.VolumeHealth {
@@ -223,7 +224,7 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 			r.Conditions = []stats.Condition{{Message: s.Condition}}
 		}
 	}
-	if i.VolumeHealth { // CSI made two calls of it so that one tells what the other cannot
+	if i.VolumeHealth { // CSI has two calls, so that a driver can serve one without the other
 		said, err := askHealth(ctx, d, v, pod)
 		switch {
 		case failed == nil:
@@ -236,7 +237,7 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 	return r, failed
 }
 
-// askHealth asks what the driver says is wrong with a volume.
+// askHealth asks the driver for what is wrong with a volume.
 func askHealth(ctx context.Context, d *csiclient.Driver, v state.Volume, pod state.PodUID) (stats.Report, error) {
 	found, err := d.VolumeHealth(ctx, v, pod)
 	if err != nil {
@@ -255,15 +256,14 @@ func conditions(found []csiclient.Condition) []stats.Condition {
 	return all
 }
 
-// askServer has the volume's mount asked whether the process that serves it lives:
-// of the death of a FUSE server the kernel sends no event. Its driver is not asked
-// about a dead one.
+// askServer makes q ask first whether the process that serves the volume's mount lives, because the
+// kernel sends no event when a FUSE server dies. The driver is not asked about a dead one.
 func (a *Asker) askServer(q *stats.Question, v state.Volume, pod state.PodUID) {
 	ask, target := q.Ask, v.Mounts[pod].Target
 	q.Alive = func(ctx context.Context) error {
 		err := a.Mounts.Served(watch.Within(ctx, v), target)
 		if errors.Is(err, isolate.ErrLimit) {
-			return nil // it was not asked, so nothing is known of its death
+			return nil // it was not asked, so it is not known to be dead
 		}
 		return err
 	}
@@ -290,8 +290,7 @@ func (a *Asker) askServer(q *stats.Question, v state.Volume, pod state.PodUID) {
 	}
 }
 
-// statfs asks the kernel. It may hang as long as the storage does, which holds
-// up no other question.
+// statfs asks the kernel. It may hang as long as the storage does, which delays no other question.
 func statfs(path string) (stats.Report, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -9,14 +9,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector counts the manager's snapshots when it is scraped: an idle node
-// pays nothing for it.
+// collector counts in the manager's snapshots when it is scraped, so an idle node pays nothing for it.
 type collector struct {
 	source Source
 	now    func() time.Time
 }
 
-// desc is one metric: its name, help and labels.
+// desc returns the description of a metric: its name, help and labels.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
@@ -39,8 +38,8 @@ func describe() descs {
 			"Number of volumes, wanted (desired_state_of_world) or mounted (actual_state_of_world).", "plugin_name", "state"),
 		pods: desc("csi_volmgr_pods", "Number of pods: ready, waiting for volumes, or leaving.", "state"),
 		held: desc("csi_volmgr_held_volumes",
-			"Number of volumes that are not as wanted and for which no call is under way, by the step that waits and what "+
-				"for: the driver, a pause after a failure, or something else, which explain names.", "driver_name", "step",
+			"Number of volumes that are not as wanted and have no call under way, by the step that waits and what it "+
+				"waits for: the driver, the pause after a failure, or something else, which explain names.", "driver_name", "step",
 			"waits_for"),
 		failing: desc("csi_volmgr_failing_volumes", "Number of volumes whose last call failed.", "driver_name"),
 		uncertain: desc("csi_volmgr_uncertain_volumes",
@@ -50,10 +49,9 @@ func describe() descs {
 		quarantined: desc("csi_volmgr_quarantined_volumes",
 			"Number of records that could not be read; their volumes count as in use."),
 		oldest: desc("csi_volmgr_oldest_wait_seconds",
-			"How long the volume that waits for the longest has waited for its present step; 0 when none waits."),
+			"How long the volume with the longest wait has waited for its present step; 0 if none waits."),
 		overdue: desc("csi_volmgr_renewal_overdue_seconds",
-			"For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, "+
-				"requiresRepublish); 0 when none is."),
+			"How long the most overdue renewal of a mount (tokens, requiresRepublish) is overdue; 0 if none is."),
 		up: desc("csi_volmgr_driver_up", "1 while the driver answers, 0 while it is gone and has volumes here.",
 			"driver_name"),
 		inFlight: desc("csi_volmgr_calls_in_flight", "Number of calls under way.", "driver_name"),
@@ -110,14 +108,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// counts are the volumes of one driver.
+// counts counts the volumes of one driver.
 type counts struct{ wanted, mounted, failing, uncertain, doubtful float64 }
 
 func count(volumes []manager.VolumeStatus) map[state.DriverName]counts {
 	out := map[state.DriverName]counts{}
 	for _, v := range volumes {
 		if v.Quarantined != "" {
-			continue // whose it is was not readable
+			continue // the record does not say whose it is
 		}
 		n := out[v.Volume.Spec.Driver]
 		n.wanted += one(len(v.Wanted) > 0)

@@ -5,8 +5,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// RegisterFound adds what was found at the start, under the kubelet's names for
-// what it reconstructs: here each record is one, there each directory.
+// RegisterFound registers what was found at the start, under the kubelet's names for what it
+// reconstructs. Here each record counts, there each directory.
 func RegisterFound(r prometheus.Registerer, found func() manager.Found) error {
 	for _, c := range []struct {
 		name, help string

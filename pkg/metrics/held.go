@@ -7,21 +7,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What a volume waits for. Sentences say it to people; these words are few, so
-// that the number of series is bounded.
+// What a volume waits for. Sentences tell it to people; these few words bound the number of series.
 const (
-	waitsForDriver = "driver"  // that it comes up
-	waitsForPause  = "pause"   // the end of one, after a failure
-	waitsForOther  = "another" // what the sentence names
+	waitsForDriver = "driver"  // for the driver to come up
+	waitsForPause  = "pause"   // for the end of the back-off after a failure
+	waitsForOther  = "another" // for what the sentence names
 )
 
-// wait is what volumes that are held have in common.
+// wait is what the volumes of one series of held volumes have in common.
 type wait struct {
 	driver         state.DriverName
 	step, waitsFor string
 }
 
-// held counts the volumes that are not as wanted and for which nothing is done.
+// held counts the volumes that are not as wanted and have no call under way.
 func held(volumes []manager.VolumeStatus, drivers []manager.DriverStatus) map[wait]float64 {
 	up := map[state.DriverName]bool{}
 	for _, d := range drivers {
@@ -45,8 +44,7 @@ func held(volumes []manager.VolumeStatus, drivers []manager.DriverStatus) map[wa
 	return out
 }
 
-// overdue is how long the mount that should have been published anew the longest
-// ago has waited for it.
+// overdue returns how long the mount whose renewal is longest overdue has waited for it.
 func overdue(volumes []manager.VolumeStatus, now time.Time) time.Duration {
 	longest := time.Duration(0)
 	for _, v := range volumes {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// journal measures the writes of the journal that it stands before.
+// journal is a Store that measures the writes of another.
 type journal struct {
 	manager.Store
 	writes *prometheus.HistogramVec
@@ -19,7 +19,7 @@ type journal struct {
 func Journal(r prometheus.Registerer, store manager.Store) (manager.Store, error) {
 	j := journal{store, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "csi_volmgr_journal_write_seconds",
-		Help:    "How long a durable write of the journal took, of however many records.",
+		Help:    "How long a durable write of the journal took, for any number of records.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
 	}, []string{"status"})}
 	return j, r.Register(j.writes)

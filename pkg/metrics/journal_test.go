@@ -67,7 +67,7 @@ func TestTokensSocketsAndImagesAreCounted(t *testing.T) {
 	}
 	m.Call(manager.EndedCall{Driver: kind.Image, Op: plan.Unpublish})
 	const want = `
-# HELP csi_volmgr_token_expiry_seconds In how many seconds the service account token that expires first does, of those that are kept for volumes; it is renewed before. No sample where none is kept.
+# HELP csi_volmgr_token_expiry_seconds Seconds until the first of the volumes' service account tokens expires; it is renewed before. No sample without a token.
 # TYPE csi_volmgr_token_expiry_seconds gauge
 csi_volmgr_token_expiry_seconds 3600
 # HELP kubelet_image_volume_mounted_errors_total Number of mounts of image volumes that failed.
@@ -76,10 +76,10 @@ kubelet_image_volume_mounted_errors_total 1
 # HELP kubelet_image_volume_mounted_succeed_total Number of mounts of image volumes that succeeded.
 # TYPE kubelet_image_volume_mounted_succeed_total counter
 kubelet_image_volume_mounted_succeed_total 2
-# HELP kubelet_image_volume_requested_total Number of mounts of image volumes that were asked for.
+# HELP kubelet_image_volume_requested_total Number of mounts of image volumes that were requested.
 # TYPE kubelet_image_volume_requested_total counter
 kubelet_image_volume_requested_total 3
-# HELP plugin_manager_total_plugins Number of registration sockets that are there (desired_state_of_world), and whose driver is registered (actual_state_of_world).
+# HELP plugin_manager_total_plugins Number of registration sockets that exist (desired_state_of_world), and of those whose driver is registered (actual_state_of_world).
 # TYPE plugin_manager_total_plugins gauge
 plugin_manager_total_plugins{socket_path="/a",state="actual_state_of_world"} 1
 plugin_manager_total_plugins{socket_path="/a",state="desired_state_of_world"} 1

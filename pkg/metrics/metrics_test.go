@@ -94,7 +94,7 @@ csi_volmgr_driver_up{driver_name="gone.example"} 0
 csi_volmgr_failing_volumes{driver_name="d.example"} 1
 csi_volmgr_failing_volumes{driver_name="gone.example"} 0
 csi_volmgr_failing_volumes{driver_name="kubernetes.io/secret"} 0
-# HELP csi_volmgr_held_volumes Number of volumes that are not as wanted and for which no call is under way, by the step that waits and what for: the driver, a pause after a failure, or something else, which explain names.
+# HELP csi_volmgr_held_volumes Number of volumes that are not as wanted and have no call under way, by the step that waits and what it waits for: the driver, the pause after a failure, or something else, which explain names.
 # TYPE csi_volmgr_held_volumes gauge
 csi_volmgr_held_volumes{driver_name="d.example",step="Attach",waits_for="another"} 1
 csi_volmgr_held_volumes{driver_name="d.example",step="Unpublish",waits_for="pause"} 1
@@ -104,7 +104,7 @@ csi_volmgr_held_volumes{driver_name="gone.example",step="Republish",waits_for="d
 csi_volmgr_in_doubt_volumes{driver_name="d.example"} 1
 csi_volmgr_in_doubt_volumes{driver_name="gone.example"} 0
 csi_volmgr_in_doubt_volumes{driver_name="kubernetes.io/secret"} 0
-# HELP csi_volmgr_oldest_wait_seconds How long the volume that waits for the longest has waited for its present step; 0 when none waits.
+# HELP csi_volmgr_oldest_wait_seconds How long the volume with the longest wait has waited for its present step; 0 if none waits.
 # TYPE csi_volmgr_oldest_wait_seconds gauge
 csi_volmgr_oldest_wait_seconds 3600
 # HELP csi_volmgr_pods Number of pods: ready, waiting for volumes, or leaving.
@@ -115,7 +115,7 @@ csi_volmgr_pods{state="waiting"} 1
 # HELP csi_volmgr_quarantined_volumes Number of records that could not be read; their volumes count as in use.
 # TYPE csi_volmgr_quarantined_volumes gauge
 csi_volmgr_quarantined_volumes 1
-# HELP csi_volmgr_renewal_overdue_seconds For how long the mount that is the longest overdue has not been published again with what it needs anew (tokens, requiresRepublish); 0 when none is.
+# HELP csi_volmgr_renewal_overdue_seconds How long the most overdue renewal of a mount (tokens, requiresRepublish) is overdue; 0 if none is.
 # TYPE csi_volmgr_renewal_overdue_seconds gauge
 csi_volmgr_renewal_overdue_seconds 90
 # HELP csi_volmgr_uncertain_volumes Number of volumes whose stage or mount is uncertain: a call's outcome is unknown.

@@ -23,7 +23,7 @@ func TestAnOutageIsMeasured(t *testing.T) {
 	}{{time.Time{}, "0"}, {now.Add(-90 * time.Second), "90"}, {now.Add(time.Second), "0"}} {
 		since = c.since
 		want := `
-# HELP csi_volmgr_api_server_away_seconds For how long the API server has not answered this node as a whole; 0 while it does, and without a cluster.
+# HELP csi_volmgr_api_server_away_seconds How long the API server has been away; 0 while it answers, and without a cluster.
 # TYPE csi_volmgr_api_server_away_seconds gauge
 csi_volmgr_api_server_away_seconds ` + c.want + "\n"
 		if err := testutil.GatherAndCompare(r, strings.NewReader(want)); err != nil {

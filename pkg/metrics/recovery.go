@@ -7,14 +7,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// RegisterRecovery adds whether the journal may have lost records, and how much is
-// mounted without one since.
+// RegisterRecovery registers whether the journal may have lost records, and how many mounts have none
+// since.
 func RegisterRecovery(r prometheus.Registerer, recovery func() state.Recovery,
 	unrecorded func() manager.Unrecorded,
 ) error {
 	lost := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "csi_volmgr_journal_recovered",
-		Help: "1 from when the journal may have lost records until an operator has accepted that, else 0.",
+		Help: "1 after the journal may have lost records, until an operator accepts that; else 0.",
 	}, func() float64 {
 		if !recovery().Lost() {
 			return 0
@@ -23,7 +23,7 @@ func RegisterRecovery(r prometheus.Registerer, recovery func() state.Recovery,
 	})
 	mounts := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "csi_volmgr_unrecorded_mounts",
-		Help: "Number of mounts of volumes without a record, after the journal may have lost some; they count as in use.",
+		Help: "Number of volume mounts without a record after the journal may have lost records; they count as in use.",
 	}, func() float64 { return float64(len(unrecorded().Places)) })
 	for _, c := range []prometheus.Collector{lost, mounts} {
 		if err := r.Register(c); err != nil {

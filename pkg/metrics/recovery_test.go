@@ -28,10 +28,10 @@ func TestRecordsThatMayBeLostAreMeasured(t *testing.T) {
 		}
 		journal, mounts, _ := strings.Cut(c.want, " ")
 		want := `
-# HELP csi_volmgr_journal_recovered 1 from when the journal may have lost records until an operator has accepted that, else 0.
+# HELP csi_volmgr_journal_recovered 1 after the journal may have lost records, until an operator accepts that; else 0.
 # TYPE csi_volmgr_journal_recovered gauge
 csi_volmgr_journal_recovered ` + journal + `
-# HELP csi_volmgr_unrecorded_mounts Number of mounts of volumes without a record, after the journal may have lost some; they count as in use.
+# HELP csi_volmgr_unrecorded_mounts Number of volume mounts without a record after the journal may have lost records; they count as in use.
 # TYPE csi_volmgr_unrecorded_mounts gauge
 csi_volmgr_unrecorded_mounts ` + mounts + `
 `

@@ -7,18 +7,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// labels counts, at each scrape, the volumes that are mounted with a pod's SELinux
-// label or could be, and the pods that ask for none or for several: under the seven names
-// of the kubelet, which end in _total and are gauges. The kubelet's grow with each try of
-// a pod that waits; these say how many there are now.
+// labels counts, at each scrape, the volumes that are or could be mounted with a pod's SELinux label, and
+// the pods that ask for none or for several, under the seven names of the kubelet, which end in _total
+// and are gauges. The kubelet's grow with each retry of a waiting pod; these say how many there are now.
 type labels struct {
 	source   Source
 	admitted *prometheus.Desc
-	// Each has errors first, where volumes are mounted with labels, then warnings.
+	// In each pair, errors come first, for volumes that are mounted with labels, then warnings.
 	containers, pods, volumes [2]*prometheus.Desc
 }
 
-// RegisterSELinux adds what is counted of SELinux labels.
+// RegisterSELinux registers the metrics of SELinux labels.
 func RegisterSELinux(r prometheus.Registerer, s Source) error {
 	of := func(name, errors, warnings string, labels ...string) [2]*prometheus.Desc {
 		return [2]*prometheus.Desc{
@@ -119,10 +118,10 @@ func (l *labels) collectPods(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pluginOf is a driver's name as these metrics have it in the kubelet.
+// pluginOf returns a driver's name as the kubelet's SELinux metrics have it.
 func pluginOf(d state.DriverName) string { return named("kubernetes.io/csi/", d) }
 
-// mode is how the kubelet abbreviates a volume's access modes: the widest of them.
+// mode returns the kubelet's abbreviation of a volume's access modes: the widest of them.
 func mode(modes []state.AccessMode) string {
 	has := func(m state.AccessMode) bool { return slices.Contains(modes, m) }
 	switch {

@@ -2,22 +2,21 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// sockets tells of the registration sockets when it is scraped.
+// sockets reports the registration sockets when it is scraped.
 type sockets struct {
-	// registered says of each path whether its driver is registered.
+	// registered returns, for each path, whether its driver is registered.
 	registered func() map[string]bool
 	total      *prometheus.Desc
 }
 
-// RegisterSockets adds the registration sockets, under the kubelet's name: each is
-// wanted (desired_state_of_world) as long as it is there, and is in the
-// actual_state_of_world while its driver is registered.
+// RegisterSockets registers the metric of registration sockets under the kubelet's name: a socket counts
+// as desired_state_of_world while it exists, and as actual_state_of_world while its driver is registered.
 func RegisterSockets(r prometheus.Registerer, registered func() map[string]bool) error {
 	return r.Register(sockets{
 		registered,
 		desc("plugin_manager_total_plugins",
-			"Number of registration sockets that are there (desired_state_of_world), and whose driver is registered "+
-				"(actual_state_of_world).", "socket_path", "state"),
+			"Number of registration sockets that exist (desired_state_of_world), and of those whose driver is "+
+				"registered (actual_state_of_world).", "socket_path", "state"),
 	})
 }
 

@@ -6,21 +6,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// tokens tells of the tokens that are kept when it is scraped.
+// tokens reports the expiry of cached tokens when it is scraped.
 type tokens struct {
-	// soonest is when the one that expires first does; ok is false where there is none.
+	// soonest returns when the first token expires; ok is false if there is none.
 	soonest func() (at time.Time, ok bool)
 	now     func() time.Time
 	expiry  *prometheus.Desc
 }
 
-// RegisterTokens adds when the tokens that are kept expire.
+// RegisterTokens registers the metric of when the cached tokens expire.
 func RegisterTokens(r prometheus.Registerer, soonest func() (time.Time, bool), now func() time.Time) error {
 	return r.Register(tokens{
 		soonest, now,
 		desc("csi_volmgr_token_expiry_seconds",
-			"In how many seconds the service account token that expires first does, of those that are kept for volumes; it is "+
-				"renewed before. No sample where none is kept."),
+			"Seconds until the first of the volumes' service account tokens expires; it is renewed before. "+
+				"No sample without a token."),
 	})
 }
 

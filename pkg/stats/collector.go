@@ -19,58 +19,55 @@ import (
 )
 
 const (
-	// askEvery is how long an answer is good, and askJitter how much longer a
-	// subject may have to wait for the next question: the kubelet's.
+	// askEvery is how long an answer is good, and askJitter how much longer a subject may wait for its
+	// next question: the kubelet's values.
 	askEvery  = time.Minute
 	askJitter = time.Minute
-	// readLease is how long after a client read figures they are asked for.
+	// readLease is how long figures are asked for after a client has read them.
 	readLease = 5 * time.Minute
 	// readPatience is how long the first reader waits for answers.
 	readPatience = time.Second
-	// lookEvery is the least time between two looks at who is there and due, and
-	// how often it is looked while anybody is to be asked again.
+	// lookEvery is the least time between two looks for subjects that are due, and the period of looks
+	// while any subject will be due again.
 	lookEvery = 10 * time.Second
-	// restFactor times as long as a question with a deadline of its own took, it
-	// is not asked again, but for maxRest: the disk is there for the pods.
+	// A question with its own deadline is not asked again for restFactor times as long as it took, at
+	// most maxRest, because the disk is there for the pods.
 	restFactor = 20
 	maxRest    = time.Hour
 	// askDeadline bounds a question. An answer that takes longer helps no reader.
 	askDeadline = 15 * time.Second
-	// perDriver bounds the questions that are open at one driver.
+	// perDriver bounds the open questions to one driver.
 	perDriver = 8
 )
 
-// Config says whom a Collector asks. Subjects, Question and Changed are required.
+// Config is whom a Collector asks, and how. Subjects, Question and Changed are required.
 type Config struct {
-	// Subjects yields whom there is to ask now. It is called often, and must not
-	// call the Collector.
+	// Subjects yields the subjects that exist now. It is called often, and must not call the Collector.
 	Subjects iter.Seq[Subject]
-	// Question returns how a subject is asked as things stand; false if it cannot
-	// be asked now, as one cannot of which a call is in flight: CSI wants one call
-	// for a volume at a time.
+	// Question returns how to ask a subject now; false if it cannot be asked now, for example because a
+	// call on it is in flight: CSI wants one call for a volume at a time.
 	Question func(Subject) (Question, bool)
 	// Changed returns a channel that is closed when Subjects may yield others.
 	Changed func() <-chan struct{}
-	// OnHealth is called when the health of a subject changed; it must not block.
-	// It may be nil.
+	// OnHealth, if not nil, is called when the health of a subject has changed; it must not block.
 	OnHealth func(Status)
-	// Logger may be nil for no log.
+	// Logger is where the Collector logs; nil means that it does not.
 	Logger *slog.Logger
 }
 
-// Collector asks, and keeps the answers. Its methods may be called by any goroutine.
+// Collector asks, and keeps the answers. Any goroutine may call its methods.
 type Collector struct {
 	cfg     Config
 	took    *prometheus.HistogramVec
-	read    chan struct{} // a client reads again
-	mu      sync.Mutex    // guards what follows
+	read    chan struct{} // signals that a client reads again
+	mu      sync.Mutex    // guards the fields below
 	entries map[string]*entry
-	queues  map[state.DriverName][]*entry // who is to be asked, in this order
+	queues  map[state.DriverName][]*entry // subjects to ask, in this order
 	open    map[state.DriverName]int      // questions without an answer
-	// A client reads from since on, and until then figures are asked for.
+	// A client has read since since; figures are asked for until until.
 	since, until time.Time
-	// answered is closed when all have answered who were due at since, and looked
-	// says that they are queued; nil when it is closed.
+	// answered is closed when all subjects that were due at since have answered, once looked says that
+	// they are queued. It is nil after that.
 	answered chan struct{}
 	looked   bool
 }
@@ -79,11 +76,11 @@ type entry struct {
 	Status
 	subject Subject
 	next    time.Time
-	good    time.Time // until when what was said is not too old
-	logged  bool      // that the question failed, in the log
+	good    time.Time // until when the last answer is recent enough
+	logged  bool      // whether the log has that the question failed
 	queued  bool
-	gone    bool // the subject is there no more, but its question is open
-	dead    bool // its storage did not answer when it was asked last
+	gone    bool // the subject no longer exists, but its question is open
+	dead    bool // its storage did not answer the last time
 }
 
 // New returns a Collector that asks no driver until Run.
@@ -96,13 +93,13 @@ func New(cfg Config) *Collector {
 		entries: map[string]*entry{}, queues: map[state.DriverName][]*entry{}, open: map[state.DriverName]int{},
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_volume_metric_collection_duration_seconds",
-			Help: "How long it took to learn how full a volume is, by who answered.",
+			Help: "How long it took to measure a volume, by who answered.",
 		}, []string{"metric_source"}),
 	}
 }
 
-// Run asks until ctx ends. A question that does not heed its end is left behind.
-// While no client reads and no volume's health is watched, it sleeps.
+// Run asks until ctx ends. It does not wait for a question that ignores ctx. While no client reads and no
+// volume's health is watched, it sleeps.
 func (c *Collector) Run(ctx context.Context) error {
 	pause := time.NewTimer(lookEvery)
 	defer pause.Stop()
@@ -129,9 +126,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	}
 }
 
-// look queues who is due, begins their questions as far as there is room, and
-// forgets subjects that have gone. It reports whether anybody is to be asked again
-// although nothing changes.
+// look queues the subjects that are due, starts their questions while there is room, and forgets subjects
+// that no longer exist. It reports whether any subject will be due again even if nothing changes.
 func (c *Collector) look(ctx context.Context, now time.Time) (again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +167,7 @@ func (c *Collector) look(ctx context.Context, now time.Time) (again bool) {
 	return again
 }
 
-// pop takes from the queue of d who is to be asked next, or nil; c.mu is held.
+// pop takes the next subject to ask from the queue of d, or returns nil. The caller holds c.mu.
 func (c *Collector) pop(d state.DriverName, now time.Time) *entry {
 	for q := c.queues[d]; len(q) > 0; q = c.queues[d] {
 		e := q[0]
@@ -185,7 +181,7 @@ func (c *Collector) pop(d state.DriverName, now time.Time) *entry {
 	return nil
 }
 
-// work asks e, and then who waits for an answer of e to be asked.
+// work asks e, and then the next subjects in the queue of d.
 func (c *Collector) work(ctx context.Context, d state.DriverName, e *entry) {
 	for e != nil {
 		c.question(ctx, e)
@@ -204,7 +200,7 @@ func (c *Collector) work(ctx context.Context, d state.DriverName, e *entry) {
 	}
 }
 
-// settle lets go who waits for answers, if there are none to wait for; c.mu is held.
+// settle ends the wait for answers if none is outstanding. The caller holds c.mu.
 func (c *Collector) settle() {
 	if c.answered != nil && c.looked && len(c.open) == 0 && len(c.queues) == 0 {
 		close(c.answered)
@@ -212,8 +208,8 @@ func (c *Collector) settle() {
 	}
 }
 
-// question asks the subject of e, if it is due, or whether its storage died or is
-// back since, and only then all.
+// question asks the subject of e if it is due. If it is not, question asks only whether the storage has
+// died or is back since, and asks everything if so.
 func (c *Collector) question(ctx context.Context, e *entry) {
 	c.mu.Lock()
 	s, due, dead := e.subject, !e.next.After(e.Asking), e.dead
@@ -259,7 +255,7 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 		c.reportHealth(ctx, was, e.Status)
 		if e.Error = err.Error(); !e.logged && ctx.Err() == nil {
 			e.logged = true
-			c.cfg.Logger.Warn("how full a volume is, or how it fares, is not reported",
+			c.cfg.Logger.Warn("usage or health of a volume cannot be read",
 				"volume", e.Key, "driver", string(e.Driver), "err", err)
 		}
 	default:
@@ -271,7 +267,7 @@ func (c *Collector) ask(ctx context.Context, e *entry, q Question) {
 	}
 }
 
-// pauseAfter returns how long the collector does not ask a subject again, by how long its last answer took.
+// pauseAfter returns how long not to ask a subject again after an answer that took as long as took.
 func pauseAfter(q Question, took time.Duration) time.Duration {
 	if q.Deadline == 0 {
 		return 0
@@ -279,7 +275,7 @@ func pauseAfter(q Question, took time.Duration) time.Duration {
 	return min(maxRest, restFactor*took)
 }
 
-// reportHealth reports each change of health once. A volume that is healthy from the start is none.
+// reportHealth reports each change of health once. A volume that is healthy from the start is no change.
 func (c *Collector) reportHealth(ctx context.Context, was, is Status) {
 	if is.HealthSince.Equal(was.HealthSince) || was.Health == "" && is.Health == Healthy {
 		return
@@ -299,16 +295,16 @@ func (c *Collector) reportHealth(ctx context.Context, was, is Status) {
 	}
 }
 
-// jitter spreads the questions; it depends on the subject alone.
+// jitter spreads the questions over time; it depends on the subject alone.
 func jitter(key string) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key)) // a hash's Write never fails
 	return askJitter / 1000 * time.Duration(h.Sum32()%1000)
 }
 
-// Stats lists what was answered for, or is being asked, by key, and has figures
-// asked for as long as it is called now and then. Who calls it first, or after a
-// while, waits for the answers, a second at most.
+// Stats lists the subjects that have an answer or are being asked, by key. While it is called now and
+// then, figures are asked for. The first call, or the first after a pause, waits for the answers, for a
+// second at most.
 func (c *Collector) Stats(ctx context.Context) []Status {
 	c.want()
 	c.mu.Lock()
@@ -325,7 +321,7 @@ func (c *Collector) Stats(ctx context.Context) []Status {
 	return c.LastStats()
 }
 
-// want has figures asked for from now on, for readLease, and returns since when they are.
+// want has figures asked for during the next readLease, and returns since when they are asked for.
 func (c *Collector) want() (since time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -341,12 +337,12 @@ func (c *Collector) want() (since time.Time) {
 	}
 	select {
 	case c.read <- struct{}{}:
-	default: // Run has not seen the one before
+	default: // Run has not taken the last signal yet
 	}
 	return now
 }
 
-// LastStats is Stats that waits for no driver and asks none.
+// LastStats is Stats without waiting for drivers or asking them.
 func (c *Collector) LastStats() []Status {
 	all := []Status{}
 	for _, e := range c.copies() {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The kubelet's names and labels: one sample a claim.
+// The kubelet's names and labels: one sample per claim.
 var (
 	labels = []string{"namespace", "persistentvolumeclaim"}
 
@@ -17,9 +17,9 @@ var (
 	inodesFree = desc("inodes_free", "Inodes of the volume that are free.")
 	inodesUsed = desc("inodes_used", "Inodes of the volume that are used.")
 	abnormal   = desc("health_status_abnormal",
-		"1 where the driver says that something is wrong with the volume, 0 where it says that nothing is.")
+		"1 if the driver says that something is wrong with the volume, 0 if it says that nothing is.")
 
-	// As the kubelet's of Kubernetes 1.37.
+	// The kubelet's name since Kubernetes 1.37.
 	storage = prometheus.NewDesc("csi_node_storage_health_status",
 		"1 for what a driver says is wrong with the storage behind it, as seen from this node.",
 		[]string{"driver_name", "status", "reason"}, nil)
@@ -37,9 +37,8 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	c.took.Describe(ch)
 }
 
-// Collect implements prometheus.Collector: from what was said last, waiting for
-// nobody. Figures are asked for as long as it is called now and then; those from
-// before, which no driver renewed, are not shown as if they were of now.
+// Collect implements prometheus.Collector. It reports the last answers and waits for none. Figures are
+// refreshed while it is called now and then. Figures that no driver has renewed since are not reported.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	since := c.want()
 	c.took.Collect(ch)
@@ -76,8 +75,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// collectStorage sends a sample for each kind of trouble with a driver's storage: several
-// may differ in the volumes that they concern.
+// collectStorage sends a sample for each kind of problem with a driver's storage: several problems may
+// differ only in the volumes that they concern.
 func (s Status) collectStorage(ch chan<- prometheus.Metric) {
 	type key struct{ status, reason string }
 	sent := map[key]bool{}

@@ -1,13 +1,12 @@
-// Package stats keeps the usage and the health of volumes: what drivers and
-// the kernel last said, and when.
+// Package stats keeps the usage and the health of volumes: the last answers of drivers and the kernel,
+// and when they came.
 //
-// Owns: when each subject is asked, the last answers with their age, changes of
-// health, and the metrics kubelet_volume_stats_*.
+// Owns: when each subject is asked, the last answers with their age, changes of health, and the metrics
+// kubelet_volume_stats_*.
 //
-// Does not: know what a driver is or which call asks it; a Question brings that.
-// No client waits for storage: it reads what was said last, and the
-// first to do so waits a second at most. Figures that no client reads are not asked
-// for: 1,000 idle volumes cost nothing.
+// Does not: know what a driver is or which call asks it; a Question has that. No client waits for
+// storage: it reads the last answers, and only the first client waits, for a second at most. Figures that
+// no client reads are not asked for: 1,000 idle volumes cost nothing.
 package stats
 
 import (
@@ -20,35 +19,35 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrNone is what Subject.Ask returns where no driver can say anything.
+// ErrNone is what Question.Ask returns if no driver can answer.
 var ErrNone = errors.New("nobody says")
 
-// Usage is how much of something a volume has; a field is 0 where no driver says.
+// Usage is how much of a resource a volume has; a field is 0 if the driver does not report it.
 type Usage struct {
 	Total     int64 `json:"total,omitempty"`
 	Used      int64 `json:"used,omitempty"`
 	Available int64 `json:"available,omitempty"`
 }
 
-// Condition is one thing that is wrong, in a driver's words.
+// Condition is one problem, in a driver's words.
 type Condition struct {
-	// Status is what CSI calls it ("DEGRADED", "STORAGE_UNREACHABLE"); "" where
-	// the driver, older than CSI 1.13, has no word for it.
+	// Status is CSI's name for it ("DEGRADED", "STORAGE_UNREACHABLE"); "" if the driver is older than CSI
+	// 1.13, which has no names.
 	Status  string `json:"status,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// AccessMode and VolumeMode are of the volumes that it concerns, where it is a
-	// driver's storage and not all of them.
+	// AccessMode and VolumeMode tell which volumes the problem concerns, if it is one of a driver's
+	// storage and does not concern all of them.
 	AccessMode state.AccessMode `json:"accessMode,omitempty"`
 	VolumeMode state.Mode       `json:"volumeMode,omitempty"`
-	// Kernel: it is the kernel that says so, not the driver.
+	// Kernel reports whether the kernel found the problem, not the driver.
 	Kernel bool `json:"kernel,omitempty"`
-	// Controller: the driver's Controller service says so, of the volume for all nodes; false is the driver as
-	// seen from this node.
+	// Controller reports whether the driver's Controller service found the problem, for all nodes;
+	// otherwise the driver found it on this node.
 	Controller bool `json:"controller,omitempty"`
 }
 
-// Word is Status as Kubernetes spells it ("StorageUnreachable").
+// Word returns Status as Kubernetes spells it ("StorageUnreachable").
 func (c Condition) Word() string {
 	var word strings.Builder
 	for part := range strings.SplitSeq(c.Status, "_") {
@@ -59,22 +58,23 @@ func (c Condition) Word() string {
 	return word.String()
 }
 
-// Report is one answer. Beside an error it has what was answered all the same: a driver may tell
-// how full a volume is and not how it fares, or the other way round.
+// Report is one answer. Together with an error it has the part that was answered: a driver may tell how
+// full a volume is but not its health, or the other way round.
 type Report struct {
-	// Measured: Bytes and Inodes are in the answer. An answer without an error has them in any case.
+	// Measured reports whether Bytes and Inodes are in the answer. An answer without an error always has
+	// them.
 	Measured bool
 	Bytes    Usage
 	Inodes   Usage
-	// Judged: the driver can say what is wrong, and Conditions is all of it.
+	// Judged reports whether the driver can tell what is wrong. Conditions is then all of it.
 	Judged     bool
 	Conditions []Condition
 }
 
-// Health of a subject; "" is not known.
+// Health is the health of a subject; "" means unknown.
 type Health string
 
-// What is known of health.
+// The known healths.
 const (
 	Healthy  Health = "healthy"
 	Abnormal Health = "abnormal"
@@ -83,10 +83,10 @@ const (
 // storageKey begins the key of a driver's storage.
 const storageKey = "driver "
 
-// StorageKey is the key of a driver's storage.
+// StorageKey returns the key of a driver's storage.
 func StorageKey(driver state.DriverName) string { return storageKey + string(driver) }
 
-// OfStorage reports whether a key is of a driver's storage.
+// OfStorage reports whether a key is that of a driver's storage.
 func OfStorage(key string) bool { return strings.HasPrefix(key, storageKey) }
 
 // Subject is a volume on this node, or a driver's storage.
@@ -94,52 +94,51 @@ type Subject struct {
 	// Key is a volume's id, or [StorageKey].
 	Key    string
 	Driver state.DriverName
-	// Claim is "namespace/name" of the claim; "" for what has none.
+	// Claim is "namespace/name" of the claim; "" if there is none.
 	Claim string
-	// Watched: its answer may say that something is wrong, which is to be known
-	// although no client reads. Others have figures only, and are asked while one
-	// reads those.
+	// Watched reports whether an answer may report a problem, which must be known even if no client
+	// reads. Other subjects have only figures, and are asked while a client reads those.
 	Watched bool
-	// Mortal: between the questions, every 10 seconds, Question.Alive is asked: for
-	// storage whose death no driver tells of and that costs little to ask. When it dies
-	// or is back, all is asked at once.
+	// Mortal reports whether Question.Alive is asked every 10 seconds, between the questions. It is for
+	// storage whose death no driver reports and that is cheap to ask. When the storage dies or is back,
+	// the whole question is asked at once.
 	Mortal bool
 }
 
 // Question is how a Subject is asked.
 type Question struct {
-	// Source says who answers, for metrics: a driver's name, or "statfs".
+	// Source names who answers, for metrics: a driver's name, or "statfs".
 	Source string
-	// Deadline bounds a question that is work, and is asked the more seldom the
-	// longer it takes; 0 is 15 seconds, in which a driver answers or is not well.
+	// Deadline bounds a question that is work; the longer it takes, the less often it is asked. 0 means
+	// 15 seconds: a driver that takes longer is not healthy.
 	Deadline time.Duration
-	// Ask asks. It should honour ctx; while one call of a subject has not
-	// returned, no other is made.
+	// Ask asks. It should honour ctx. While a call for a subject has not returned, no other call is made
+	// for it.
 	Ask func(ctx context.Context) (Report, error)
 	// Alive returns nil if the storage of a Mortal subject answers.
 	Alive func(ctx context.Context) error
 }
 
-// Status is what is known of a subject.
+// Status is what is known about a subject.
 type Status struct {
 	Key    string           `json:"key"`
 	Driver state.DriverName `json:"driver,omitempty"`
 	Claim  string           `json:"claim,omitempty"`
 	Bytes  Usage            `json:"bytes,omitzero"`
 	Inodes Usage            `json:"inodes,omitzero"`
-	// At is when this was said; zero where nothing was yet.
+	// At is when the last answer came; zero if there is none yet.
 	At time.Time `json:"at,omitzero"`
-	// Asking is since when a question has had no answer; zero where none is open.
+	// Asking is since when a question is open; zero if none is open.
 	Asking time.Time `json:"asking,omitzero"`
-	// Error is why the last question failed; "" where it did not.
+	// Error is why the last question failed; "" if it did not.
 	Error      string      `json:"error,omitempty"`
 	Health     Health      `json:"health,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
-	// HealthSince is when Health or Conditions changed last.
+	// HealthSince is when Health or Conditions last changed.
 	HealthSince time.Time `json:"healthSince,omitzero"`
 }
 
-// String is a condition in one line.
+// String returns the condition in one line.
 func (c Condition) String() string {
 	text := c.Status
 	for _, s := range []string{c.Reason, c.Message} {
@@ -151,13 +150,14 @@ func (c Condition) String() string {
 	return text
 }
 
-// with returns s after the answer r, given at now.
+// with returns s updated with the answer r, given at now.
 func (s Status) with(r Report, now time.Time) Status {
 	s.Bytes, s.Inodes, s.At, s.Error = r.Bytes, r.Inodes, now, ""
 	return s.judged(r, now)
 }
 
-// merged returns s after an answer that failed in part: what failed leaves what was said before.
+// merged returns s updated with an answer that failed in part: the parts that failed keep their last
+// answers.
 func (s Status) merged(r Report, now time.Time) Status {
 	if r.Measured {
 		s.Bytes, s.Inodes = r.Bytes, r.Inodes
@@ -171,7 +171,7 @@ func (s Status) merged(r Report, now time.Time) Status {
 	return s
 }
 
-// judged returns s with the health that r tells.
+// judged returns s with the health that r reports.
 func (s Status) judged(r Report, now time.Time) Status {
 	health := Health("")
 	switch {
