@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Allocatable is what the node has for pods: all of it, since nothing says
-// what to keep back.
+// Allocatable returns what the node has for pods: all of it, because nothing is reserved.
 func Allocatable(root string) (corev1.ResourceList, error) {
 	var memory unix.Sysinfo_t
 	if err := unix.Sysinfo(&memory); err != nil {

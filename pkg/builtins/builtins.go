@@ -1,9 +1,9 @@
-// Package builtins is the drivers of the built-in kinds of volumes, each with what it
-// needs: those of the table pkg/kind, which are served in this process.
+// Package builtins makes the drivers of the built-in kinds of volumes, which are served in this process,
+// from the table in pkg/kind.
 //
 // Owns: which driver serves a kind.
 //
-// Does not: make a volume itself (pkg/intree), or say what a kind can do (pkg/kind).
+// Does not: make a volume itself (pkg/intree), or tell what a kind can do (pkg/kind).
 package builtins
 
 import (
@@ -34,37 +34,36 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Config is what the drivers need; every field is required but those that say otherwise.
+// Config is what the drivers need; every field is required unless it says otherwise.
 type Config struct {
 	Layout  state.Layout
 	Kernel  *mount.Kernel
 	Helpers *isolate.Pool
-	// HostPaths lists directories of the node at or below which hostPath and local
-	// volumes may be.
+	// HostPaths lists the directories of the node at or below which hostPath and local volumes may be.
 	HostPaths []string
 	Images    *image.Driver
-	// Catalog has the objects that are shown as files, once it is made.
+	// Catalog returns the catalog of the objects that are shown as files, once it is made.
 	Catalog func() *source.Catalog
 	// Silent lists the sources that have not spoken yet.
 	Silent func() []string
 	// Secret returns the values of a secret.
 	Secret func(context.Context, state.SecretRef) (map[string]string, error)
-	// Token and Certificate are [files.Config]'s.
+	// Token and Certificate are those of [files.Config].
 	Token       func(context.Context, state.Pod, string, time.Duration) (string, time.Time, error)
 	Certificate func(context.Context, state.Pod, corev1.PodCertificateProjection) (files.Credential, error)
 	// Volumes returns the volumes of the journal.
 	Volumes func() []state.Volume
-	// NodeName is the name of the node, whose object says what pods may use of it;
-	// Allocatable is what the node has, where it does not.
+	// NodeName is the name of the node, whose object tells what pods may use of it; Allocatable is used
+	// if there is no such object.
 	NodeName    string
 	Allocatable corev1.ResourceList
 	Logger      *slog.Logger
 }
 
-// Usage says how full a volume is, of a kind that does not mount.
+// Usage measures a volume of a kind that does not mount.
 type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 
-// Set is the drivers of every built-in kind. Its methods may be called by any goroutine.
+// Set has the drivers of every built-in kind. Any goroutine may call its methods.
 type Set struct {
 	drivers map[state.DriverName]manager.Driver
 	usage   map[state.DriverName]Usage
@@ -109,7 +108,7 @@ func New(c Config) *Set {
 	return s
 }
 
-// Loop is what the volume manager hears of drivers.
+// Loop is the part of the manager that takes drivers.
 type Loop interface {
 	DriverUp(info manager.DriverInfo, d manager.Driver)
 }
@@ -123,20 +122,20 @@ func (s *Set) Register(l Loop) {
 	}
 }
 
-// Usage returns what says how full volumes are, by kind.
+// Usage returns the functions that measure volumes, by kind.
 func (s *Set) Usage() map[state.DriverName]Usage { return s.usage }
 
 // Names lists the kinds.
 func (s *Set) Names() []state.DriverName { return slices.Sorted(maps.Keys(s.drivers)) }
 
-// Sweeps remove, once each, what an earlier daemon left.
+// Sweeps returns functions that each remove, once, what an earlier daemon left.
 func (s *Set) Sweeps() []func(context.Context) error { return s.sweeps }
 
-// Lacks returns the programs without which no volume of a built-in kind can be
-// mounted, and that this node does not have now.
+// Lacks returns the programs that volumes of a built-in kind cannot be mounted without, and that this
+// node does not have now.
 func Lacks(name state.DriverName) []string { return lacks(name, nil) }
 
-// lacks looks in dirs; nil is where the system has programs.
+// lacks is Lacks for programs in dirs; nil means the system's directories.
 func lacks(name state.DriverName, dirs []string) []string {
 	k, _ := kind.Of(name)
 	if k.Program == "" || (&program.Runner{Dirs: dirs}).Has(k.Program) {

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// objects is where the built-in kinds read what they show as files (files.Source).
+// objects reads from the catalog what the built-in kinds show as files (files.Source).
 type objects struct{ c Config }
 
 func (o objects) Allocatable() corev1.ResourceList {
@@ -39,8 +39,8 @@ func (o objects) Pod(_ context.Context, namespace, name string) (*corev1.Pod, er
 	return object[*corev1.Pod](o, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
 }
 
-// object returns an object of the catalog, nil where there is none, and an error
-// where a source has not spoken yet: it may have one.
+// object returns an object of the catalog, nil if there is none, and an error if a source that may have
+// it has not spoken yet.
 func object[T any](o objects, key source.Key) (found T, err error) {
 	found, ok := o.c.Catalog().Get(key).(T)
 	if ok {
@@ -49,7 +49,7 @@ func object[T any](o objects, key source.Key) (found T, err error) {
 	return found, o.allSpoken(key)
 }
 
-// allSpoken returns an error where a source has not spoken yet.
+// allSpoken returns an error if a source has not spoken yet.
 func (o objects) allSpoken(key source.Key) error {
 	if silent := o.c.Silent(); len(silent) > 0 {
 		return fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))

@@ -1,8 +1,8 @@
-// Package containers says what a container runtime mounts into a container of a pod, and
-// takes back what it gave.
+// Package containers tells which mounts a container runtime has to make in a container of a pod, and
+// undoes what was made for them.
 //
-// Owns: the paths, devices and images that containers are given of their pod's volumes, and
-// the binds of their subpaths.
+// Owns: the paths, devices and images of a pod's volumes that containers get, and the bind mounts of
+// their subpaths.
 //
 // Does not: mount a volume, or run a container.
 package containers
@@ -30,7 +30,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Volumes is what containers need of the manager.
+// Volumes is the part of the manager that containers need.
 type Volumes interface {
 	Settle(ctx context.Context) error
 	GetMountedVolumesForPod(uid state.PodUID) map[string]manager.MountedVolume
@@ -39,16 +39,16 @@ type Volumes interface {
 	Volumes() []manager.VolumeStatus
 }
 
-// Config is what a Giver needs; every field is required but HostPaths.
+// Config is what a Giver needs; every field but HostPaths is required.
 type Config struct {
 	Parts *Parts
-	// Volumes are the manager's.
+	// Volumes is the manager.
 	Volumes Volumes
 	// Catalog knows the containers of a pod.
 	Catalog *source.Catalog
-	// Image knows which images the container runtime mounts itself.
+	// Image tells which images the container runtime mounts itself.
 	Image *image.Driver
-	// HostPaths lists directories at or below which hostPath volumes may be.
+	// HostPaths lists the directories at or below which hostPath volumes may be.
 	HostPaths []string
 	Logger    *slog.Logger
 }
@@ -59,10 +59,10 @@ type Giver struct{ c Config }
 // New returns a giver.
 func New(c Config) *Giver { return &Giver{c} }
 
-// ContainerMounts returns what the runtime mounts into a container of a pod, in the order
-// of the container's spec (server.Containers). It makes and binds a subPath only now, since
-// containers that ran before, such as init containers, may have made it (ADR 16). A second
-// call, for a container that starts again, returns the same, or what is there then.
+// ContainerMounts returns what the runtime mounts into a container of a pod, in the order of the
+// container's spec (server.Containers). It makes and binds a subPath only now, because containers that
+// ran before, such as init containers, may have made it (ADR 16). When a container restarts, a second
+// call returns the same mounts, or those of the present files.
 func (g *Giver) ContainerMounts(ctx context.Context, c server.Container) ([]server.ContainerMount, error) {
 	key := source.Key{Kind: resolve.KindPod, Namespace: c.Namespace, Name: c.Pod}
 	uid, wants, err := g.c.Catalog.Container(key, c.Name, resolve.Runtime{
@@ -94,8 +94,8 @@ func (g *Giver) ContainerMounts(ctx context.Context, c server.Container) ([]serv
 	return mounts, g.stillMounted(ctx, uid, mounted, wants)
 }
 
-// stillMounted undoes subpaths of volumes that were on their way out meanwhile:
-// their removal may have come before the bind.
+// stillMounted undoes the subpaths of volumes that were unmounted meanwhile: their removal may have come
+// before the bind.
 func (g *Giver) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume,
 	wants []resolve.ContainerMount,
 ) error {
@@ -105,7 +105,7 @@ func (g *Giver) stillMounted(ctx context.Context, uid state.PodUID, before map[s
 		if now[w.Volume] == before[w.Volume] && err == nil {
 			continue
 		}
-		gone := fmt.Errorf("%w: volume %s went away meanwhile", server.ErrConflict, w.Volume)
+		gone := fmt.Errorf("%w: volume %s was unmounted meanwhile", server.ErrConflict, w.Volume)
 		return errors.Join(gone, err, g.c.Parts.Subpaths.Remove(context.WithoutCancel(ctx), uid, w.Volume))
 	}
 	return nil
@@ -161,8 +161,8 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 	return m, err
 }
 
-// maps refuses a volume whose ids are to be mapped and cannot be: the runtime would fail
-// late, or show it with the node's ids.
+// maps refuses a volume whose ids must be mapped if the kernel cannot map them: the runtime would fail
+// late, or show the volume with the node's ids.
 func (g *Giver) maps(ctx context.Context, w resolve.ContainerMount, v manager.MountedVolume) error {
 	if !w.MapIDs {
 		return nil
@@ -175,10 +175,10 @@ func (g *Giver) maps(ctx context.Context, w resolve.ContainerMount, v manager.Mo
 	return err
 }
 
-// pinned reports whether a container is given a volume as a whole by a mount of what
-// is there now, and not by a path that another container may replace until it is used.
-// A container that asks for propagation needs the host's own mount; a path at, above or
-// below the pods' directory would bring all their mounts along.
+// pinned reports whether a container gets a whole volume by a mount of what is there now, rather than by
+// a path that another container may replace before it is used. A container that asks for propagation
+// needs the host's own mount. A path at, above or below the pods' directory would bring all their mounts
+// along.
 func (g *Giver) pinned(v manager.MountedVolume, propagation string) bool {
 	pods := g.c.Parts.Layout.Pods()
 	overlaps := pathname.Within(pods, v.HostPath) || pathname.Within(v.HostPath, pods)
@@ -186,7 +186,7 @@ func (g *Giver) pinned(v manager.MountedVolume, propagation string) bool {
 		hostpath.Replaceable(g.c.HostPaths, v.HostPath)
 }
 
-// openWhole opens what a pod's hostPath volume leads to.
+// openWhole opens what a pod's hostPath volume points to.
 func (g *Giver) openWhole(uid state.PodUID, volume string) (*os.File, error) {
 	p, _ := g.c.Volumes.Pod(uid)
 	for _, pv := range p.Volumes {
@@ -200,14 +200,13 @@ func (g *Giver) openWhole(uid state.PodUID, volume string) (*os.File, error) {
 		}
 		return hostpath.OpenWhole(g.c.HostPaths, src)
 	}
-	return nil, fmt.Errorf("%w: volume %s went away meanwhile", server.ErrConflict, volume)
+	return nil, fmt.Errorf("%w: volume %s was unmounted meanwhile", server.ErrConflict, volume)
 }
 
-// relabel reports whether the runtime is to give the volume's files the pod's
-// SELinux label (kubelet: each plugin's attributes): those of our own making, those
-// of a local volume that may be written, and those of disks and CSI drivers whose
-// file system has labels and was not mounted with one. What a server or the node
-// itself has is not the pod's to label.
+// relabel reports whether the runtime has to give the volume's files the pod's SELinux label (kubelet:
+// each plugin's attributes): for volumes that csi-volmgr makes, for writable local volumes, and for
+// volumes of disks and CSI drivers whose file system has labels and was not mounted with one. Files of a
+// server or of the node itself are not the pod's to label.
 func relabel(v manager.MountedVolume, hasLabels func(manager.MountedVolume) bool) bool {
 	k, builtin := kind.Of(v.Driver)
 	labels := k.Labels
@@ -225,17 +224,16 @@ func relabel(v manager.MountedVolume, hasLabels func(manager.MountedVolume) bool
 	return false
 }
 
-// hasLabels reports whether the files of a volume may have SELinux labels of their own.
+// hasLabels reports whether the files of a volume can have SELinux labels of their own.
 func (g *Giver) hasLabels(v manager.MountedVolume) bool {
 	has, err := g.c.Parts.Kernel.HasLabels(v.HostPath)
 	if err != nil {
-		g.c.Logger.Warn("whether a volume has SELinux labels is not known", "driver", v.Driver, "err", err)
+		g.c.Logger.Warn("cannot tell whether a volume has SELinux labels", "driver", v.Driver, "err", err)
 	}
 	return has
 }
 
-// byRuntime makes m the mount of an image that the container runtime has, where
-// the volume is one.
+// byRuntime makes m the mount of an image if the volume is an image that the container runtime has.
 func (g *Giver) byRuntime(m *server.ContainerMount, uid state.PodUID, v manager.MountedVolume) (bool, error) {
 	if v.Driver != image.Kind {
 		return false, nil
@@ -247,15 +245,15 @@ func (g *Giver) byRuntime(m *server.ContainerMount, uid state.PodUID, v manager.
 	return ok, err
 }
 
-// Sweep removes, once, what a crash left of subpaths whose volume has no record any more.
-// Where a record cannot be read, all stay. It returns nil.
+// Sweep removes, once, subpaths that a crash left behind and whose volume no longer has a record. If a
+// record cannot be read, all of them stay. It returns nil.
 func (c Config) Sweep(ctx context.Context) error {
 	if c.Volumes.Settle(ctx) != nil {
-		return nil // told to end, or the manager has
+		return nil // the node is shutting down, or the manager has stopped
 	}
-	places, err := c.Parts.Subpaths.Places() // before the records: of one that is bound from now on there is a record
+	places, err := c.Parts.Subpaths.Places() // read before the records: a subpath bound later has a record
 	if err != nil {
-		c.Logger.Warn("subpaths left behind are not known", "err", err)
+		c.Logger.Warn("cannot list subpaths that were left behind", "err", err)
 	}
 	known := map[subpath.Place]bool{}
 	for _, v := range c.Volumes.Volumes() {
@@ -273,7 +271,7 @@ func (c Config) Sweep(ctx context.Context) error {
 			continue
 		}
 		if err := c.Parts.Subpaths.Remove(ctx, p.Pod, p.Volume); err != nil {
-			c.Logger.Warn("subpaths left behind stay", "pod", p.Pod, "volume", p.Volume, "err", err)
+			c.Logger.Warn("cannot remove subpaths that were left behind", "pod", p.Pod, "volume", p.Volume, "err", err)
 		}
 	}
 	return nil

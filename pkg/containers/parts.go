@@ -12,30 +12,30 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Parts are the parts of volumes that containers were given. It takes them back; the
-// manager's calls need it before there is a manager. Every field is required.
+// Parts undoes the parts of volumes that containers got. The manager's calls need it before there is a
+// manager. Every field is required.
 type Parts struct {
 	Layout   state.Layout
 	Kernel   *mount.Kernel
 	Subpaths *subpath.Binder
-	// Keeper removes what a kubelet kept of a volume that was taken over.
+	// Keeper removes the kubelet's files of a volume that was taken over.
 	Keeper disk.Keeper
 }
 
-// BeforeUnpublish removes what containers of the pod were given of a volume, and what a
-// kubelet kept of a volume that was taken over, before the volume itself goes.
+// BeforeUnpublish removes the subpaths of the pod's containers, and the kubelet's files of a volume that
+// was taken over, before the volume is unpublished.
 func (p *Parts) BeforeUnpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	if err := p.Subpaths.Remove(ctx, pod, subpathNames(v, v.Mounts[pod])...); err != nil {
 		return err
 	}
 	if err := p.Keeper.BeforeUnpublish(ctx, v, pod); err != nil {
-		return fmt.Errorf("remove what a kubelet kept of the volume: %w", err)
+		return fmt.Errorf("remove the kubelet's files of the volume: %w", err)
 	}
 	return nil
 }
 
-// subpathNames are the names by which parts of the volume are mounted: the pod's
-// own, and that of the PersistentVolume, which a kubelet takes.
+// subpathNames returns the names under which parts of the volume are mounted: the pod's own, and that of
+// the PersistentVolume, which a kubelet uses.
 func subpathNames(v state.Volume, m state.Mount) []string {
 	if slices.Contains(m.Names, v.Spec.Name) {
 		return m.Names
@@ -43,9 +43,8 @@ func subpathNames(v state.Volume, m state.Mount) []string {
 	return append(slices.Clone(m.Names), v.Spec.Name)
 }
 
-// UnmountBy unmounts by a step what is below a removal of the manager: the pod's
-// mount of the volume with its subpaths, which are the same file system's, or,
-// without a pod, where it is staged.
+// UnmountBy unmounts by force or lazily what the manager removes: the pod's mount of the volume and its
+// subpaths, which are of the same file system, or, without a pod, the stage.
 func (p *Parts) UnmountBy(ctx context.Context, v state.Volume, pod state.PodUID, step state.UnmountStep) error {
 	unmount := p.Kernel.Detach
 	if step == state.UnmountForce {

@@ -1,10 +1,10 @@
-// Package doctor looks at a host and says what csi-volmgr and drivers will miss
-// on it, and what to do about it.
+// Package doctor checks a host for what csi-volmgr and drivers need on it, and says what to do about what
+// is missing.
 //
-// Owns: the list of what is looked at, and what follows from what is found.
+// Owns: the list of checks, and what follows from their findings.
 //
-// Does not: change anything, start a program, or ask a driver or the daemon. It
-// works before there is either.
+// Does not: change anything, start a program, or ask a driver or the daemon. It works before there is
+// either.
 //
 // Concurrency: functions of a Config; any goroutine.
 package doctor
@@ -17,12 +17,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Status is how a check ended.
+// Status is the result of a check.
 type Status string
 
 // The statuses, from good to bad.
 const (
-	// OK: as it should be.
+	// OK: all is as it should be.
 	OK Status = "ok"
 	// Warn: something works less well, or a kind of volume or a driver does not.
 	Warn Status = "warn"
@@ -30,52 +30,52 @@ const (
 	Fail Status = "fail"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
-	// Check names it, "area.thing".
+	// Check is the check's name, "area.thing".
 	Check  string `json:"check"`
 	Status Status `json:"status"`
-	// Found is what there is; Advice what to do where that is not OK.
+	// Found is what there is; Advice is what to do if that is not OK.
 	Found  string `json:"found"`
 	Advice string `json:"advice,omitempty"`
 }
 
-// Report is what was found, in the order of the checks' names.
+// Report lists the findings by check name.
 type Report struct {
 	Status   Status    `json:"status"`
 	Findings []Finding `json:"findings"`
 }
 
-// Config says what is looked at. All fields but Host are required.
+// Config is what to check. Every field but Host is required.
 type Config struct {
-	// Root, StateDir, RegistrationDir and Socket are the daemon's.
+	// Root, StateDir, RegistrationDir and Socket are the daemon's paths.
 	Root, StateDir, RegistrationDir, Socket string
-	// Features are what the kernel can do for mounts, Shared whether mounts below
-	// a path propagate ([mount.Kernel]).
+	// Features is what the kernel can do for mounts. Shared reports whether mounts below a path propagate
+	// ([mount.Kernel]).
 	Features mount.Feature
 	Shared   func(path string) (bool, error)
-	// Kubelet says what shows that a kubelet runs on a root directory; "" for nothing.
+	// Kubelet returns the evidence that a kubelet runs on a root directory; "" if there is none.
 	Kubelet func(root string) (string, error)
-	// Drivers are those whose needs are looked at.
+	// Drivers lists the drivers whose needs are checked.
 	Drivers []state.DriverName
-	// Unreached says why what the process behind a driver's socket mounts does not
-	// appear on this host ([Unreached]).
+	// Unreached returns why mounts of the process behind a driver's socket do not appear on this host
+	// ([Unreached]).
 	Unreached func(socket string) (string, error)
 	// UID is the user that the daemon would run as.
 	UID int
-	// Path are the directories of programs.
+	// Path lists the directories of programs.
 	Path []string
 	// Host is where /proc, /dev, /etc and /lib are; "" means this host's /.
 	Host string
 }
 
-// examination is one look at a host.
+// examination is one run of the checks on a host.
 type examination struct {
 	Config
 	report Report
 }
 
-// Examine looks at the host.
+// Examine runs the checks on the host.
 func Examine(c Config) Report {
 	e := &examination{Config: c}
 	e.kernel()

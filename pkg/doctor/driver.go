@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// program is one that a kind of volume cannot do without.
+// program is a program that a kind of volume needs.
 type program struct{ name, use, packages string }
 
 const (
@@ -23,7 +23,7 @@ const (
 	iscsiPackages = "open-iscsi (Debian, Ubuntu, SUSE) or iscsi-initiator-utils (Fedora)"
 )
 
-// programs looks for those of the built-in kinds.
+// programs checks for the programs of the built-in kinds.
 func (e *examination) programs() {
 	for _, p := range []program{
 		{"mount.nfs", "nfs volumes", nfsPackages},
@@ -52,7 +52,7 @@ func (e *examination) program(check string, p program) {
 	e.warn(check, "not found in "+strings.Join(e.Path, ":"), "for "+p.use+" install "+p.packages)
 }
 
-// need looks for what a driver cannot do without; has is whether it is there.
+// need reports whether something that a driver needs is there.
 func (e *examination) need(check string, has bool, what, advice string) {
 	if has {
 		e.ok(check, what)
@@ -61,7 +61,7 @@ func (e *examination) need(check string, has bool, what, advice string) {
 	}
 }
 
-// driver looks for what is known that a driver needs of the host.
+// driver checks the driver's known needs on the host.
 func (e *examination) driver(name state.DriverName) {
 	at := "driver." + string(name) + "."
 	e.reach(at+"propagation", filepath.Join(e.Root, "plugins", string(name), "csi.sock"))
@@ -89,12 +89,12 @@ func (e *examination) driver(name state.DriverName) {
 		e.need(at+"dm", e.hasModule("dm_mod") || e.there("dev/mapper/control"), "the device mapper",
 			"modprobe dm_mod, or use a kernel that has it")
 	default:
-		e.ok(at+"needs", "nothing is known here of what it needs of the host: see its own documentation")
+		e.ok(at+"needs", "csi-volmgr does not know what it needs on the host: see its own documentation")
 	}
 }
 
-// reach looks whether the driver's mounts appear on this host; there is nothing to
-// say where nothing listens on its usual socket, or where it cannot be looked at.
+// reach checks whether the driver's mounts appear on this host. It reports nothing if no process listens
+// on the driver's usual socket.
 func (e *examination) reach(check, socket string) {
 	if e.socket(socket) != "" {
 		return
@@ -105,25 +105,25 @@ func (e *examination) reach(check, socket string) {
 	case why != "":
 		e.fail(check, why, "its mounts do not reach this host: mount "+e.Root+
 			" into its container with mountPropagation: Bidirectional (docker and podman: bind-propagation=rshared), and "+
-			"start it anew")
+			"restart it")
 	default:
 		e.ok(check, "its mounts reach this host")
 	}
 }
 
-// Reaching returns [Unreached] for a root directory, which says "" where it cannot be told.
+// Reaching returns [Unreached] for a root directory as a function that returns "" if it cannot tell.
 func Reaching(root string, log *slog.Logger) func(ctx context.Context, socket string) string {
 	return func(ctx context.Context, socket string) string {
 		why, err := Unreached(ctx, socket, root)
 		if err != nil {
-			log.Debug("driver's mount namespace cannot be looked at", "endpoint", socket, "err", err)
+			log.Debug("driver's mount namespace cannot be inspected", "endpoint", socket, "err", err)
 		}
 		return why
 	}
 }
 
-// Unreached says why what the process behind a socket mounts below root does not
-// appear here; "" where it does.
+// Unreached returns why mounts below root of the process behind a socket do not appear here; "" if they
+// do.
 func Unreached(ctx context.Context, socket, root string) (string, error) {
 	conn, err := unixsocket.Dial(ctx, socket)
 	if err != nil {
@@ -134,12 +134,12 @@ func Unreached(ctx context.Context, socket, root string) (string, error) {
 		return "", err
 	}
 	if peer.Pid <= 0 {
-		return "", fmt.Errorf("who listens on %s is in a pid namespace that cannot be seen from here", socket)
+		return "", fmt.Errorf("the process that listens on %s is in a pid namespace that cannot be seen from here", socket)
 	}
 	return mount.Unreached(int(peer.Pid), root)
 }
 
-// multipath warns where multipathd takes devices that are not its own.
+// multipath warns if multipathd may take devices that are not its own.
 func (e *examination) multipath(check string) {
 	conf, err := e.file("etc/multipath.conf")
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// file reads a file of the host's.
+// file reads a file of the host.
 func (e *examination) file(path string) ([]byte, error) {
 	return os.ReadFile(filepath.Join("/", e.Host, path))
 }
@@ -25,7 +25,7 @@ func (e *examination) there(path string) bool {
 	return err == nil
 }
 
-// kernel looks at what mounts are made with, and who makes them.
+// kernel checks the system calls that mounts need, and the daemon's user.
 func (e *examination) kernel() {
 	release := "unknown"
 	if b, err := e.file("proc/sys/kernel/osrelease"); err == nil {
@@ -62,17 +62,17 @@ func (e *examination) kernel() {
 		e.ok("kernel.user", "root")
 	} else {
 		e.warn("kernel.user", "uid "+strconv.Itoa(e.UID),
-			"the daemon mounts, which takes root; and not all is seen here without")
+			"the daemon needs root to mount, and without root this check does not see everything")
 	}
 	if b, err := e.file("proc/sys/kernel/random/boot_id"); err == nil {
 		e.ok("kernel.boot-id", strings.TrimSpace(string(b)))
 	} else {
-		e.fail("kernel.boot-id", "it cannot be read: "+err.Error(),
+		e.fail("kernel.boot-id", "cannot be read: "+err.Error(),
 			"mount /proc: without it csi-volmgr cannot tell whether the node was rebooted")
 	}
 }
 
-// hasFileSystem reports whether the kernel has a file system, or a module of it.
+// hasFileSystem reports whether the kernel has a file system or a module for it.
 func (e *examination) hasFileSystem(name string) bool {
 	b, err := e.file("proc/filesystems")
 	if err == nil {
@@ -85,7 +85,7 @@ func (e *examination) hasFileSystem(name string) bool {
 	return e.hasModule(name)
 }
 
-// hasModule reports whether a module is loaded, built in, or to be had.
+// hasModule reports whether a module is loaded, built in, or installed.
 func (e *examination) hasModule(name string) bool {
 	if e.there("sys/module/" + name) {
 		return true
@@ -109,7 +109,7 @@ func (e *examination) hasModule(name string) bool {
 	return false
 }
 
-// running reports whether a process of the name runs.
+// running reports whether a process with the name runs.
 func (e *examination) running(name string) bool {
 	comms, err := filepath.Glob(filepath.Join("/", e.Host, "proc/[0-9]*/comm"))
 	return err == nil && slices.ContainsFunc(comms, func(path string) bool {
@@ -118,7 +118,7 @@ func (e *examination) running(name string) bool {
 	})
 }
 
-// clock looks at the time, by which tokens end and pauses are measured.
+// clock checks the clock, by which tokens expire and back-off is measured.
 func (e *examination) clock() {
 	var t unix.Timex
 	status, err := unix.Adjtimex(&t)
@@ -128,7 +128,7 @@ func (e *examination) clock() {
 			"see that something sets the clock (chrony, systemd-timesyncd)")
 	case status == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0:
 		e.warn("clock.synchronised", "no",
-			"have the clock set (chrony, systemd-timesyncd): tokens end by it, and logs are compared by it")
+			"run something that sets the clock (chrony, systemd-timesyncd): tokens expire by it, and logs are compared by it")
 	default:
 		e.ok("clock.synchronised", "yes")
 	}

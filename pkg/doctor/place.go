@@ -18,19 +18,18 @@ import (
 const (
 	// maxSocket is the longest path of a unix socket (unix(7), sun_path less its NUL).
 	maxSocket = 107
-	// lowSpace is the share of bytes or inodes, in percent, below which a disk is about full.
+	// lowSpace is the share of free bytes or inodes, in percent, below which a disk is nearly full.
 	lowSpace = 5
-	// wantFiles is how many descriptors a daemon with many volumes and calls may have open.
+	// wantFiles is how many descriptors a daemon with many volumes and calls may need.
 	wantFiles = 8192
-	// wantWatches is how many directories and files may have to be watched.
+	// wantWatches is how many directories and files the daemon may have to watch.
 	wantWatches = 8192
-	// highMounts is the share of the mounts that a namespace may have, in percent,
-	// beyond which there is little room for more.
+	// highMounts is the share of a namespace's allowed mounts, in percent, above which there is little
+	// room for more.
 	highMounts = 80
 )
 
-// nearest is the path itself, or the directory above it that is there: where it
-// will be made.
+// nearest returns path, or its nearest parent that exists, below which it will be made.
 func nearest(path string) string {
 	for path != "/" {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +40,7 @@ func nearest(path string) string {
 	return path
 }
 
-// places looks at the daemon's directories.
+// places checks the daemon's directories.
 func (e *examination) places() {
 	e.place("root", e.Root)
 	e.place("state", e.StateDir)
@@ -68,25 +67,25 @@ func (e *examination) places() {
 	}
 }
 
-// place looks at the file system that a directory is or will be on.
+// place checks the file system that a directory is or will be on.
 func (e *examination) place(name, dir string) {
 	at := nearest(dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
-		e.fail(name+".directory", at+": "+err.Error(), "see that it can be used")
+		e.fail(name+".directory", at+": "+err.Error(), "make it usable")
 		return
 	}
 	info, err := os.Stat(at)
 	switch {
 	case err != nil:
-		e.fail(name+".directory", err.Error(), "see that it can be used")
+		e.fail(name+".directory", err.Error(), "make it usable")
 	case !info.IsDir():
-		e.fail(name+".directory", at+" is no directory", "move it away")
+		e.fail(name+".directory", at+" is not a directory", "move it away")
 	case st.Flags&unix.ST_RDONLY != 0:
-		e.fail(name+".directory", at+" is read-only", "have it on a file system that can be written to")
+		e.fail(name+".directory", at+" is read-only", "put it on a writable file system")
 	case at == dir && info.Mode().Perm()&0o022 != 0:
 		e.fail(name+".directory", fmt.Sprintf("%s has mode %04o", dir, info.Mode().Perm()),
-			"others than root can write there: chmod go-w "+dir)
+			"users other than root can write there: chmod go-w "+dir)
 	case name == "root" && st.Flags&unix.ST_NODEV != 0:
 		e.warn(name+".directory", at+" is mounted with nodev", "raw block volumes do not work below it: mount -o remount,dev")
 	default:
@@ -94,17 +93,17 @@ func (e *examination) place(name, dir string) {
 	}
 	e.space(name+".space", "bytes", "have more space on "+at,
 		[2]uint64{st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize)})
-	if st.Files > 0 { // btrfs and some others count none
+	if st.Files > 0 { // btrfs and some others report none
 		e.space(name+".inodes", "inodes", "have more inodes on "+at, [2]uint64{st.Ffree, st.Files})
 	}
 }
 
-// space looks at what is free of a whole.
+// space checks how much of a whole is free.
 func (e *examination) space(check, of, advice string, free [2]uint64) {
 	found := fmt.Sprintf("%d of %d %s free", free[0], free[1], of)
 	switch {
 	case free[0] == 0:
-		e.fail(check, found, advice+": nothing can be begun without")
+		e.fail(check, found, advice+": without it no call can start")
 	case free[0]/max(1, free[1]/100) < lowSpace:
 		e.warn(check, found, advice)
 	default:
@@ -112,7 +111,7 @@ func (e *examination) space(check, of, advice string, free [2]uint64) {
 	}
 }
 
-// sockets looks at the daemon's and those of registrars.
+// sockets checks the daemon's socket and those of registrars.
 func (e *examination) sockets() {
 	switch why := e.socket(e.Socket); {
 	case len(e.Socket) > maxSocket:
@@ -125,7 +124,7 @@ func (e *examination) sockets() {
 	}
 	if n := len(filepath.Join(e.Root, "plugins", "a.driver.of.usual.length", "csi.sock")); n > maxSocket {
 		e.warn("socket.drivers", fmt.Sprintf("sockets below %s have paths of about %d bytes", e.Root, n),
-			fmt.Sprintf("of more than %d none can be made: choose a shorter --root-dir", maxSocket))
+			fmt.Sprintf("longer ones than %d cannot be made: choose a shorter --root-dir", maxSocket))
 	}
 	found, _ := filepath.Glob(filepath.Join(e.RegistrationDir, "*.sock")) // the pattern is good
 	for _, path := range found {
@@ -138,22 +137,22 @@ func (e *examination) sockets() {
 	}
 }
 
-// socket says why no process answers at a socket; "" if one does.
+// socket returns why no process answers at a socket; "" if one does.
 func (e *examination) socket(path string) string {
 	c, err := net.Dial("unix", path)
 	switch {
 	case err == nil:
-		_ = c.Close() // nothing was said
+		_ = c.Close() // the check only connects
 		return ""
 	case errors.Is(err, fs.ErrNotExist):
-		return "it is not there"
+		return "it does not exist"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "no program listens on it"
 	}
 	return err.Error()
 }
 
-// limits looks at what the kernel lets one have.
+// limits checks the kernel's limits.
 func (e *examination) limits() {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -169,7 +168,7 @@ func (e *examination) limits() {
 	limit, okLimit := e.number("fs/mount-max")
 	table, err := e.file("proc/self/mountinfo")
 	if !okLimit || err != nil {
-		return // a kernel without the limit, or no /proc, which is told already
+		return // a kernel without the limit, or no /proc, which another check reports
 	}
 	n := bytes.Count(table, []byte("\n"))
 	found := fmt.Sprintf("%d of at most %d", n, limit)
@@ -189,7 +188,7 @@ func (e *examination) number(sysctl string) (int, bool) {
 	return n, err == nil
 }
 
-// sysctl looks whether a limit of the kernel is at least as high as wanted.
+// sysctl checks whether a limit of the kernel is at least as high as wanted.
 func (e *examination) sysctl(check, name string, want int) {
 	n, ok := e.number(name)
 	switch {

@@ -11,19 +11,18 @@ import (
 const (
 	// firstPassed is the first descriptor that systemd passes (sd_listen_fds(3)).
 	firstPassed = 3
-	// maxPassed bounds how many are looked at.
+	// maxPassed bounds how many descriptors are checked.
 	maxPassed = 64
 )
 
-// Listener returns the socket that systemd listens on at path for process pid
-// (LISTEN_FDS and LISTEN_PID as getenv has them), nil where it passed none. No
-// passed descriptor is inherited by programs that are started from now on. A
-// number that is none, or a descriptor that is not open, is an error.
+// Listener returns the socket on which systemd listens at path for process pid (LISTEN_FDS and
+// LISTEN_PID, read with getenv), nil if systemd passed none. It keeps programs that start later from
+// inheriting the passed descriptors. It fails if LISTEN_FDS is not a number or a descriptor is not open.
 //
-// The result has to be closed.
+// The caller must close the result.
 func Listener(getenv func(string) string, pid int, path string) (*os.File, error) {
 	if of := getenv("LISTEN_PID"); of != strconv.Itoa(pid) {
-		return nil, nil // passed to another process, or nothing was
+		return nil, nil // passed to another process, or nothing was passed
 	}
 	n, err := strconv.Atoi(getenv("LISTEN_FDS"))
 	if err != nil || n < 0 || n > maxPassed {

@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// Notifier sends states to systemd. The zero value sends nothing, as a process
-// does that systemd did not start.
+// Notifier sends states to systemd. The zero value sends nothing, for a process that systemd did not
+// start.
 type Notifier struct {
 	socket string
-	// every is how often systemd wants a sign of life; 0 where it wants none.
+	// every is how often systemd wants a sign of life; 0 if it wants none.
 	every time.Duration
 }
 
-// New reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID as systemd sets them
-// for process pid, by getenv. It fails where they make no sense.
+// New reads the variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID, which systemd sets for process
+// pid, with getenv. It fails if they make no sense.
 func New(getenv func(string) string, pid int) (Notifier, error) {
 	n := Notifier{socket: getenv("NOTIFY_SOCKET")}
 	if n.socket == "" {
@@ -38,7 +38,7 @@ func New(getenv func(string) string, pid int) (Notifier, error) {
 	}
 	usec := getenv("WATCHDOG_USEC")
 	if of := getenv("WATCHDOG_PID"); usec == "" || of != "" && of != strconv.Itoa(pid) {
-		return n, nil // no watchdog, or one of another process
+		return n, nil // no watchdog, or that of another process
 	}
 	us, err := strconv.ParseInt(usec, 10, 64)
 	if err != nil || us <= 0 {
@@ -48,11 +48,11 @@ func New(getenv func(string) string, pid int) (Notifier, error) {
 	return n, nil
 }
 
-// Wanted reports whether systemd wants to be told anything.
+// Wanted reports whether systemd wants any notification.
 func (n Notifier) Wanted() bool { return n.socket != "" }
 
-// Notify sends states such as READY=1, STOPPING=1 or STATUS=words. A line break
-// in one would begin another state, so it becomes a space.
+// Notify sends states such as READY=1, STOPPING=1 or STATUS=words. It replaces a line break in a state by
+// a space, because a line break would begin another state.
 func (n Notifier) Notify(states ...string) error {
 	if n.socket == "" {
 		return nil
@@ -72,14 +72,13 @@ func (n Notifier) Notify(states ...string) error {
 	return nil
 }
 
-// Watch gives systemd a sign of life as often as it wants one, as long as alive
-// returns nil in time, until ctx ends. A daemon whose alive hangs or fails is
-// restarted by systemd; the log says why the sign was not given.
+// Watch gives systemd a sign of life as often as it wants one, until ctx ends, while alive returns nil in
+// time. Systemd restarts a daemon whose alive hangs or fails; the log says why.
 func (n Notifier) Watch(ctx context.Context, alive func(context.Context) error, log *slog.Logger) {
 	if n.every == 0 {
 		return
 	}
-	every := n.every / 3 // one that is late is no end yet
+	every := n.every / 3 // so that one late sign does no harm
 	t := time.NewTicker(every)
 	defer t.Stop()
 	for {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeDir removes an empty directory; that there is none is no error.
+// removeDir removes an empty directory. A missing directory is no error.
 func removeDir(path string) error {
 	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err

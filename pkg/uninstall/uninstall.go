@@ -1,12 +1,11 @@
-// Package uninstall takes csi-volmgr off a node: its state, its socket, and the
-// directories that it made. It refuses while anything is mounted, a record is
-// left, or volumes that it made are.
+// Package uninstall removes csi-volmgr from a node: its state, its socket, and the directories that it
+// made. It refuses while anything is mounted, a record is left, or volumes that it made exist.
 //
-// Owns: the list of what is csi-volmgr's own, and the order in which it goes.
+// Owns: the list of csi-volmgr's own files and directories, and the order in which they are removed.
 //
 // Does not: unmount, stop anything, or remove a directory that is not empty.
 //
-// It works without the daemon, whose lock it takes.
+// It works without the daemon, and takes the daemon's lock.
 package uninstall
 
 import (
@@ -25,27 +24,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ErrRefused: something is left that must not be.
+// ErrRefused means that something exists that uninstalling would lose.
 var ErrRefused = errors.New("not uninstalled")
 
-// Config says where the node has its things; see node.Config. ClaimsBucket is
-// the journal's bucket of volumes that csi-volmgr had made.
+// Config is where the node has its files; see node.Config. ClaimsBucket is the journal's bucket of
+// volumes that csi-volmgr made.
 type Config struct {
 	Root, StateDir, Socket string
 	ClaimsBucket           string
 }
 
-// Plan is what would be removed, and what stands against it.
+// Plan is what would be removed, and what prevents it.
 type Plan struct {
-	// Refusals say what must be dealt with first; with any, nothing is removed.
+	// Refusals lists what must be dealt with first; if there is any, nothing is removed.
 	Refusals []string
-	// Files and Dirs go, in this order; a directory only if it is empty by then.
+	// Files and Dirs are removed in this order; a directory only if it is empty by then.
 	Files, Dirs []string
-	// Kept is in the directories and not csi-volmgr's.
+	// Kept is what stays in the directories because it is not csi-volmgr's.
 	Kept []string
 }
 
-// Err joins what stands against it.
+// Err returns the refusals as one error; nil if there are none.
 func (p Plan) Err() error {
 	if len(p.Refusals) == 0 {
 		return nil
@@ -53,13 +52,13 @@ func (p Plan) Err() error {
 	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(p.Refusals, "; "))
 }
 
-// Uninstall is the right to uninstall: no daemon has the journal while it is held.
+// Uninstall holds the journal's lock, so that no daemon can use it.
 type Uninstall struct {
 	cfg     Config
-	journal *state.Bolt // nil where there is none
+	journal *state.Bolt // nil if there is none
 }
 
-// New takes the journal's lock, so that no daemon runs meanwhile. Close gives it back.
+// New takes the journal's lock, so that no daemon runs meanwhile. Close releases it.
 func New(cfg Config) (*Uninstall, error) {
 	u := &Uninstall{cfg: cfg}
 	path := u.state("state.db")
@@ -72,12 +71,12 @@ func New(cfg Config) (*Uninstall, error) {
 	if u.journal, err = state.OpenBolt(path); errors.Is(err, state.ErrLocked) {
 		return nil, fmt.Errorf("%w: the daemon runs; stop it first: %w", ErrRefused, err)
 	} else if err != nil {
-		return nil, fmt.Errorf("%w: what is mounted is not known: %w", ErrRefused, err)
+		return nil, fmt.Errorf("%w: cannot tell what is mounted: %w", ErrRefused, err)
 	}
 	return u, nil
 }
 
-// Close gives the lock back.
+// Close releases the lock.
 func (u *Uninstall) Close() error {
 	if u.journal == nil {
 		return nil
@@ -89,18 +88,18 @@ func (u *Uninstall) Close() error {
 
 func (u *Uninstall) state(name string) string { return filepath.Join(u.cfg.StateDir, name) }
 
-// Plan says what would be removed.
+// Plan returns what would be removed.
 func (u *Uninstall) Plan(ctx context.Context) (Plan, error) {
 	var p Plan
 	for _, part := range []func(context.Context, *Plan) error{u.records, u.leftovers, u.localDriver, u.files} {
 		if err := part(ctx, &p); err != nil {
-			return Plan{}, fmt.Errorf("look what is to be uninstalled: %w", err)
+			return Plan{}, fmt.Errorf("find what to uninstall: %w", err)
 		}
 	}
 	return p, nil
 }
 
-// records refuses while the journal knows of a volume.
+// records refuses while the journal has a record of a volume.
 func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	if u.journal == nil {
 		return nil
@@ -134,7 +133,7 @@ func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// leftovers refuses while something is mounted or lies where volumes were.
+// leftovers refuses while something is mounted or a file is left below the volumes' directories.
 func (u *Uninstall) leftovers(ctx context.Context, p *Plan) error {
 	if _, err := os.Lstat(u.cfg.Root); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -180,7 +179,7 @@ func (u *Uninstall) localDriver(_ context.Context, p *Plan) error {
 	return err
 }
 
-// files lists what is csi-volmgr's in the state directory and beside the socket.
+// files lists csi-volmgr's files in the state directory and next to the socket.
 func (u *Uninstall) files(_ context.Context, p *Plan) error {
 	own := []string{"state.db", "state.db.*", audit.NotesName + "*"}
 	for _, pattern := range own {
@@ -219,8 +218,8 @@ func (u *Uninstall) files(_ context.Context, p *Plan) error {
 	return nil
 }
 
-// Do removes what a new plan says, with the act in the audit log first, which
-// stays. It returns the plan; what could not be removed is among Kept.
+// Do makes a new plan and removes what it lists. It first writes the act to the audit log, which stays.
+// It returns the plan; what could not be removed is in Kept.
 func (u *Uninstall) Do(ctx context.Context, by audit.By) (p Plan, err error) {
 	if p, err = u.Plan(ctx); err != nil {
 		return p, err
@@ -228,7 +227,7 @@ func (u *Uninstall) Do(ctx context.Context, by audit.By) (p Plan, err error) {
 	if err := p.Err(); err != nil {
 		return p, err
 	}
-	if err := u.Close(); err != nil { // it writes its spare copy once more
+	if err := u.Close(); err != nil { // it writes the spare copy once more
 		return p, err
 	}
 	if err := os.MkdirAll(u.cfg.StateDir, 0o700); err != nil {
@@ -264,7 +263,7 @@ func (u *Uninstall) remove(ctx context.Context, p *Plan) error {
 	}
 	p.Kept = nil
 	for _, d := range p.Dirs {
-		// rmdir, and no error where another has something in it
+		// rmdir; a directory that another program uses is no error
 		if err := removeDir(d); err != nil {
 			p.Kept = append(p.Kept, d)
 		}

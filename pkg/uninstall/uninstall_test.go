@@ -146,7 +146,7 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 			must(t, err)
 			t.Cleanup(func() { must(t, b.Close()) })
 		}},
-		{"a journal that cannot be read", "what is mounted is not known", func(t *testing.T, c Config) {
+		{"a journal that cannot be read", "cannot tell what is mounted", func(t *testing.T, c Config) {
 			must(t, os.WriteFile(c.StateDir+"/state.db", []byte("garbage"), 0o600))
 			must(t, os.WriteFile(c.StateDir+"/state.db.spare", []byte("garbage"), 0o600))
 		}},
