@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// readers returns the id of the group of --api-readers, by its name or number;
-// 0 where there is none.
+// readers returns the id of the group of --api-readers, given by name or number; 0 if there is none.
 func readers(group string) (uint32, error) {
 	if group == "" {
 		return 0, nil

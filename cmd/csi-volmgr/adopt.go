@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// handoverOptions is what adopt was asked for.
+// handoverOptions has the flags of adopt and release.
 type handoverOptions struct {
 	run      runOptions
 	from     string
@@ -66,20 +66,20 @@ It takes over all volumes, or none. Run again, it finds nothing to do.`,
 	return cmd
 }
 
-// handoverFlags are those of adopt and release.
+// handoverFlags adds the flags of adopt and release.
 func handoverFlags(cmd *cobra.Command, o *handoverOptions) {
 	daemonFlags(cmd, &o.run)
 	logFlags(cmd, &o.run.log)
-	o.run.log.level, cmd.Flag("log-level").DefValue = "warn", "warn" // what it says itself is the answer
+	o.run.log.level, cmd.Flag("log-level").DefValue = "warn", "warn" // the verb's own output is the answer
 	for _, name := range []string{
 		"http-address", "page", "local-driver", "volume-plugin", "volume-plugin-socket", "deadline",
 	} {
-		cmd.Flag(name).Hidden = true // of no use here, but they may be in the file
+		cmd.Flag(name).Hidden = true // unused here, but they may be in the file
 	}
 	dryOrYes(cmd, &o.dry, &o.yes)
 }
 
-// stoppedNode returns the node of the daemon's options, which is not to run.
+// stoppedNode returns the node of the daemon's options, without running it.
 func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*node.Node, error) {
 	if o.config != "" {
 		if err := readConfig(cmd, o.config); err != nil {
@@ -138,7 +138,7 @@ kubelet finds them, leave them mounted, and drop their records. Stop the daemon
 first, do not start it again on this root directory, and start the kubelet
 afterwards.
 
-It hands back all volumes, or none: it refuses where a kubelet could not take one over.`,
+It hands back all volumes, or none: it refuses if a kubelet could not take one over.`,
 		Example: `  csi-volmgr release --dry-run
   csi-volmgr release --yes --config=/etc/csi-volmgr/config.yaml`,
 		Args: noArgs,

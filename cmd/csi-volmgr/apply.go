@@ -45,7 +45,7 @@ objects of a file, or none. The kinds are:
 	return cmd
 }
 
-// wrapped returns words with commas between them, in lines of a help text.
+// wrapped returns words, separated by commas, in lines of a help text.
 func wrapped(words []string) string {
 	const width = 80
 	var b strings.Builder
@@ -69,20 +69,20 @@ func wrapped(words []string) string {
 
 const deleteLong = `Delete objects of this node.
 
-delete pod NAME says that the pod's containers have stopped: the daemon unmounts
-its volumes then. The data of its claims stays.
+delete pod NAME tells the daemon that the pod's containers have stopped; it then unmounts
+its volumes. The data of its claims stays.
 
-delete pvc NAME deletes a claim and THE DATA of its volume. Where the volume's
-reclaimPolicy is Retain (its class said so when it was made), the volume and its data
-stay, unless --data is given. The daemon refuses while a pod uses the claim.
+delete pvc NAME deletes a claim and THE DATA of its volume. If the volume's reclaimPolicy
+is Retain (its class said so when it was made), the volume and its data stay unless
+--data is given. The daemon refuses while a pod uses the claim.
 
-delete snapshot NAME deletes a snapshot. Where its deletionPolicy is Retain it stays, unless
---data is given. The daemon refuses while a claim is to be made of it. delete groupsnapshot NAME
-deletes all snapshots of a group, by the same rules; none of them can be deleted alone. delete
-schedule NAME ends a schedule; its snapshots stay.
+delete snapshot NAME deletes a snapshot. If its deletionPolicy is Retain, it stays unless
+--data is given. The daemon refuses while a claim waits to be made of it. delete groupsnapshot
+NAME deletes all snapshots of a group, by the same rules; none of them can be deleted alone.
+delete schedule NAME ends a schedule; its snapshots stay.
 
-Nothing else deletes data: delete -f takes back all objects of a manifest but its claims
-and snapshots. The deletion of a claim or a snapshot is in the audit log, with the reason.`
+Nothing else deletes data: delete -f withdraws all objects of a manifest except its claims
+and snapshots. The audit log has each deletion of a claim or a snapshot, with the reason.`
 
 func (p *program) deleteCommand() *cobra.Command {
 	var files []string
@@ -125,14 +125,14 @@ func (p *program) deleteCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "all pods, claims, snapshots or group snapshots of the namespace")
 	noKustomize(cmd)
 	cmd.Flags().BoolVar(&data, "data", false,
-		"delete the volumes of claims and their data, or snapshots, also where the policy is Retain")
+		"delete the volumes of claims and their data, or snapshots, even if the policy is Retain")
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
 		"`FILE`, directory, or - for standard input; may be repeated")
 	return cmd
 }
 
-// deleteNamed deletes what args name; d is what is said of each claim. Each is deleted
-// although one before it could not be; then the verb has failed.
+// deleteNamed deletes the objects that args name; d has the options. A failure does not keep later ones
+// from being deleted, but makes the verb fail.
 func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
 	ts, err := targets(args, "pods", "pvc", "snapshots", "groupsnapshots", "schedules")
 	if err != nil {
@@ -188,15 +188,15 @@ func snapshotDeletion(d server.ClaimDeletion, group bool) server.SnapshotDeletio
 	return server.SnapshotDeletion{Namespace: d.Namespace, Name: d.Name, Group: group, Reason: d.Reason, Data: d.Data}
 }
 
-// also says a failure that is not the verb's last; nil for none.
+// also prints a failure that is not the verb's last; nil is none.
 func (p *program) also(err error) {
 	if err != nil {
 		_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(err))
 	}
 }
 
-// manifests sends each file to do and says what became of its objects. Every
-// file is sent although an earlier one was refused; then the verb has failed.
+// manifests sends each file to do and prints the results of its objects. A refused file does not keep
+// later ones from being sent, but makes the verb fail.
 func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.Applied, error)) error {
 	files, err := expand(paths)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1
 	exitUsage   = 2
-	exitTimeout = 124 // that of timeout(1)
+	exitTimeout = 124 // as timeout(1)
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	defaultNS     = "default"
 )
 
-// usageError is a wrong use of the program: exit code 2.
+// usageError is an error in the use of the program: exit code 2.
 type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -34,7 +34,7 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// codeError ends the program with a code; what there is to say has been said.
+// codeError ends the program with a code, without a further message.
 type codeError int
 
 func (e codeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -57,7 +57,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// explainError adds what to do to errors that do not say it themselves.
+// explainError returns an error's text, and adds what to do to errors that do not say it themselves.
 func explainError(err error) string {
 	switch {
 	case errors.Is(err, client.ErrNoDaemon) && errors.Is(err, fs.ErrPermission):
@@ -78,7 +78,7 @@ func (p *program) root() *cobra.Command {
 		Long: `csi-volmgr mounts the volumes of pods on a Linux node through CSI drivers,
 without a kubelet, and can always say why a volume is not there yet.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
+Exit codes: 0 done, 1 failed, 2 wrong use, 124 the timeout of a wait expired.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -114,7 +114,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the time of a wait is over.`,
 	return root
 }
 
-// helpCommand is cobra's, which takes a verb that there is not for none.
+// helpCommand replaces cobra's help command, which does not fail for an unknown verb.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [VERB]",
@@ -151,7 +151,7 @@ func namespaceFlag(cmd *cobra.Command, ns *string) {
 	cmd.Flags().StringVarP(ns, "namespace", "n", defaultNS, "namespace of the objects that have one")
 }
 
-// kinds are the words for the kinds of things, by the plural that get uses.
+// kinds has the words for each kind, by the plural that get uses.
 var kinds = map[string][]string{
 	"pods":    {"pod", "po"},
 	"volumes": {"volume", "vol"},
@@ -179,7 +179,7 @@ var kinds = map[string][]string{
 	"stats":    {"stat"},
 }
 
-// kindOf returns the plural that word means, "" if none.
+// kindOf returns the plural for word; "" if it is not a kind.
 func kindOf(word string) string {
 	word = strings.ToLower(word)
 	for plural, others := range kinds {
@@ -195,7 +195,7 @@ func kindOf(word string) string {
 	return ""
 }
 
-// target is one thing a person named.
+// target is an object that the user named.
 type target struct{ kind, name string }
 
 // targets reads "KIND NAME...", "KIND/NAME..." and "KIND" (with an empty name).
@@ -248,7 +248,7 @@ func targets(args []string, allowed ...string) ([]target, error) {
 	return out, nil
 }
 
-// oneTarget is targets for the verbs that take exactly one thing with a name.
+// oneTarget is targets for verbs that take exactly one object with a name.
 func oneTarget(args []string, allowed ...string) (target, error) {
 	ts, err := targets(args, allowed...)
 	if err != nil {
@@ -260,7 +260,7 @@ func oneTarget(args []string, allowed ...string) (target, error) {
 	return ts[0], nil
 }
 
-// writeAll writes text, whose error is the verb's: a full disk or a closed pipe is a failure.
+// writeAll writes text. A full disk or a closed pipe is an error of the verb.
 func writeAll(w io.Writer, text string) error {
 	_, err := io.WriteString(w, text)
 	return err

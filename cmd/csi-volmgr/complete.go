@@ -15,8 +15,8 @@ import (
 // completeTimeout bounds how long a shell waits for names after a tab.
 const completeTimeout = 2 * time.Second
 
-// completes makes the shell complete cmd's first argument to one of kinds, or to
-// KIND/NAME, and the further ones to the names that the daemon knows of that kind.
+// completes makes the shell complete cmd's first argument to one of kinds, or to KIND/NAME, and further
+// arguments to the daemon's names of that kind.
 func (p *program) completes(cmd *cobra.Command, kinds ...string) {
 	cmd.ValidArgsFunction = func(
 		cmd *cobra.Command, args []string, begun string,
@@ -31,8 +31,8 @@ func (p *program) completes(cmd *cobra.Command, kinds ...string) {
 	}
 }
 
-// completesVolumes makes the shell complete cmd's arguments to volumes; otherwise
-// says what else they may be.
+// completesVolumes makes the shell complete cmd's arguments to volumes; otherwise is the directive for
+// other arguments.
 func (p *program) completesVolumes(cmd *cobra.Command, otherwise cobra.ShellCompDirective) {
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		names, directive := p.names(cmd, "volumes", "")
@@ -43,7 +43,7 @@ func (p *program) completesVolumes(cmd *cobra.Command, otherwise cobra.ShellComp
 	}
 }
 
-// names are what the daemon knows of a kind, each behind a prefix.
+// names returns the daemon's names of a kind, each after the prefix.
 func (p *program) names(cmd *cobra.Command, kind, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
@@ -60,8 +60,8 @@ func (p *program) names(cmd *cobra.Command, kind, prefix string) ([]cobra.Comple
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeFlags makes the shell complete the values of flags, of cmd and what is
-// below it: those that are one of some words, and names.
+// completeFlags makes the shell complete the values of flags, of cmd and its subcommands: those with a
+// fixed set of words, and names.
 func (p *program) completeFlags(cmd *cobra.Command) {
 	kinds := map[string]string{"namespace": "namespaces", "pod": "pods", "driver": "drivers"}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -87,7 +87,7 @@ func (p *program) completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// namesOf lists what there is of a kind, by the names that the verbs take.
+// namesOf lists the objects of a kind, by the names that the verbs take.
 func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, error) {
 	var names []string
 	switch kind {
@@ -137,7 +137,7 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 	}
 }
 
-// dataNames are those of the claims, snapshots, group snapshots or schedules of a namespace.
+// dataNames lists the claims, snapshots, group snapshots or schedules of a namespace.
 func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []string, err error) {
 	switch kind {
 	case "pvc":
@@ -155,7 +155,7 @@ func dataNames(ctx context.Context, c *client.Client, kind, ns string) (names []
 	}
 }
 
-// namesIn are the names of those that are in a namespace.
+// namesIn returns the names of the items in a namespace.
 func namesIn[T any](ns string, all []T, of func(T) (namespace, name string)) (names []string) {
 	for _, v := range all {
 		if in, name := of(v); in == ns {

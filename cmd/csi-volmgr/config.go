@@ -12,12 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxConfig bounds the configuration file (bytes).
+// maxConfig bounds the configuration file, in bytes.
 const maxConfig = 1 << 20
 
-// readConfig sets the flags of cmd that the command line does not set from the
-// YAML file at path: a mapping whose fields are the flags' names. Errors name
-// file, line and field.
+// readConfig sets the flags of cmd that the command line does not set from the YAML file at path: a
+// mapping whose fields are the flags' names. Errors name the file, line and field.
 func readConfig(cmd *cobra.Command, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -57,7 +56,7 @@ func configFields(data []byte) ([]configField, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil // empty, or comments only
 	} else if err != nil {
-		return nil, err // says the line itself
+		return nil, err // the error names the line
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one document")
@@ -93,13 +92,13 @@ func configFields(data []byte) ([]configField, error) {
 	return out, nil
 }
 
-// notInFile are flags that make sense on the command line only.
+// notInFile lists flags that are for the command line only.
 const notInFile = " config help "
 
 func setFlag(cmd *cobra.Command, field configField) error {
 	flag := cmd.Flags().Lookup(field.name)
 	if flag == nil || strings.Contains(notInFile, " "+field.name+" ") {
-		return errors.New("there is no such field; its fields are the flags of " + cmd.CommandPath())
+		return errors.New("no such field; the fields are the flags of " + cmd.CommandPath())
 	}
 	if flag.Changed {
 		return nil // the command line wins
@@ -115,7 +114,7 @@ func setFlag(cmd *cobra.Command, field configField) error {
 	return nil
 }
 
-// oneOf is a flag that takes one of some words.
+// oneOf is a flag whose value is one of some words.
 type oneOf struct {
 	value   *string
 	allowed []string

@@ -103,8 +103,8 @@ func TestEmptyConfigurationIsAllowed(t *testing.T) {
 
 func TestWrongConfigurationIsToldByLineAndField(t *testing.T) {
 	for _, tt := range []struct{ config, want string }{
-		{"root-dir: /r\nrootdir: /x\n", `config.yaml:2: field "rootdir": there is no such field`},
-		{"config: /x\n", `config.yaml:1: field "config": there is no such field`},
+		{"root-dir: /r\nrootdir: /x\n", `config.yaml:2: field "rootdir": no such field`},
+		{"config: /x\n", `config.yaml:1: field "config": no such field`},
 		{"\nlocal-driver: maybe\n", `config.yaml:2: field "local-driver": value "maybe": `},
 		{"log-level: loud\n", `config.yaml:1: field "log-level": value "loud": must be one of debug, info, warn, error`},
 		{"root-dir: /a\nroot-dir: /b\n", `line 2: field "root-dir" is there already, at line 1`},

@@ -25,7 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// tokenIssuer returns the issuer of service account tokens, nil for none.
+// tokenIssuer returns the issuer of service account tokens; nil if there is none.
 func tokenIssuer(o runOptions) (token.Issuer, error) {
 	if o.tokenKey == "" {
 		return nil, nil
@@ -37,8 +37,8 @@ func tokenIssuer(o runOptions) (token.Issuer, error) {
 	return token.NewSigner(key, o.tokenIssuer)
 }
 
-// runNode runs the daemon until ctx ends. Journal, root directory and socket
-// are taken before anything is done, so that a second daemon ends here.
+// runNode runs the daemon until ctx ends. It takes the journal, root directory and socket before it does
+// anything, so that a second daemon ends here.
 func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	notifier, err := systemd.New(os.Getenv, os.Getpid())
 	if err != nil {
@@ -100,8 +100,8 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	return err
 }
 
-// storageOf says what drivers have that no record knows; nothing in a cluster, whose sidecars
-// make the volumes.
+// storageOf returns what lists volumes in drivers' storage; nil in a cluster, whose sidecars make the
+// volumes.
 func storageOf(n *node.Node, cfg node.Config) server.Storage {
 	if cfg.Cluster != nil {
 		return nil
@@ -109,7 +109,7 @@ func storageOf(n *node.Node, cfg node.Config) server.Storage {
 	return n.Objects
 }
 
-// nodeConfig is what the options say of the node.
+// nodeConfig converts the options to the node's configuration.
 func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	tokens, err := tokenIssuer(o)
 	if err != nil {
@@ -155,8 +155,8 @@ func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
 	}, nil
 }
 
-// helper is this program as a helper: the file that runs now, whatever has been
-// installed in its place since.
+// helper returns the command of a helper: the file of this process, even if another has been installed in
+// its place.
 func helper() *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", helperArg)
 	cmd.Args[0], cmd.Dir, cmd.Stderr = "csi-volmgr", "/", os.Stderr

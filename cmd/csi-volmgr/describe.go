@@ -78,7 +78,7 @@ func describe[T any](ctx context.Context, p *program, o getOptions, r resource[T
 	return s.write(p)
 }
 
-// sheet is what describe shows: names and values, some of them indented.
+// sheet is the output of describe: names and values, some of them indented.
 type sheet struct {
 	now   view
 	lines []string
@@ -88,7 +88,7 @@ func (s *sheet) add(depth int, name, value string) {
 	s.lines = append(s.lines, strings.Repeat("  ", depth)+name+":\t"+plain(value))
 }
 
-// addSome is add for what may not be there.
+// addSome adds a value unless it is empty.
 func (s *sheet) addSome(depth int, name, value string) {
 	if value != "" && value != none {
 		s.add(depth, name, value)
@@ -101,7 +101,7 @@ func (s *sheet) write(p *program) error {
 	for _, l := range s.lines {
 		_, _ = fmt.Fprintln(tw, l)
 	}
-	_ = tw.Flush() // a Builder takes all
+	_ = tw.Flush() // a Builder accepts every write
 	var out strings.Builder
 	for line := range strings.Lines(b.String()) {
 		out.WriteString(strings.TrimRight(line, " \n") + "\n")

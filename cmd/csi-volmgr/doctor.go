@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// programPath is where helpers and the built-in kinds find programs.
+// programPath lists where helpers and the built-in kinds look for programs.
 const programPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// errUnsound is doctor's where a check failed: the table has said which.
+// errUnsound is doctor's error if a check failed; the table has said which.
 var errUnsound = errors.New("at least one check failed")
 
 func (p *program) doctorCommand() *cobra.Command {
@@ -58,14 +58,13 @@ that has a directory below the root directory, and of those that --driver names.
 	f.StringVar(&o.stateDir, "state-dir", defaultState, "the daemon's `directory` of the journal")
 	f.StringVar(&o.registrationDir, "registration-dir", "",
 		"`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
-	f.StringArrayVar(&drivers, "driver", nil, "`name` of a driver whose needs are checked too; repeatable")
-	f.BoolVarP(&quiet, "quiet", "q", false, "leave out what is as it should be")
+	f.StringArrayVar(&drivers, "driver", nil, "`name` of a driver whose needs are also checked; repeatable")
+	f.BoolVarP(&quiet, "quiet", "q", false, "leave out checks that are ok")
 	outputFlag(cmd, &output)
 	return cmd
 }
 
-// asDaemon has doctor look at the directories of the daemon that answers at the
-// socket, where the command line does not say others.
+// asDaemon sets the directories that the command line does not give to those of the daemon at the socket.
 func (p *program) asDaemon(cmd *cobra.Command, o *runOptions) {
 	v := p.daemon(cmd.Context())
 	if v.RootDir == "" {
@@ -83,7 +82,7 @@ func (p *program) asDaemon(cmd *cobra.Command, o *runOptions) {
 	set("root-dir", &o.rootDir, v.RootDir)
 }
 
-// doctorConfig is what to look at on this host.
+// doctorConfig returns what to check on this host.
 func (p *program) doctorConfig(ctx context.Context, o runOptions, drivers []string) doctor.Config {
 	root := filepath.Clean(o.rootDir)
 	kernel := mount.New("/")

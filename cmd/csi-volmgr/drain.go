@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// drainOptions is what drain was asked for.
+// drainOptions has the flags of drain.
 type drainOptions struct {
 	stopped bool
 	reason  string
@@ -26,31 +26,31 @@ func (p *program) drainCommand() *cobra.Command {
 	var o drainOptions
 	cmd := &cobra.Command{
 		Use:   "drain [--wait=unpublished|unstaged]",
-		Short: "Mount nothing new on this node, and wait until what is mounted is gone",
+		Short: "Mount nothing new on this node, and wait until its volumes are unmounted",
 		Long: `Mount nothing new on this node until undrain, over restarts and reboots. A mounted
-volume is unmounted when its pod leaves.
+volume is unmounted when its pod is removed.
 
-With --consumers-stopped you say that no container of any pod runs on this node
-any more: the daemon unpublishes and unstages every volume, although its pod is
-still listed. This holds until undrain or the next boot.
+With --consumers-stopped you confirm that no container of any pod runs on this node
+any more: the daemon unpublishes and unstages every volume, even if its pod is still
+listed. This holds until undrain or the next boot.
 
 With --wait=unpublished the verb returns when no volume is published; with
 --wait=unstaged when none is staged either, and drivers may be stopped. Exit code
-124 means that the time was over: standard error says which volumes are left, and why.`,
+124 means that the timeout expired: standard error says which volumes are left, and why.`,
 		Example: `  csi-volmgr drain --wait=unstaged --timeout=10m --reason="new disks"
   csi-volmgr drain --consumers-stopped --wait=unstaged`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.timeout < 0 {
-				return usagef("--timeout=%s is less than nothing", o.timeout)
+				return usagef("--timeout=%s: expected 0 or more", o.timeout)
 			}
 			return p.drain(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.stopped, "consumers-stopped", false, "no container of any pod runs here: take everything away")
+	f.BoolVar(&o.stopped, "consumers-stopped", false, "no container of any pod runs here: unmount everything")
 	f.StringVar(&o.reason, "reason", "", "why, in `words`, for people and the audit log")
-	f.Var(oneOf{&o.wait, []string{"unpublished", "unstaged"}}, "wait", "wait until all is so")
+	f.Var(oneOf{&o.wait, []string{"unpublished", "unstaged"}}, "wait", "wait until every volume is")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait at most")
 	return cmd
 }
@@ -102,8 +102,8 @@ func (p *program) drain(ctx context.Context, o drainOptions) error {
 
 var errEmptied = errors.New("emptied")
 
-// emptied waits until no volume is there in the way that o says, and returns
-// those that are when the time is over, sorted.
+// emptied waits until no volume is published or staged, as o says, and returns those that still are when
+// the time is over, sorted.
 func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions) ([]server.VolumeStatus, error) {
 	bounded, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -129,15 +129,15 @@ func (p *program) emptied(ctx context.Context, c *client.Client, o drainOptions)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	}
-	all, err := c.Volumes(ctx) // as they stand when the time is over
+	all, err := c.Volumes(ctx) // as they are when the time is over
 	return slices.DeleteFunc(all, func(v server.VolumeStatus) bool { return !remains(v, o.wait) }), err
 }
 
-// remains reports whether a volume is still there in the way that is waited for.
+// remains reports whether a volume is still published or staged, whichever wait says.
 func remains(v server.VolumeStatus, wait string) bool {
 	switch {
 	case v.Quarantined != "":
-		return true // the daemon did not say
+		return true // its state is unknown
 	case wait == "unpublished":
 		return !v.Volume.Unmounted()
 	default:
@@ -145,7 +145,7 @@ func remains(v server.VolumeStatus, wait string) bool {
 	}
 }
 
-// leftLine says of a volume why it is still there.
+// leftLine says why a volume is still there.
 func leftLine(v server.VolumeStatus) string {
 	why := v.Held.Reason
 	switch {
@@ -163,7 +163,7 @@ func leftLine(v server.VolumeStatus) string {
 	return fmt.Sprintf("%s: %s\n", plain(server.ShortID(v.Volume.ID)), plain(why))
 }
 
-// failureOf is the failure of a volume's removal that was tried most often.
+// failureOf returns the failure of the volume's removal with the most attempts.
 func failureOf(v server.Volume) server.RetryStatus {
 	r := v.Stage.Retry()
 	for _, m := range v.Mounts {

@@ -38,7 +38,7 @@ func (p *program) registerCommand() *cobra.Command {
 this node's daemon until the verb is interrupted, as node-driver-registrar does.
 It waits until the driver answers, and asks it for its name.
 
-With --detach the daemon at --socket keeps the driver registered itself, over
+With --detach the daemon at --socket registers the driver and keeps it registered, over
 restarts too, until driver unregister; the verb returns once it is registered.`,
 		Example: `  my-driver --endpoint=unix:///run/my-driver/csi.sock --nodeid=node-1 &
   csi-volmgr driver register --detach unix:///run/my-driver/csi.sock
@@ -66,7 +66,7 @@ restarts too, until driver unregister; the verb returns once it is registered.`,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&detach, "detach", "d", false, "have the daemon do it, and return")
-	f.StringVar(&root, "root-dir", defaultRoot, "the daemon's `directory` for volumes, where none answers at --socket")
+	f.StringVar(&root, "root-dir", defaultRoot, "the daemon's `directory` for volumes, if no daemon answers at --socket")
 	f.StringVar(&dir, "registration-dir", "",
 		"`directory` of registration sockets (default: that of the daemon at --socket, or ROOT-DIR/plugins_registry)")
 	return cmd
@@ -77,7 +77,7 @@ func (p *program) unregisterCommand() *cobra.Command {
 		Use:   "unregister DRIVER",
 		Short: "End the registration of a driver that was registered by hand",
 		Long: `End a registration that was made with driver register --detach. The daemon makes no
-more calls to the driver; what is mounted stays mounted.`,
+more calls to the driver; mounted volumes stay mounted.`,
 		Example: `  csi-volmgr driver unregister hostpath.csi.k8s.io`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -96,7 +96,7 @@ more calls to the driver; what is mounted stays mounted.`,
 	}
 }
 
-// handOver has the daemon register the driver at endpoint.
+// handOver asks the daemon to register the driver at endpoint.
 func (p *program) handOver(ctx context.Context, endpoint string) error {
 	endpoint, err := filepath.Abs(endpoint)
 	if err != nil {
@@ -111,8 +111,8 @@ func (p *program) handOver(ctx context.Context, endpoint string) error {
 	return writeAll(p.stdout, "driver "+done.Name+" is registered\n")
 }
 
-// registrationDir returns where the daemon at the socket looks for registrations,
-// or the place below root where none answers.
+// registrationDir returns the registration directory of the daemon at the socket, or the one below root
+// if no daemon answers.
 func (p *program) registrationDir(ctx context.Context, root string) string {
 	if v := p.daemon(ctx); v.RegistrationDir != "" {
 		return v.RegistrationDir
@@ -120,11 +120,10 @@ func (p *program) registrationDir(ctx context.Context, root string) string {
 	return filepath.Join(root, "plugins_registry")
 }
 
-// daemonDeadline bounds the question which daemon answers at the socket.
+// daemonDeadline bounds the wait for the daemon's version.
 const daemonDeadline = 5 * time.Second
 
-// daemon returns what the daemon at the socket says of itself, the zero value
-// where none answers.
+// daemon returns the version of the daemon at the socket, the zero value if none answers.
 func (p *program) daemon(ctx context.Context) server.Version {
 	ctx, cancel := context.WithTimeout(ctx, daemonDeadline)
 	defer cancel()
@@ -165,8 +164,8 @@ func (p *program) register(ctx context.Context, endpoint, dir string) error {
 	})
 }
 
-// makeDirs makes a directory and those above it. unmake removes those of them that
-// were not there before, as far as nothing is in them.
+// makeDirs makes a directory and its parents. unmake removes those that makeDirs made, unless something
+// is in them.
 func makeDirs(dir string) (unmake func(), err error) {
 	var missing []string
 	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {

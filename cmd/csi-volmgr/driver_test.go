@@ -122,7 +122,7 @@ func TestDriverIsHandedOverToTheDaemon(t *testing.T) {
 	if err := os.Link(endpoint, endpoint+"2"); err != nil {
 		t.Fatal(err)
 	}
-	if code, out := verb("driver", "register", "-d", endpoint+"2"); code != exitFailed || !strings.Contains(out, "is registered here at "+endpoint) {
+	if code, out := verb("driver", "register", "-d", endpoint+"2"); code != exitFailed || !strings.Contains(out, "is already registered at "+endpoint) {
 		t.Errorf("from another place: exit code %d: %s", code, out)
 	}
 	if code, out := verb("driver", "register", "-d", "--registration-dir", dir, endpoint); code != exitUsage {

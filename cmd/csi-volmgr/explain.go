@@ -16,7 +16,7 @@ func (p *program) explainCommand() *cobra.Command {
 		Long: `Explain why something is not ready, as one chain: what is wanted, which step it
 is at, what blocks it, what does not, what comes next, and what you can do. Name
 a volume by its claim, its PersistentVolume, its handle or its id. The exit code
-is 1 only if the object is not known.`,
+is 1 only if there is no such object.`,
 		Example: `  csi-volmgr explain pod web
   csi-volmgr explain pvc data -n shop
   csi-volmgr explain snapshot monday

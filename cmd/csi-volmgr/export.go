@@ -17,21 +17,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// defaultConfig is where the package has the configuration file.
+// defaultConfig is where the package puts the configuration file.
 const defaultConfig = "/etc/csi-volmgr/config.yaml"
 
-// export is a bundle in the making. What cannot be had is noted in it, since a
-// daemon that does not answer is when one is wanted.
+// export is a bundle being made. It notes what is missing and goes on, because a bundle is wanted when
+// the daemon does not answer.
 type export struct {
 	p *program
 	o runOptions
-	// flags are the daemon's, as far as they are known.
+	// flags are the daemon's flags, as far as they are known.
 	flags   *pflag.FlagSet
 	files   []bundle.File
 	missing []string
 }
 
-// export writes a bundle of what is known of this node to a new file.
+// export writes a bundle about this node to a new file.
 func (p *program) export(ctx context.Context, path string, o runOptions) error {
 	x, err := newExport(p, o)
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *program) export(ctx context.Context, path string, o runOptions) error {
 	return writeAll(p.stdout, fmt.Sprintf("%s: %d files, without secrets; see its README first\n", path, len(x.files)))
 }
 
-// newExport reads the daemon's configuration, for where its directories are.
+// newExport reads the daemon's configuration, to find its directories.
 func newExport(p *program, o runOptions) (*export, error) {
 	x := &export{p: p}
 	daemon := &cobra.Command{Use: "run"}
@@ -104,7 +104,7 @@ func (x *export) collect(ctx context.Context) {
 	if err == nil {
 		x.daemon(ctx, c)
 	} else {
-		x.missing = append(x.missing, "anything that the daemon says: "+explainError(err))
+		x.missing = append(x.missing, "everything from the daemon: "+explainError(err))
 	}
 	addJSON(x, "version.json", map[string]server.Version{"program": thisVersion(), "daemon": daemon}, nil)
 	x.add("config.txt", x.config(), nil)
@@ -116,7 +116,7 @@ func (x *export) collect(ctx context.Context) {
 	x.add("README", []byte(x.readme()), nil)
 }
 
-// daemon adds what the daemon says of everything.
+// daemon adds what the daemon reports.
 func (x *export) daemon(ctx context.Context, c *client.Client) {
 	pods, err := c.Pods(ctx)
 	addJSON(x, "pods.json", pods, err)
@@ -154,7 +154,7 @@ func (x *export) daemon(ctx context.Context, c *client.Client) {
 	x.add("explain.txt", explained.Bytes(), nil)
 }
 
-// config is what the daemon is told by its configuration file and the flags given.
+// config returns the daemon's settings by its configuration file and the given flags.
 func (x *export) config() []byte {
 	var b bytes.Buffer
 	x.flags.VisitAll(func(f *pflag.Flag) {
@@ -176,8 +176,7 @@ func (x *export) mounts() ([]byte, error) {
 	return bundle.Mounts(f, x.o.rootDir, x.o.stateDir)
 }
 
-// journal lists the files of the state directory; what the records say is in
-// volumes.json.
+// journal lists the files of the state directory. volumes.json has the content of the records.
 func (x *export) journal() ([]byte, error) {
 	entries, err := os.ReadDir(x.o.stateDir)
 	if err != nil {
@@ -185,7 +184,7 @@ func (x *export) journal() ([]byte, error) {
 	}
 	var b bytes.Buffer
 	for _, e := range entries {
-		if i, err := e.Info(); err == nil { // else it has gone meanwhile
+		if i, err := e.Info(); err == nil { // else it was removed meanwhile
 			fmt.Fprintf(&b, "%s %12d %s %s\n", i.Mode(), i.Size(), i.ModTime().UTC().Format("2006-01-02T15:04:05Z"), e.Name())
 		}
 	}
@@ -213,21 +212,21 @@ The daemon's log is not in it: journalctl -u csi-volmgr has it.
 `)
 	for i, m := range x.missing {
 		if i == 0 {
-			b.WriteString("\nWhat could not be had:\n")
+			b.WriteString("\nMissing:\n")
 		}
 		fmt.Fprintf(&b, "- %s\n", m)
 	}
 	return b.String()
 }
 
-// exportFlags are those that go with --export.
+// exportFlags adds the flags that go with --export.
 func exportFlags(cmd *cobra.Command, path *string, o *runOptions) {
 	f := cmd.Flags()
-	f.StringVar(path, "export", "", "write all that is known of this node, without secrets, to a new `file` (tar.gz)")
+	f.StringVar(path, "export", "", "write a bundle about this node, without secrets, to a new `file` (tar.gz)")
 	f.StringVar(&o.config, "config", "", "the daemon's configuration `file`, for --export (default "+defaultConfig+")")
 	f.StringVar(&o.rootDir, "root-dir", "",
-		"the daemon's `directory` for volumes, for --export, where the configuration does not say it")
+		"the daemon's `directory` for volumes, for --export, if the configuration does not set it")
 	f.StringVar(&o.stateDir, "state-dir", "", "the daemon's `directory` of the journal, for --export, likewise")
-	_ = cmd.MarkFlagFilename("export", "gz") // fails only for a flag that there is not
+	_ = cmd.MarkFlagFilename("export", "gz") // fails only for a flag that does not exist
 	_ = cmd.MarkFlagFilename("config")
 }

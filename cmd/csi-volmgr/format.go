@@ -10,10 +10,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// none stands in a table where there is nothing to say.
+// none fills an empty cell of a table.
 const none = "-"
 
-// size is bytes as people write them in manifests: "256Mi", "1.5Gi"; "-" for 0.
+// size formats bytes as in manifests: "256Mi", "1.5Gi"; "-" for 0.
 func size(bytes int64) string {
 	if bytes <= 0 {
 		return none
@@ -27,7 +27,7 @@ func size(bytes int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + units[u]
 }
 
-// modeShort are the access modes as kubectl shortens them.
+// modeShort has kubectl's abbreviations of access modes.
 var modeShort = map[state.AccessMode]string{
 	state.ReadWriteOnce: "RWO", state.ReadOnlyMany: "ROX", state.ReadWriteMany: "RWX", state.ReadWriteOncePod: "RWOP",
 }
@@ -63,8 +63,7 @@ func access(readOnly bool) string {
 	return "rw"
 }
 
-// paint is a word in the colour of what it says of a thing: that it is as wanted,
-// that it is on its way, or that something is wrong.
+// paint gives a word the colour of its meaning: as wanted, in progress, or wrong.
 func paint(word string) string {
 	colour := ""
 	switch word {
@@ -80,9 +79,8 @@ func paint(word string) string {
 	return colour + word + "\x1b[0m"
 }
 
-// plain replaces what would move the cursor, break a line or turn the direction of
-// writing: texts come from
-// drivers and files.
+// plain replaces characters that would move the cursor, break a line or change the direction of writing,
+// because texts come from drivers and files.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {
@@ -92,7 +90,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// short cuts s to n characters and ends it with an ellipsis then.
+// short cuts s to n characters, with an ellipsis at the end if it was longer.
 func short(s string, n int) string {
 	r := []rune(plain(s))
 	if len(r) <= n {

@@ -17,8 +17,8 @@ var storedColumns = []column[server.Stored]{
 	{head: "MAY BE", value: func(s server.Stored, _ view) string { return orNone(plain(s.MayBe)) }},
 }
 
-// gcStorage lists what drivers have and no record knows. It fails where a driver did not say
-// all, since the list is not whole then.
+// gcStorage lists volumes and snapshots in drivers' storage that no record knows. It fails if a driver
+// did not list everything, because the list is then incomplete.
 func (p *program) gcStorage(ctx context.Context, output string) error {
 	c := p.client()
 	defer c.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// getOptions is what `get` was asked for.
+// getOptions has the arguments and flags of get.
 type getOptions struct {
 	namespace string
 	all       bool // every namespace
@@ -20,15 +20,15 @@ type getOptions struct {
 	watch     bool
 	pod       string // mounts only
 	container string // mounts of one pod only
-	recursive bool   // of a container: the runtime can mount read-only recursively
-	// mountOptions and userNamespaces: what else the runtime can do for a container.
+	recursive bool   // with container: the runtime can mount read-only recursively
+	// mountOptions and userNamespaces tell what else the runtime can do for a container.
 	mountOptions, userNamespaces bool
 	selector                     string          // labels
-	labelled                     map[string]bool // the keys with them; nil without a selector
+	labelled                     map[string]bool // the keys of objects with these labels; nil without a selector
 	names                        []string
 }
 
-// getKinds are the kinds that are listed.
+// getKinds lists the kinds that get lists.
 var getKinds = append([]string{
 	"pods", "volumes", "drivers", "pv", "pvc", "snapshots", "groupsnapshots", "schedules", "mounts", "stats", "problems",
 }, objectKinds...)
@@ -38,25 +38,25 @@ schedules of snapshots, or mounts, or several kinds (pv,pvc); all is pods, claim
 volumes and drivers.
 
 Mounts are what an agent needs to run a pod's containers: for each of its volumes
-the path on this host, whether it is a directory or a block device, read-only
-or not, and the mount propagation to give to the container runtime. With
---container it is what that container's spec asks for, in its order: where it
-wants each volume, which part of it (subPath and subPathExpr, which are made
-and bound by this), read-only, recursively so, and with which propagation.
+the path on this host, whether it is a directory or a block device, whether it is
+read-only, and the mount propagation to give to the container runtime. With
+--container they follow that container's spec, in its order: where it wants each
+volume, which part of it (subPath and subPathExpr, which this makes and binds),
+read-only, recursively read-only, and with which propagation.
 
-Stats are how full volumes are and how they fare, as their drivers or the kernel
-last said, with the age of each answer. The daemon asks how full they are while
-users list it, and for five minutes after; the first listing waits for the
-answers, a second at most. How they fare is always watched.
+Stats are usage and health of volumes, as their drivers or the kernel last reported
+them, with the age of each answer. The daemon asks for the usage while users list it,
+and for five minutes after; the first listing waits for the answers, for a second at
+most. Health is always watched.
 
 Storage classes, csidrivers, configmaps, secrets, volumeattachments, volumesnapshotclasses,
-volumegroupsnapshotclasses and their contents are those that were applied or read, by their
-names and keys: values are not shown. With -l only objects with these labels are listed.
+volumegroupsnapshotclasses and their contents are those that were applied or read, with
+their names and keys but without values. With -l only objects with these labels are listed.
 
-Of the drivers a table shows those of CSI and the built-in kinds that have volumes;
-with -o wide all kinds. One is Unusable while this node lacks a program for it.
+A table of drivers shows CSI drivers and the built-in kinds that have volumes; with
+-o wide all kinds. A driver is Unusable while this node lacks a program for it.
 
-Problems are what could not be read of the manifests, with file, line and field.`
+Problems are errors in the manifests, with file, line and field.`
 
 func (p *program) getCommand() *cobra.Command {
 	var o getOptions
@@ -90,29 +90,29 @@ func (p *program) getCommand() *cobra.Command {
 	}
 	p.completes(cmd, getKinds...)
 	listFlags(cmd, &o)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on with every change")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "then print every change")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "",
 		"`labels` of pods, claims, persistent volumes, snapshots and objects, such as app=web")
 	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
 	cmd.Flags().StringVar(&o.container, "container", "",
-		"what the pod's container of this `name` is to be given; makes its subPaths")
+		"mounts for the pod's container of this `name`; makes its subPaths")
 	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false,
 		"with --container: the runtime can make mounts read-only recursively")
 	cmd.Flags().BoolVar(&o.mountOptions, "runtime-mount-options", false,
-		"with --container: the runtime gives mounts noexec, nodev and nosuid where it is asked to")
+		"with --container: the runtime can mount with noexec, nodev and nosuid")
 	cmd.Flags().BoolVar(&o.userNamespaces, "runtime-user-namespaces", false,
-		"with --container: the runtime maps the ids of mounts to a pod's user namespace")
+		"with --container: the runtime can map the ids of mounts to a pod's user namespace")
 	return cmd
 }
 
-// listFlags are those of all verbs that list.
+// listFlags adds the flags of all verbs that list.
 func listFlags(cmd *cobra.Command, o *getOptions) {
 	namespaceFlag(cmd, &o.namespace)
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "pods, claims and mounts of every namespace")
 	outputFlag(cmd, &o.output)
 }
 
-// watchCommand is get --watch under the name by which it is looked for.
+// watchCommand is get --watch under a name of its own.
 func (p *program) watchCommand() *cobra.Command {
 	o := getOptions{watch: true}
 	cmd := &cobra.Command{
@@ -158,11 +158,11 @@ func (o *getOptions) parse(args []string) (kind string, err error) {
 	case o.watch && kind == "mounts":
 		return "", usagef("mounts cannot be watched: watch the pods, or wait for one")
 	case kind == "stats" && (o.watch || len(o.names) > 0):
-		return "", usagef("stats are listed as they were last heard of, all of them")
+		return "", usagef("stats cannot be watched or named: all are listed, as last reported")
 	case kind == "schedules" && o.watch:
-		return "", usagef("schedules are listed as they are now; watch snapshots")
+		return "", usagef("schedules cannot be watched: watch snapshots")
 	case kind == "problems" && (o.watch || len(o.names) > 0):
-		return "", usagef("problems are listed as they are now, and have no names")
+		return "", usagef("problems cannot be watched and have no names")
 	}
 	if err := o.checkObjects(kind); err != nil {
 		return "", err
@@ -254,7 +254,7 @@ func volumeResource(c *client.Client) resource[server.VolumeStatus] {
 	}
 }
 
-// idleBuiltin reports whether a driver is a built-in kind that has nothing here.
+// idleBuiltin reports whether a driver is a built-in kind without volumes or calls.
 func idleBuiltin(d server.DriverStatus) bool { return d.Builtin && d.Volumes == 0 && d.Calls == 0 }
 
 func driverResource(c *client.Client) resource[server.DriverStatus] {
@@ -265,7 +265,7 @@ func driverResource(c *client.Client) resource[server.DriverStatus] {
 	}
 }
 
-// getMounts lists mounts, of the named pods or of a namespace.
+// getMounts lists the mounts of the named pods or of a namespace.
 func (p *program) getMounts(ctx context.Context, c *client.Client, o getOptions) error {
 	items := []server.Mount{}
 	for _, name := range o.names {
@@ -296,7 +296,7 @@ func (p *program) getMounts(ctx context.Context, c *client.Client, o getOptions)
 	}
 }
 
-// socketProblems adds the registration sockets behind which no driver came up.
+// socketProblems adds the registration sockets that have a problem.
 func (p *program) socketProblems(ctx context.Context, c *client.Client, o getOptions) error {
 	if o.watch || structured(o.output) || len(o.names) > 0 {
 		return nil

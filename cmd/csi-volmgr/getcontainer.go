@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// checkContainer checks the flags that say for whom mounts are.
+// checkContainer checks the flags that select the pod and container of mounts.
 func (o *getOptions) checkContainer(kind string) error {
 	pods := len(o.names)
 	if o.pod != "" {
@@ -25,7 +25,7 @@ func (o *getOptions) checkContainer(kind string) error {
 	return nil
 }
 
-// getContainerMounts lists what one container is to be given.
+// getContainerMounts lists the mounts of one container.
 func (p *program) getContainerMounts(ctx context.Context, c *client.Client, o getOptions) error {
 	items, err := c.ContainerMounts(ctx, server.Container{
 		Namespace: o.namespace, Pod: o.names[0], Name: o.container, RecursiveReadOnly: o.recursive,

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// objectKinds are the words of get for kinds that are listed by name alone.
+// objectKinds lists the words of get for kinds that are listed by name alone.
 var objectKinds = []string{
 	"storageclasses", "csidrivers", "configmaps", "secrets", "volumeattachments", "volumesnapshotclasses",
 	"volumesnapshotcontents", "volumegroupsnapshotclasses", "volumegroupsnapshotcontents",
 	"volumeattributesclasses",
 }
 
-// labelledKinds are the kinds of objects behind the words of get that -l selects from.
+// labelledKinds returns the kind of objects for a word of get that -l can select from; "" if it cannot.
 func labelledKinds(word string) string {
 	return map[string]string{
 		"pods": resolve.KindPod, "pvc": resolve.KindClaim, "pv": resolve.KindVolume,
@@ -30,7 +30,7 @@ func labelledKinds(word string) string {
 	}[word]
 }
 
-// isObject reports whether get shows no more of the kind than its objects' names.
+// isObject reports whether get lists only the names of the kind's objects.
 func isObject(word string) bool {
 	for _, kind := range objectKinds {
 		if kind == word {
@@ -40,11 +40,10 @@ func isObject(word string) bool {
 	return false
 }
 
-// checkObjects says what of the options does not go with a kind of objects, or -l
-// not with a kind.
+// checkObjects refuses options that do not go with the kind.
 func (o *getOptions) checkObjects(kind string) error {
 	if o.watch && isObject(kind) {
-		return usagef("%s are listed as they are now; watch pods, volumes, drivers, pv, pvc, snapshots or groupsnapshots",
+		return usagef("%s cannot be watched: watch pods, volumes, drivers, pv, pvc, snapshots or groupsnapshots",
 			kind)
 	}
 	if o.selector == "" {
@@ -55,9 +54,9 @@ func (o *getOptions) checkObjects(kind string) error {
 		return usagef("-l: %s have no labels; pods, pvc, pv, snapshots, groupsnapshots, %s may have", kind,
 			strings.Join(objectKinds, ", "))
 	case len(o.names) > 0:
-		return usagef("-l selects from all: leave out the names")
+		return usagef("-l and names exclude each other: leave out the names")
 	case o.watch:
-		return usagef("-l selects from what there is now: leave out --watch")
+		return usagef("-l cannot be watched: leave out --watch")
 	}
 	if _, err := labels.Parse(o.selector); err != nil {
 		return usagef("-l %s: %v", o.selector, err)
@@ -84,7 +83,7 @@ func selected(ctx context.Context, c *client.Client, kind string, o getOptions) 
 	return found, nil
 }
 
-// objectKey is "namespace/name", or the name of what has no namespace.
+// objectKey returns "namespace/name", or the name if the object has no namespace.
 func objectKey(o server.Object) string {
 	if o.Namespace == "" {
 		return o.Name

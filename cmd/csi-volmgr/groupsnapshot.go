@@ -56,7 +56,7 @@ func groupResource(c *client.Client) resource[server.GroupSnapshotStatus] {
 	}
 }
 
-// groupCutting is a snapshot of all claims with the labels of o.
+// groupCutting returns a snapshot of all claims with the labels of o.
 func groupCutting(c *client.Client, meta metav1.ObjectMeta, o cutOptions) (cutting, error) {
 	selector, err := metav1.ParseToLabelSelector(o.selector)
 	if err != nil {

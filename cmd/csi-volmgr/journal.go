@@ -13,16 +13,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// journalCommand has the verbs for the journal's file while no daemon runs.
+// journalCommand has the verbs for the journal. All but accept read its file while no daemon runs.
 func (p *program) journalCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "journal (accept|check|export|repair)",
 		Short: "Check, repair or export the journal, or accept that it lost records",
-		Long: `The journal, state.db in --state-dir, is what the daemon knows of volumes, claims
-and applied objects. The daemon checks it at every start, sets damaged values apart,
-and uses the spare copy if the file as a whole is damaged. check, repair and export
-read the file: stop the daemon first. accept needs the daemon.`,
+		Long: `The journal, state.db in --state-dir, is the daemon's record of volumes, claims and
+applied objects. The daemon checks it at every start, sets damaged values apart, and
+uses the spare copy if the file as a whole is damaged. check, repair and export read
+the file: stop the daemon first. accept needs the daemon.`,
 		Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal check",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -42,17 +42,17 @@ read the file: stop the daemon first. accept needs the daemon.`,
 	}
 	cmd.AddCommand(
 		p.acceptCommand(),
-		verb("check", "Say whether the journal and its spare copy are sound",
+		verb("check", "Check whether the journal and its spare copy are sound",
 			`Read the journal and its spare copy, change nothing, and name what is damaged by bucket
 and key. The exit code is 1 unless the journal is sound.`,
 			func(_ *cobra.Command, path string) error { return p.checkJournal(path) }),
-		verb("repair", "Mend the journal from its spare copy",
-			`Open the journal as a start does, and replace each value that cannot be read by the one
-of the spare copy. The next daemon examines each such volume anew. A value that the spare
+		verb("repair", "Repair the journal from its spare copy",
+			`Open the journal as a start does, and replace each value that cannot be read by that of
+the spare copy. The next daemon examines each such volume again. A value that the spare
 copy lacks stays set apart; the exit code is then 1.`, p.repairJournal),
-		verb("export", "Write all that the journal holds, a JSON object a line",
-			`Write each value of the journal with its bucket and key as a JSON object of one line. A
-value that cannot be read says why, and has its bytes in base64. No secret is in it.`,
+		verb("export", "Write all values of the journal, one JSON object per line",
+			`Write each value of the journal with its bucket and key as a JSON object on one line. For
+a value that cannot be read, the object says why and has its bytes in base64. It has no secrets.`,
 			func(_ *cobra.Command, path string) error { return p.exportJournal(path) }),
 	)
 	return cmd
@@ -62,8 +62,8 @@ func (p *program) acceptCommand() *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "accept --reason=TEXT",
-		Short: "Say that no pod uses what is mounted without a record",
-		Long: `Say that no pod uses the mounts below the root that have no record, after the journal
+		Short: "Confirm that no pod uses the mounts that have no record",
+		Long: `Confirm that no pod uses the mounts below the root that have no record, after the journal
 lost records. Until then each of them counts as in use, and the daemon neither gives
 its volume to other pods nor deletes it. csi-volmgr get problems lists them.
 
@@ -73,7 +73,7 @@ csi-volmgr gc lists them. The reason goes to the audit log.`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if strings.TrimSpace(reason) == "" {
-				return usagef("say with --reason why no pod uses what is mounted without a record")
+				return usagef("say with --reason why no pod uses the mounts that have no record")
 			}
 			c := p.client()
 			defer c.Close()
@@ -98,13 +98,13 @@ func (p *program) checkJournal(path string) error {
 		return err
 	}
 	if !file.Sound() {
-		return fmt.Errorf("the journal %s is not sound: a start sets apart what is damaged, or goes by the spare copy; "+
-			"csi-volmgr journal repair takes from it what it has", path)
+		return fmt.Errorf("the journal %s is not sound: a start sets damaged values apart, or uses the spare copy; "+
+			"csi-volmgr journal repair restores what the spare copy has", path)
 	}
 	return nil
 }
 
-// inspected returns the lines about what was found in a file.
+// inspected returns the lines about a file of the journal.
 func inspected(i state.Inspection) string {
 	if i.Err != nil {
 		return fmt.Sprintf("%s: %v\n", i.Path, i.Err)
@@ -156,7 +156,7 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%d values are not in the spare copy: restore %s from a backup, or go on without them (their "+
+		return fmt.Errorf("%d values are not in the spare copy: restore %s from a backup, or continue without them (their "+
 			"volumes and claims count as in use)", len(left), path)
 	}
 	return nil

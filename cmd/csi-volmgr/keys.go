@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// quitKeys returns a context that ends when q is typed at the terminal in; ctx where
-// in is none. Interrupts come as signals, as before. end gives the terminal back.
+// quitKeys returns a context that ends when q is typed at the terminal in; if in is no terminal, it
+// returns ctx. Interrupts still come as signals. end restores the terminal.
 func quitKeys(ctx context.Context, in io.Reader) (_ context.Context, end func(), err error) {
 	keyboard, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(keyboard.Fd())) {
@@ -23,7 +23,7 @@ func quitKeys(ctx context.Context, in io.Reader) (_ context.Context, end func(),
 		return nil, nil, os.NewSyscallError("ioctl TCGETS", err)
 	}
 	now := *old
-	now.Lflag &^= unix.ICANON | unix.ECHO // each key at once, and not shown
+	now.Lflag &^= unix.ICANON | unix.ECHO // read each key at once, without echo
 	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 1, 0
 	wake, waker, err := os.Pipe()
 	if err != nil {
@@ -45,12 +45,11 @@ func quitKeys(ctx context.Context, in io.Reader) (_ context.Context, end func(),
 		<-read
 		_ = wake.Close()
 		cancel()
-		_ = unix.IoctlSetTermios(fd, unix.TCSETS, old) // a terminal that went needs no mending
+		_ = unix.IoctlSetTermios(fd, unix.TCSETS, old) // a terminal that is gone needs no restoring
 	}, nil
 }
 
-// untilQ reads keys until one is q; false says that wake was closed first, or that
-// there are no keys any more.
+// untilQ reads keys until q is typed. It returns false if wake is closed first, or if the keys end.
 func untilQ(keys, wake int) bool {
 	for {
 		fds := []unix.PollFd{{Fd: int32(keys), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}

@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// instead says what to use in place of a verb or a kind of kubectl's, "" where there
-// is nothing to say.
+// instead returns what to use in place of a verb or kind of kubectl; "" if there is nothing to say.
 func instead(word string) string {
 	const manifests = "change the manifest and apply it: csi-volmgr apply -f FILE"
 	return map[string]string{
@@ -40,10 +39,10 @@ const (
 	kustomized = "csi-volmgr builds no kustomizations: kubectl kustomize DIRECTORY | csi-volmgr apply -f -"
 )
 
-// noKustomize adds -k, which kubectl has, to say what is used in its place.
+// noKustomize adds kubectl's flag -k, whose error says what to use instead.
 func noKustomize(cmd *cobra.Command) {
 	cmd.Flags().StringP("kustomize", "k", "", "as kubectl has it; "+kustomized)
-	_ = cmd.Flags().MarkHidden("kustomize") // fails only for a flag that is not there
+	_ = cmd.Flags().MarkHidden("kustomize") // fails only for a flag that does not exist
 	args := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, all []string) error {
 		if cmd.Flags().Changed("kustomize") {
@@ -56,7 +55,7 @@ func noKustomize(cmd *cobra.Command) {
 	}
 }
 
-// everything are the kinds that "get all" lists, in its order.
+// everything lists the kinds of "get all", in its order.
 var everything = []string{"pods", "pvc", "pv", "volumes", "drivers"}
 
 // getSeveral lists several kinds, one after another: "get pv,pvc", "get all".
@@ -78,7 +77,7 @@ func (p *program) getSeveral(ctx context.Context, words []string, o getOptions) 
 		var out, notes bytes.Buffer
 		one := *p
 		if one.stdout = &out; all {
-			one.stderr = &notes // which kinds there is nothing of
+			one.stderr = &notes // says which kinds have no objects
 		}
 		if structured(o.output) {
 			of.output = formJSON
@@ -114,7 +113,7 @@ func (p *program) getSeveral(ctx context.Context, words []string, o getOptions) 
 	return nil
 }
 
-// several returns the kinds of a list of kinds, nil where args is no such list.
+// several returns the kinds in a list of kinds; nil if args is no such list.
 func several(args []string) ([]string, error) {
 	if len(args) == 0 || args[0] != "all" && !strings.Contains(args[0], ",") || strings.Contains(args[0], "/") {
 		return nil, nil
@@ -125,13 +124,13 @@ func several(args []string) ([]string, error) {
 	return strings.Split(args[0], ","), nil
 }
 
-// held is who holds one volume of a pod.
+// held is the holders of one volume of a pod.
 type held struct {
 	Volume state.VolumeID `json:"volume"`
 	holders.Report
 }
 
-// whoPod says who holds the volumes of a pod.
+// whoPod lists the holders of a pod's volumes.
 func (p *program) whoPod(ctx context.Context, ns, name, output string) error {
 	c := p.client()
 	defer c.Close()
@@ -142,7 +141,7 @@ func (p *program) whoPod(ctx context.Context, ns, name, output string) error {
 	all := []held{}
 	for _, v := range pod.Volumes {
 		if v.ID == "" {
-			continue // not resolved, so that nothing is mounted
+			continue // not resolved, so nothing is mounted
 		}
 		r, err := c.Who(ctx, string(v.ID), "")
 		if err != nil && !errors.Is(err, server.ErrNotFound) {

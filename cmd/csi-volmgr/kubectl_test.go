@@ -27,7 +27,7 @@ func TestHandsThatKnowKubectl(t *testing.T) {
 		"get secrets":                 {exitDone, "login   Opaque, 1 key"},
 		"get secret login -o wide":    {exitDone, "password"},
 		"get cm":                      {exitDone, "No configmap found in namespace default."},
-		"get cm -w":                   {exitUsage, "configmaps are listed as they are now"},
+		"get cm -w":                   {exitUsage, "configmaps cannot be watched"},
 		"get csidrivers":              {exitDone, "No csidriver found."},
 		"get pods -l app=web":         {exitDone, "web "},
 		"get pods -A -l !app":         {exitDone, "till"},

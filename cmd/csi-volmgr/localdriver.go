@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// driverOptions is what `local-driver` was asked for.
+// driverOptions has the flags of local-driver.
 type driverOptions struct {
 	name, nodeID, rootDir, stateDir, endpoint, registrationDir string
 
@@ -59,7 +59,7 @@ func (o *driverOptions) complete() error {
 	return hostName(&o.nodeID)
 }
 
-// serveDriver serves the driver and its registration until ctx ends.
+// serveDriver serves the driver and registers it until ctx ends.
 func (p *program) serveDriver(ctx context.Context, o driverOptions) error {
 	logger := p.logger(o.log)
 	klog.SetSlogLogger(logger)

@@ -1,5 +1,5 @@
-// Command csi-volmgr is the node daemon and the program to talk to it: flags,
-// configuration, the verbs and how their answers look. It decides nothing.
+// Command csi-volmgr is the node daemon and its client: flags, configuration, the verbs and the form of
+// their output. It makes no decisions about volumes.
 package main
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
-// helperArg is the one argument of a process that the daemon starts to do calls
-// on storage that may hang. It is no verb: only the daemon has a socket for it.
+// helperArg is the only argument of a process that the daemon starts for calls on storage that may hang.
+// It is no verb: only the daemon has a socket for it.
 const helperArg = "helper"
 
 func main() {
@@ -37,7 +37,7 @@ func main() {
 	os.Exit(code)
 }
 
-// runAs runs what the program is called by: mount(8) and Nomad start it by names of their own.
+// runAs runs the program that name stands for: mount(8) and Nomad start it under names of their own.
 func runAs(ctx context.Context, name string, args []string) int {
 	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, now: time.Now, euid: os.Geteuid, node: runNode}
 	switch name {
@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return p.run(ctx, args)
 }
 
-// program is what the verbs get from the world around them.
+// program is the environment of the verbs.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -63,20 +63,21 @@ type program struct {
 	euid           func() int
 	// node runs the daemon until ctx ends.
 	node func(ctx context.Context, o runOptions, logger *slog.Logger) error
-	// patience is after how long a verb says what it waits for, and how often; 0 for 3 s.
+	// patience is how long a verb waits before it says what it waits for, and how often it looks; 0 means
+	// 3 s.
 	patience time.Duration
-	// socket is where the daemon answers (--socket).
+	// socket is the path of the daemon's socket (--socket).
 	socket string
 }
 
-// colours reports whether words may be in colours: on a terminal, unless its user
-// wants none (no-color.org).
+// colours reports whether output may have colours: on a terminal, unless its user wants none
+// (no-color.org).
 func (p *program) colours() bool {
 	_, terminal := p.width()
 	return terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// width is how many columns stdout's terminal has; ok is false where it is none.
+// width returns the number of columns of stdout's terminal; ok is false if it is no terminal.
 func (p *program) width() (columns int, ok bool) {
 	f, isFile := p.stdout.(*os.File)
 	if !isFile {

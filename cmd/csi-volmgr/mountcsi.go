@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// mountHelper is the name by which mount(8) starts this program for type csi.
+// mountHelper is the name under which mount(8) starts this program for type csi.
 const mountHelper = "mount.csi"
 
 // Exit codes of mount(8) and its helpers.
@@ -24,24 +24,24 @@ const (
 	mountFailed = 32
 )
 
-// mountTime is how long a mount waits for its volume, unless option timeout says otherwise.
+// mountTime is how long a mount waits for its volume by default.
 const mountTime = 5 * time.Minute
 
-// mountRequest is what mount(8) asks of its helper.
+// mountRequest is a request of mount(8) to its helper.
 type mountRequest struct {
 	name   string // NAMESPACE/CLAIM
 	dir    string
 	fake   bool
-	flags  uintptr // of the bind, as mount(2) has them
+	flags  uintptr // flags of the bind mount (mount(2))
 	socket string
 	wait   time.Duration
-	// options are those of the volume.
+	// options are the volume's options.
 	options map[string]string
 	remount bool
 }
 
-// mountCSI is /sbin/mount.csi: it mounts a named volume, and binds it to a directory. It
-// returns an exit code of mount(8).
+// mountCSI is /sbin/mount.csi: it mounts a named volume and binds it to a directory. It returns an exit
+// code of mount(8).
 func (p *program) mountCSI(ctx context.Context, args []string) int {
 	r, err := mountArgs(args)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *program) mountCSI(ctx context.Context, args []string) int {
 	return 0
 }
 
-// mountNamed has the daemon mount the volume, and binds it to the directory.
+// mountNamed asks the daemon to mount the volume, and binds it to the directory.
 func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
@@ -73,7 +73,7 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 	_, err := c.NamedVolume(ctx, r.name)
 	if errors.Is(err, server.ErrNotFound) || err == nil && len(r.options) > 0 {
 		options := r.options
-		if len(options) == 0 { // the claim is there, or is said not to be
+		if len(options) == 0 { // the claim exists, or the daemon says that it does not
 			_, claim, _ := strings.Cut(r.name, "/")
 			options = map[string]string{"claim": claim}
 		}
@@ -98,7 +98,7 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 	return nil
 }
 
-// remount gives the bind its flags: the kernel ignores those of the bind itself.
+// remount sets the flags of the bind mount, which the kernel ignores when it makes the bind.
 func remount(r mountRequest) error {
 	if err := unix.Mount("", r.dir, "", unix.MS_REMOUNT|unix.MS_BIND|r.flags, ""); err != nil {
 		return fmt.Errorf("set the options of the mount: %w", err)
@@ -106,8 +106,8 @@ func remount(r mountRequest) error {
 	return nil
 }
 
-// bindFlags are the options that hold for the bind, by mount(8)'s names; those without a flag
-// say what is the case anyway.
+// bindFlags returns the options of the bind mount by mount(8)'s names; those without a flag are the
+// default.
 func bindFlags() map[string]uintptr {
 	return map[string]uintptr{
 		"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
@@ -116,7 +116,7 @@ func bindFlags() map[string]uintptr {
 	}
 }
 
-// forMount are options that mount(8) and systemd read themselves.
+// forMount reports whether mount(8) and systemd read the option themselves.
 func forMount(option string) bool {
 	return strings.HasPrefix(option, "x-") || strings.HasPrefix(option, "X-") || strings.HasPrefix(option, "comment=") ||
 		slices.Contains([]string{"_netdev", "nofail", "auto", "noauto", "user", "nouser", "users", "owner", "group"}, option)
@@ -146,7 +146,7 @@ func mountArgs(args []string) (mountRequest, error) {
 			}
 		case strings.HasPrefix(word, "-"):
 			if rest := strings.Trim(word[1:], "sfnv"); rest != "" {
-				return r, fmt.Errorf("option -%s is not known", rest)
+				return r, fmt.Errorf("unknown option -%s", rest)
 			}
 			r.fake = r.fake || strings.Contains(word, "f")
 		default:
@@ -191,7 +191,7 @@ func (r *mountRequest) read(list string) error {
 		case has:
 			r.options[key] = value
 		default:
-			return fmt.Errorf("option %s is not known; there are the flags %s, and the options of the volume as KEY=VALUE",
+			return fmt.Errorf("unknown option %s; expected one of the flags %s, or an option of the volume as KEY=VALUE",
 				option, strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
 		}
 	}

@@ -37,7 +37,7 @@ func TestWhatMountAsksOfItsHelper(t *testing.T) {
 		"a type":          {args: "a/b /srv -t csi.x", want: mountRequest{name: "a/b", dir: "/srv"}},
 		"no directory":    {args: "a/b", words: "directory"},
 		"not absolute":    {args: "a/b srv", words: "absolute"},
-		"unknown flag":    {args: "a/b /srv -o fast", words: "option fast is not known"},
+		"unknown flag":    {args: "a/b /srv -o fast", words: "unknown option fast"},
 		"unknown letter":  {args: "a/b /srv -z", words: "-z"},
 		"a namespace":     {args: "a/b /srv -N 7", words: "nsenter"},
 		"nothing after o": {args: "a/b /srv -o", words: "expected a value"},

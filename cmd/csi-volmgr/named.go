@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// namedColumns are those of the volumes that programs outside Kubernetes name.
+// namedColumns returns the columns of volumes that programs outside Kubernetes name.
 func namedColumns() []column[server.NamedVolume] {
 	return []column[server.NamedVolume]{
 		{head: "NAME", value: func(n server.NamedVolume, _ view) string { return plain(n.Name) }},
@@ -26,7 +26,7 @@ func namedColumns() []column[server.NamedVolume] {
 	}
 }
 
-// namedState is how a named volume stands, in a word.
+// namedState returns a named volume's state in a word.
 func namedState(n server.NamedVolume) string {
 	switch {
 	case n.Problem != "":
@@ -46,8 +46,8 @@ func (p *program) namedListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the volumes that Docker, podman, mount -t csi and Nomad name",
-		Long: `List the volumes that Docker, podman, mount -t csi and Nomad name, and who had each
-when the daemon last asked the kernel. explain pod asks it anew.`,
+		Long: `List the volumes that Docker, podman, mount -t csi and Nomad name, and what used each
+when the daemon last asked the kernel. explain pod asks it again.`,
 		Example: `  csi-volmgr volume list
   csi-volmgr volume list -o json`,
 		Args: noArgs,
@@ -72,8 +72,8 @@ func (p *program) namedRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a volume that Docker, podman, mount -t csi or Nomad names",
-		Long: `Remove a volume that Docker, podman, mount -t csi or Nomad names. Its data goes where it was
-made with reclaim=Delete; else it stays, and the answer says where. The daemon refuses
+		Long: `Remove a volume that Docker, podman, mount -t csi or Nomad names. Its data is deleted if it was
+made with reclaim=Delete; otherwise it stays, and the answer says where. The daemon refuses
 while a process uses the volume.`,
 		Example: `  csi-volmgr volume remove default/data`,
 		Args:    oneArg("NAME"),

@@ -11,14 +11,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// nomadPlugin is the name by which a Nomad client starts this program, from its directory of
-// plugins for dynamic host volumes (Nomad 1.10).
+// nomadPlugin is the name under which a Nomad client starts this program, from its directory of plugins
+// for dynamic host volumes (Nomad 1.10).
 const nomadPlugin = "csi-volmgr-nomad"
 
-// nomadVersion is the version of what the plugin answers. Nomad wants three numbers.
+// nomadVersion is the plugin version that fingerprint returns. Nomad wants three numbers.
 const nomadVersion = "1.0.0"
 
-// nomad does one operation of a plugin for host volumes; env is the environment.
+// nomad runs one operation of a host volume plugin; env reads the environment.
 func (p *program) nomad(ctx context.Context, args []string, env func(string) string) int {
 	if len(args) != 1 {
 		_, _ = fmt.Fprintf(p.stderr, "%s: expected fingerprint, create or delete, found %q\n", nomadPlugin, args)
@@ -53,7 +53,7 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 	case "delete":
 		_, err := c.RemoveNamed(ctx, nomadName(id))
 		if errors.Is(err, server.ErrNotFound) {
-			return nil // it was deleted by a run whose answer was lost
+			return nil // a run whose answer was lost has deleted it
 		}
 		return err
 	}
@@ -69,8 +69,8 @@ type namedClient interface {
 	Claims(ctx context.Context) ([]server.ClaimStatus, error)
 }
 
-// nomadCreate makes the volume and mounts it until it is deleted. Nomad repeats it whenever
-// its client starts, and gets the same answer.
+// nomadCreate makes the volume and mounts it until it is deleted. Nomad repeats the call whenever its
+// client starts, and gets the same answer.
 func (p *program) nomadCreate(ctx context.Context, c namedClient, id string, env func(string) string) error {
 	options, err := nomadOptions(env)
 	if err != nil {
@@ -102,7 +102,7 @@ func (p *program) nomadCreate(ctx context.Context, c namedClient, id string, env
 	}{path, size})
 }
 
-// nomadOptions are the volume's options: the parameters of its specification, and its least capacity.
+// nomadOptions returns the volume's options: the parameters of its specification, and its least capacity.
 func nomadOptions(env func(string) string) (map[string]string, error) {
 	options := map[string]string{}
 	if text := env("DHV_PARAMETERS"); text != "" && text != "null" {

@@ -19,7 +19,7 @@ import (
 // whoTimeout bounds the search for holders, which reads /proc once.
 const whoTimeout = 30 * time.Second
 
-// operatorCommands are the verbs of who runs the node.
+// operatorCommands returns the verbs for operators of the node.
 func (p *program) operatorCommands() []*cobra.Command {
 	return []*cobra.Command{
 		p.whoCommand(), p.doctorCommand(), p.topCommand(), p.retryCommand(), p.drainCommand(), p.undrainCommand(),
@@ -94,7 +94,7 @@ func (p *program) who(ctx context.Context, what string) (holders.Report, error) 
 	return r, err
 }
 
-// whoText is a report for people.
+// whoText returns a report as text.
 func whoText(r holders.Report) string {
 	var b strings.Builder
 	for _, path := range r.Mounts {
@@ -131,7 +131,7 @@ func whoText(r holders.Report) string {
 	return b.String()
 }
 
-// inContainer says where a process runs, "" where that is nothing to speak of.
+// inContainer returns the container, pod or unit of a process in parentheses; "" if it has none.
 func inContainer(c holders.Container) string {
 	var words []string
 	if c.ID != "" {
@@ -160,7 +160,7 @@ func oneArg(what string) cobra.PositionalArgs {
 
 // dryOrYes adds --dry-run and --yes to verbs that report before they act; the user must give one.
 func dryOrYes(cmd *cobra.Command, dry, yes *bool) {
-	cmd.Flags().BoolVar(dry, "dry-run", false, "only say what would be done, and why not")
+	cmd.Flags().BoolVar(dry, "dry-run", false, "only show what would be done, and why not")
 	cmd.Flags().BoolVar(yes, "yes", false, "do it")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *dry == *yes {
@@ -177,8 +177,8 @@ func (p *program) gcCommand() *cobra.Command {
 		Use:   "gc (--dry-run|--yes|--storage)",
 		Short: "Find leftovers of pods that no source lists, and remove empty directories",
 		Long: `List leftovers below the root directory, which no pod wants and no record has:
-directories of pods that are gone, staging directories, mounts. It says of each
-whether it is safe to remove, and why.
+directories of removed pods, staging directories, mounts. For each it says whether it
+is safe to remove, and why.
 
 With --yes it removes what is safe: directories that hold nothing but empty
 directories, by rmdir. It unmounts nothing and removes no file with content.
@@ -187,7 +187,7 @@ Nothing is safe while a source of pods has not answered.
 With --storage it asks drivers for the volumes and snapshots in their storage, and
 lists those that no record and no PersistentVolume of this node names. They may be
 another node's or cluster's: a driver does not say whose a volume is. It deletes
-nothing. Exit code 1 means that a driver did not list all.`,
+nothing. Exit code 1 means that a driver did not list everything.`,
 		Example: `  csi-volmgr gc --dry-run
   csi-volmgr gc --dry-run -o json
   csi-volmgr gc --yes
@@ -201,7 +201,7 @@ nothing. Exit code 1 means that a driver did not list all.`,
 		},
 	}
 	dryOrYes(cmd, &dry, &yes)
-	cmd.Flags().BoolVar(&storage, "storage", false, "list what drivers have in their storage and no record knows")
+	cmd.Flags().BoolVar(&storage, "storage", false, "list volumes and snapshots in drivers' storage that no record knows")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if storage && (dry || yes) || !storage && dry == yes {
 			return usagef("expected one of --dry-run, --yes and --storage")
@@ -212,7 +212,7 @@ nothing. Exit code 1 means that a driver did not list all.`,
 	return cmd
 }
 
-// gc lists the leftovers, and with yes has what is safe removed.
+// gc lists the leftovers, and removes the safe ones if yes is set.
 func (p *program) gc(ctx context.Context, yes bool, output string) error {
 	c := p.client()
 	defer c.Close()
@@ -292,7 +292,7 @@ kernel shows that it is mounted. The reason goes to the audit log.`,
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
 	cmd.Flags().BoolVar(&mounted, "even-mounted", false,
-		"also where it is mounted; the mounts stay, and csi-volmgr no longer manages them")
+		"even if it is mounted; the mounts stay, and csi-volmgr no longer manages them")
 	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
 	return cmd
 }

@@ -14,23 +14,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The forms of output that every verb has that shows something. Both tables are
-// for people, and wide has all that the other has; json and yaml are the whole of
-// a thing, by the names of docs/reference/openapi.yaml.
+// The forms of output of every verb that shows objects. Both tables are for people, and wide has more
+// columns than table. json and yaml have the whole object, with the names of docs/reference/openapi.yaml.
 const (
 	formTable = "table"
 	formWide  = "wide"
 	formJSON  = "json"
 	formYAML  = "yaml"
-	// jsonPathForm begins the form that names a template of its own, as kubectl
-	// has it: -o jsonpath='{.items[*].hostPath}'.
+	// jsonPathForm begins the form that has a template, as with kubectl: -o
+	// jsonpath='{.items[*].hostPath}'.
 	jsonPathForm = "jsonpath="
 )
 
 // form is the value of --output.
 type form struct {
 	value *string
-	words []string // those that it may be, but a template
+	words []string // the allowed words; a template is allowed too
 }
 
 // outputFlag adds --output, with forms that only this verb has.
@@ -47,7 +46,7 @@ func (f form) String() string {
 	return *f.value
 }
 
-// Set refuses a form that there is not, and a template that cannot be read.
+// Set refuses an unknown form and a template with an error.
 func (f form) Set(s string) error {
 	if template, ok := strings.CutPrefix(s, jsonPathForm); ok {
 		if _, err := parseTemplate(template); err != nil {
@@ -62,8 +61,8 @@ func (f form) Set(s string) error {
 
 func (f form) Type() string { return strings.Join(f.words, "|") + "|jsonpath=TEMPLATE" }
 
-// structured reports whether a form of output is for programs: the whole of a
-// thing, or what a template takes from it.
+// structured reports whether a form of output is for programs: the whole object, or what a template takes
+// from it.
 func structured(form string) bool {
 	return form == formJSON || form == formYAML || strings.HasPrefix(form, jsonPathForm)
 }
@@ -88,9 +87,8 @@ func (p *program) document(v any, form string) error {
 	return writeAll(p.stdout, string(b))
 }
 
-// render returns v in a structured form. A template writes what it finds and no
-// end of line of its own; a field that is not there is an error, as a typing
-// error would otherwise be an empty answer.
+// render returns v in a structured form. A template writes what it finds, without a newline at the end. A
+// missing field is an error, because a typing error would otherwise give an empty answer.
 func render(v any, form string) ([]byte, error) {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -107,7 +105,7 @@ func render(v any, form string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// By the names of JSON, which are those of the documents. Whole numbers stay whole: no 1.34217728e+08.
+	// Use JSON names, as the documents do. Whole numbers stay whole: no 1.34217728e+08.
 	var plain any
 	if err := kubejson.Unmarshal(b, &plain); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// nodeLabels reads values of --node-label, KEY=VALUE, as an API server takes labels.
+// nodeLabels reads values of --node-label, KEY=VALUE, with the API server's rules for labels.
 func nodeLabels(values []string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, v := range values {
@@ -37,8 +37,8 @@ func nodeLabels(values []string) (map[string]string, error) {
 	return all, nil
 }
 
-// deadlines reads values of --deadline, DRIVER/RPC=DURATION. What is said of
-// every driver ("*") holds for drivers without a rule of their own.
+// deadlines reads values of --deadline, DRIVER/RPC=DURATION. A rule for every driver ("*") holds for
+// drivers without a rule of their own.
 func deadlines(values []string) (map[state.DriverName]csiclient.Deadlines, error) {
 	all := map[state.DriverName]csiclient.Deadlines{}
 	set := func(value string, to []state.DriverName) error {
@@ -97,8 +97,8 @@ func driverUIDs(values []string) (map[state.DriverName][]uint32, error) {
 	return all, nil
 }
 
-// unmountSteps reads values of --unmount-steps, DRIVER=STEP@AFTER[,STEP@AFTER].
-// Steps go from the mildest to the hardest, and later ones are later.
+// unmountSteps reads values of --unmount-steps, DRIVER=STEP@AFTER[,STEP@AFTER]. Steps must go from the
+// mildest to the hardest, with increasing times.
 func unmountSteps(values []string) (plan.Ladders, error) {
 	all := plan.Ladders{}
 	for _, v := range values {
@@ -117,8 +117,8 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 					"kubernetes.io/nfs=force@5m,lazy@1h", v)
 			}
 			if r.Step == state.UnmountForce && cannotForce(driver) {
-				return nil, usagef("--unmount-steps=%s: an unmount of kind %s cannot be forced: only file systems of a network "+
-					"and FUSE know that", v, name)
+				return nil, usagef("--unmount-steps=%s: an unmount of kind %s cannot be forced: only network file systems "+
+					"and FUSE can be", v, name)
 			}
 			if ladder := all[driver]; len(ladder) > 0 {
 				if last := ladder[len(ladder)-1]; !r.Step.Harder(last.Step) || r.After < last.After {
@@ -131,14 +131,14 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 	return all, nil
 }
 
-// cannotForce reports whether a built-in kind's file systems are none that an
-// unmount can be forced of: it would be a normal one.
+// cannotForce reports whether a built-in kind's file systems cannot be unmounted by force: the unmount
+// would be a normal one.
 func cannotForce(driver state.DriverName) bool {
 	k, _ := kind.Of(driver)
 	return strings.HasPrefix(string(driver), kind.Prefix) && !k.Forced
 }
 
-// inlineRules reads values of --inline-allow, NAMESPACE/DRIVER; nil lets everybody.
+// inlineRules reads values of --inline-allow, NAMESPACE/DRIVER; nil allows all.
 func inlineRules(values []string) ([]resolve.InlineRule, error) {
 	if len(values) == 1 && values[0] == "none" {
 		return []resolve.InlineRule{}, nil
@@ -154,7 +154,7 @@ func inlineRules(values []string) ([]resolve.InlineRule, error) {
 	return rules, nil
 }
 
-// translated are the kinds of in-tree volumes that values name; nil is all.
+// translated returns the kinds of in-tree volumes that values name; nil means all.
 func translated(values []string) ([]string, error) {
 	if len(values) == 0 {
 		return nil, nil

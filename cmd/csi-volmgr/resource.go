@@ -8,20 +8,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// resource is how one kind is listed.
+// resource is how to list one kind.
 type resource[T any] struct {
 	columns []column[T]
 	list    func(context.Context) ([]T, error)
 	watch   func(context.Context, func(server.Event[T]) error) error
-	// key is "namespace/name", or the name of what has no namespace.
+	// key returns "namespace/name", or the name if the item has no namespace.
 	key func(T) string
-	// find returns what a person calls name; nil means the item of that key.
+	// find returns the item that a user calls name; nil means the item with that key.
 	find       func(items []T, name string) (T, error)
 	namespaced bool
 	kind       string
-	// aside is what a table shows only with -o wide or by name; nil is nothing.
+	// aside reports whether a table shows the item only with -o wide or by name; nil means no item.
 	aside func(T) bool
-	// asides names what was left out for that.
+	// asides names the items that a table leaves out.
 	asides string
 }
 
@@ -57,7 +57,7 @@ func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) e
 	return err
 }
 
-// unaside returns the items without those that a table leaves out.
+// unaside returns the items that a table does not leave out.
 func (r resource[T]) unaside(items []T, o getOptions) []T {
 	var shown []T
 	for _, item := range items {
@@ -123,7 +123,7 @@ func (r resource[T]) named(all []T, name string) (T, error) {
 	return zero, fmt.Errorf("%w: %s %s is not known here", server.ErrNotFound, r.kind, name)
 }
 
-// nothing says that nothing is shown, and where there would be something.
+// nothing returns the text for an empty list, and says where there are items.
 func (r resource[T]) nothing(elsewhere int, o getOptions) string {
 	switch {
 	case !r.namespaced || o.all:

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// copyOptions are those of the verbs that make a claim of what another holds.
+// copyOptions has the flags of the verbs that make a claim with the data of another.
 type copyOptions struct {
 	namespace, class, size string
 	timeout                time.Duration
@@ -27,20 +27,20 @@ type copyOptions struct {
 func (o *copyOptions) flags(cmd *cobra.Command) {
 	namespaceFlag(cmd, &o.namespace)
 	cmd.Flags().StringVar(&o.class, "class", "", "`name` of the new claim's StorageClass (default the other claim's)")
-	cmd.Flags().StringVar(&o.size, "size", "", "`quantity` that the new claim asks for (default the other's)")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be bound; 0 not at all")
+	cmd.Flags().StringVar(&o.size, "size", "", "`quantity` that the new claim requests (default the other's)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be bound; 0 means no wait")
 }
 
 func (p *program) snapshotRestoreCommand() *cobra.Command {
 	var o copyOptions
 	cmd := &cobra.Command{
 		Use:   "restore NAME pvc/NEW",
-		Short: "Make a claim that holds what a snapshot holds",
-		Long: `Make a new claim whose volume holds what a snapshot holds, and wait until it is bound. The
-snapshot's own claim does not change. The new claim has its class, access modes and mode,
-if it still exists, and the size that the snapshot needs.
+		Short: "Make a claim with the data of a snapshot",
+		Long: `Make a new claim whose volume has the data of a snapshot, and wait until it is bound. The
+snapshot's own claim does not change. The new claim has that claim's class, access modes
+and mode, if it still exists, and the size that the snapshot needs.
 
-Exit code 124 means that the claim was not bound in time; the driver works on.`,
+Exit code 124 means that the claim was not bound in time; the driver continues.`,
 		Example: `  csi-volmgr snapshot restore data-20261125-164500 pvc/data-of-monday
   csi-volmgr snapshot restore before-the-upgrade pvc/data -n shop --class=fast --size=20Gi`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,11 +65,11 @@ func (p *program) cloneCommand() *cobra.Command {
 	var o copyOptions
 	cmd := &cobra.Command{
 		Use:   "clone pvc/NAME pvc/NEW",
-		Short: "Make a claim that holds what another holds",
-		Long: `Make a new claim whose volume holds what another claim's volume holds now, and wait until
+		Short: "Make a claim with the data of another claim",
+		Long: `Make a new claim whose volume has the present data of another claim's volume, and wait until
 it is bound. The new claim has the class, access modes, mode and size of the other.
 
-Exit code 124 means that the claim was not bound in time; the driver works on.`,
+Exit code 124 means that the claim was not bound in time; the driver continues.`,
 		Example: `  csi-volmgr clone pvc/data pvc/data-for-tests`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ts, err := targets(args, "pvc")
@@ -123,8 +123,7 @@ func (p *program) clone(ctx context.Context, name, to string, o copyOptions) err
 	}, o)
 }
 
-// copied is a claim that is to be made: like another, of the given size at least, and
-// holding what source does.
+// copied is a claim to be made: like another, of at least the given size, with the data of source.
 type copied struct {
 	name   string
 	like   server.ClaimStatus
@@ -149,7 +148,7 @@ func (p *program) copyClaim(ctx context.Context, c *client.Client, to copied, o 
 	return p.awaitClaim(ctx, c, o.namespace, to.name, o.timeout)
 }
 
-// claim is the claim to be made, but for what o says otherwise.
+// claim returns the claim to be made; the options override the other claim.
 func (to copied) claim(o copyOptions) (corev1.PersistentVolumeClaim, error) {
 	var none corev1.PersistentVolumeClaim
 	amount := *quantity.NewQuantity(to.bytes, quantity.BinarySI)
@@ -162,9 +161,9 @@ func (to copied) claim(o copyOptions) (corev1.PersistentVolumeClaim, error) {
 	class := cmp.Or(o.class, to.like.Class)
 	switch {
 	case amount.IsZero():
-		return none, usagef("neither the snapshot nor its claim says a size: give --size")
+		return none, usagef("neither the snapshot nor its claim has a size: give --size")
 	case class == "":
-		return none, usagef("no claim says what class the new one is to have: give --class")
+		return none, usagef("no class is known for the new claim: give --class")
 	}
 	mode := corev1.PersistentVolumeMode(to.like.Mode)
 	claim := corev1.PersistentVolumeClaim{
@@ -181,7 +180,7 @@ func (to copied) claim(o copyOptions) (corev1.PersistentVolumeClaim, error) {
 	return claim, nil
 }
 
-// awaitClaim waits until a claim is bound, or is refused.
+// awaitClaim waits until a claim is bound or refused.
 func (p *program) awaitClaim(ctx context.Context, c *client.Client, ns, name string, timeout time.Duration) error {
 	var last server.ClaimStatus
 	w := await{

@@ -10,28 +10,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// retryOptions say how what waits is tried again. With a namespace it is snapshots, or group snapshots, in
-// that one.
+// retryOptions has the flags of retry. With a namespace, snapshots or group snapshots in it are retried.
 type retryOptions struct {
 	step              state.UnmountStep
 	reason, namespace string
 }
 
-const retryLong = `End the pause that follows a failure, for the volumes named: what failed is
-tried again at once. What waits for something else goes on waiting. retry snapshot NAME and
+const retryLong = `End the pause that follows a failure, for the volumes named: the failed call is
+repeated at once. A volume that waits for something else keeps waiting. retry snapshot NAME and
 retry groupsnapshot NAME do the same for snapshots; the driver is asked again about one that
-is made and not ready.
+is made but not ready.
 
-With --step an unmount that does not succeed is made otherwise, once. Either step
-may lose what was written and has not reached the storage:
+With --step an unmount that does not succeed is made in another way, once. Either step
+may lose data that was written and has not reached the storage:
 
-  force  fails whatever waits for the storage, where the file system can do that
-         (NFS, CephFS, FUSE); what has files open stays in the way
-  lazy   takes the mount out of the directory tree; who has a file open goes on
+  force  fails all calls that wait for the storage, if the file system supports that
+         (NFS, CephFS, FUSE); a process with open files still blocks the unmount
+  lazy   removes the mount from the directory tree; a process with an open file keeps
          writing to it, and the volume counts as unmounted
 
-It is refused where no unmount of the volume has failed or is under way: nothing
-is unmounted that a container may use. The reason goes to the audit log.`
+It is refused if no unmount of the volume has failed or is under way: nothing is
+unmounted that a container may use. The reason goes to the audit log.`
 
 func (p *program) retryCommand() *cobra.Command {
 	var step, reason, ns string
@@ -50,7 +49,7 @@ func (p *program) retryCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (step == "") != (strings.TrimSpace(reason) == "") {
-				return usagef("expected --step and --reason together: say why what was not written back may be lost")
+				return usagef("expected --step and --reason together: say why data that was not written back may be lost")
 			}
 			o := retryOptions{step: state.UnmountStep(step), reason: reason}
 			if kind, name, _ := strings.Cut(args[0], "/"); isCut(kind) && (name != "" || len(args) > 1) {
@@ -65,8 +64,8 @@ func (p *program) retryCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(oneOf{&step, []string{string(state.UnmountForce), string(state.UnmountLazy)}}, "step",
-		"how an unmount that does not succeed is made, once")
-	cmd.Flags().StringVar(&reason, "reason", "", "why that may be done, in `words`, for the audit log")
+		"how to make an unmount that does not succeed, once")
+	cmd.Flags().StringVar(&reason, "reason", "", "why the step may be used, in `words`, for the audit log")
 	namespaceFlag(cmd, &ns)
 	cmd.ValidArgsFunction = func(
 		cmd *cobra.Command, args []string, _ string,
@@ -79,10 +78,10 @@ func (p *program) retryCommand() *cobra.Command {
 	return cmd
 }
 
-// isCut reports whether a word is the kind of snapshots or of group snapshots.
+// isCut reports whether a word is a kind of snapshots or group snapshots.
 func isCut(word string) bool { return kindOf(word) == "snapshots" || kindOf(word) == "groupsnapshots" }
 
-// retry ends the pauses of volumes, or of snapshots ("snapshot NAME..." or "snapshot/NAME...").
+// retry ends the back-off of volumes, or of snapshots ("snapshot NAME..." or "snapshot/NAME...").
 func (p *program) retry(ctx context.Context, args []string, o retryOptions) error {
 	c := p.client()
 	defer c.Close()

@@ -17,8 +17,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// runOptions is what `run` was asked for; its flags and the fields of its
-// configuration file have the same names.
+// runOptions has the flags of run; the fields of its configuration file have the same names.
 type runOptions struct {
 	rootDir         string
 	stateDir        string
@@ -63,8 +62,8 @@ func (p *program) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon of this node",
-		Long: `Run the daemon of this node, as root, until it is told to stop. What is mounted
-stays mounted when it stops, and is taken over when it starts again.
+		Long: `Run the daemon of this node, as root, until it is told to stop. Mounted volumes
+stay mounted when it stops, and it takes them over when it starts again.
 
 Every flag but --config is also a field of the configuration file (YAML):
 
@@ -99,7 +98,7 @@ A flag wins over the file. An unknown field is an error.`,
 	return cmd
 }
 
-// daemonFlags are what a daemon is told of its node.
+// daemonFlags adds the flags that describe the node to the daemon.
 func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f := cmd.Flags()
 	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
@@ -112,36 +111,36 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.readers, "api-readers", "", "`group` whose members may read on the socket, and change nothing "+
 		"(default none)")
 	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that "+
-		"receives a span of each call, as http://127.0.0.1:4318 (default none)")
+		"receives a span of each call, such as http://127.0.0.1:4318 (default none)")
 	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
 	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
 	f.StringArrayVar(&o.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
-		"affinity of PersistentVolumes is compared where no cluster has the Node; repeatable (default none)")
+		"affinity of PersistentVolumes is compared if no cluster has the Node; repeatable (default none)")
 	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil,
 		"`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil,
 		"`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
 	f.StringVar(&o.imageService, "image-service-endpoint", "",
-		"`endpoint` of a container runtime's image service (CRI), as unix:///run/containerd/containerd.sock, for image "+
+		"`endpoint` of a container runtime's image service (CRI), such as unix:///run/containerd/containerd.sock, for image "+
 			"volumes that no layout has (default none)")
 	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil,
-		"`NAMESPACE/DRIVER` that may have volumes written into pods, of CSI and of what reaches over a network "+
+		"`NAMESPACE/DRIVER` that may have volumes defined in pods, of CSI and of network storage "+
 			"(kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
-	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, as awsElasticBlockStore, that is "+
+	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, that is "+
 		"translated to its CSI driver, or none; repeatable (default all)")
 	f.StringArrayVar(&o.driverUIDs, "driver-uid", nil,
-		"`DRIVER=UID` of a user beside root whose process may be the driver and is given its secrets; repeatable")
+		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
 	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; "+
 		"repeatable (default 2m)")
 	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil,
-		"`DRIVER=STEPS` for an unmount that keeps failing, as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
+		"`DRIVER=STEPS` for an unmount that keeps failing, such as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
 			"driver; each may lose data that was not written back; repeatable (default none)")
 	o.seLinuxMount = string(selinux.Auto)
 	f.Var(oneOf{&o.seLinuxMount, selinux.Modes()}, "selinux-mount",
 		"mount volumes with their pod's SELinux label: all (on, and auto), ReadWriteOncePod only (one-pod), none (off)")
 	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
 	f.StringVar(&o.tokenKey, "token-signing-key", "",
-		"PEM `file` of the private key that signs service account tokens where no cluster issues them (default none)")
+		"PEM `file` of the private key that signs service account tokens if no cluster issues them (default none)")
 	f.StringVar(&o.tokenIssuer, "token-issuer", "",
 		"`URL` that those tokens name as their issuer (default https://NODE-NAME)")
 	f.StringVar(&o.registrationDir, "registration-dir", "",
@@ -150,23 +149,23 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"node, or in-cluster for the pod's service account (default no cluster)")
 	f.DurationVar(&o.nodeCondition, "node-condition", 0,
 		"`duration` between two heartbeats of the Node's condition "+string(report.ReadyCondition)+
-			", as 1m (default no condition)")
+			", such as 1m (default no condition)")
 	f.BoolVar(&o.notReadyTaint, "not-ready-taint", false, "put the taint "+report.NotReadyTaint+
 		":NoSchedule on the Node when the daemon stops, and take it off when it is ready; a node's own identity may not")
 	f.StringVar(&o.runtime, "container-runtime-endpoint", "",
-		"`endpoint` of a container runtime (CRI), as unix:///run/containerd/containerd.sock: what a pod has is removed "+
-			"only when it says that no container of the pod lives (default none)")
+		"`endpoint` of a container runtime (CRI), such as unix:///run/containerd/containerd.sock: a removed pod's "+
+			"volumes are unmounted only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
 	pluginFlags(cmd, o)
 }
 
 func logFlags(cmd *cobra.Command, o *logOptions) {
 	o.level, o.format = "info", "text"
-	cmd.Flags().Var(oneOf{&o.level, []string{"debug", "info", "warn", "error"}}, "log-level", "least level that is logged")
+	cmd.Flags().Var(oneOf{&o.level, []string{"debug", "info", "warn", "error"}}, "log-level", "lowest level that is logged")
 	cmd.Flags().Var(oneOf{&o.format, []string{"text", "json"}}, "log-format", "form of a log line")
 }
 
-// complete fills in what follows from the rest, and checks it.
+// complete sets options that follow from others, and checks all.
 func (o *runOptions) complete() error {
 	if o.httpAddress == "off" {
 		o.httpAddress = ""
@@ -221,7 +220,7 @@ func (o *runOptions) complete() error {
 	return o.completeTokens()
 }
 
-// checkRules reads each flag that has a form of its own, once before the daemon starts.
+// checkRules checks the flags that have a syntax of their own, before the daemon starts.
 func (o *runOptions) checkRules() error {
 	_, inline := inlineRules(o.inlineAllow)
 	_, kinds := translated(o.translate)
@@ -236,7 +235,7 @@ func (o *runOptions) checkRules() error {
 	return cmp.Or(inline, kinds, limits, uids, steps, group, label)
 }
 
-// completeTokens fills in who issues tokens, after the node's name.
+// completeTokens sets the issuer of tokens, which may follow from the node's name.
 func (o *runOptions) completeTokens() error {
 	if err := hostName(&o.nodeName); err != nil {
 		return err
@@ -252,7 +251,7 @@ func (o *runOptions) completeTokens() error {
 	return nil
 }
 
-// hostName sets an empty name to the host's.
+// hostName sets an empty name to the host's name.
 func hostName(name *string) error {
 	if *name != "" {
 		return nil
@@ -265,7 +264,7 @@ func hostName(name *string) error {
 	return nil
 }
 
-// needRoot fails where the program does not run as root, and says what to do.
+// needRoot fails if the program does not run as root, and says what to do.
 func (p *program) needRoot(cmd *cobra.Command) error {
 	if p.euid() == 0 {
 		return nil

@@ -35,7 +35,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// moment is a time of a schedule, which is in UTC.
+// moment formats a time of a schedule, in UTC.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return none
@@ -47,10 +47,10 @@ func (p *program) snapshotScheduleCommand() *cobra.Command {
 	r := server.ScheduleRequest{}
 	cmd := &cobra.Command{
 		Use:   "schedule pvc/NAME --every=PERIOD --keep=N",
-		Short: "Make snapshots of a claim at set moments, and keep the last ones",
-		Long: `Make snapshots of a claim at set moments, from now on and over restarts. Hourly is at the
-full hour, daily at midnight and weekly on Monday, all in UTC; the daemon makes the first at
-once. For the moments that it missed while it did not run it makes one snapshot.
+		Short: "Make snapshots of a claim at set times, and keep the last ones",
+		Long: `Make snapshots of a claim at set times, from now on and over restarts. Hourly is on the
+hour, daily at midnight and weekly on Monday, all in UTC; the daemon makes the first at
+once. For all times that it missed while it did not run, it makes one snapshot.
 
 When more than --keep are ready, the daemon deletes the oldest that this schedule made, but
 never the last ready one; the audit log has each deletion. While the newest is not ready it makes

@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// snapshotWait is how long a verb waits for a snapshot or a claim unless it is told otherwise.
+// snapshotWait is how long a verb waits by default for a snapshot or a claim.
 const snapshotWait = 5 * time.Minute
 
 func snapshotColumns() []column[server.SnapshotStatus] {
@@ -80,20 +80,20 @@ func (p *program) snapshotCreateCommand() *cobra.Command {
 		Use:   "create (pvc/NAME | -l LABELS)",
 		Short: "Make a snapshot of a claim's volume, or of several at one moment",
 		Long: `Make a snapshot of a claim's volume, and wait until volumes can be made of it. It is a
-VolumeSnapshot, as apply -f makes one. It may lack what a pod writes meanwhile, as after
+VolumeSnapshot, as one made with apply -f. It may lack what a pod writes meanwhile, as after
 a power cut: see docs/snapshots.md for what that means to a database.
 
 With --freeze the kernel freezes the file system while the driver makes the snapshot, for
-that time at the most: programs that write wait. get snapshots -o wide shows a snapshot
-whose freeze ended early. --exec-before and --exec-after are commands that run as you,
-outside of the freeze: the first before it, the second once the driver has made the
-snapshot, also after a failure. If the driver still copies then, programs already run on.
+that time at most: programs that write wait. get snapshots -o wide shows a snapshot whose
+freeze ended early. --exec-before and --exec-after are commands that run as you, outside of
+the freeze: the first before it, the second once the driver has made the snapshot, also
+after a failure. Programs run again even if the driver still copies then.
 
 With -l it is a VolumeGroupSnapshot of all claims of the namespace with these labels: all
-of one moment, or none. A driver that makes no groups needs --freeze for it. The snapshot
+at one moment, or none. A driver that cannot make groups needs --freeze for it. The snapshot
 of claim CLAIM in group NAME is called NAME-CLAIM.
 
-Exit code 124 means that the snapshot was not ready in time; the driver works on.`,
+Exit code 124 means that the snapshot was not ready in time; the driver continues.`,
 		Example: `  csi-volmgr snapshot create pvc/data
   csi-volmgr snapshot create pvc/data --freeze=10s --exec-before='podman exec db flush'
   csi-volmgr snapshot create pvc/data -n shop --name=before-the-upgrade --class=nightly
@@ -115,32 +115,32 @@ Exit code 124 means that the snapshot was not ready in time; the driver works on
 	flags.StringVar(&o.class, "class", "",
 		"`name` of its VolumeSnapshotClass or, with -l, VolumeGroupSnapshotClass (default the driver's default class)")
 	flags.StringVarP(&o.selector, "selector", "l", "", "`labels` of the claims to snapshot together, such as app=shop")
-	flags.DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be ready; 0 not at all")
-	flags.DurationVar(&o.freeze, "freeze", 0, "freeze the file system for this long at the most; up to 1m")
+	flags.DurationVar(&o.timeout, "timeout", snapshotWait, "how long to wait for it to be ready; 0 means no wait")
+	flags.DurationVar(&o.freeze, "freeze", 0, "freeze the file system for this long at most; up to 1m")
 	flags.StringVar(&o.before, "exec-before", "", "`command` for the shell before it is made")
-	flags.StringVar(&o.after, "exec-after", "", "`command` for the shell after it, whatever happened")
+	flags.StringVar(&o.after, "exec-after", "", "`command` for the shell after it, also after a failure")
 	return cmd
 }
 
-// cutting is a snapshot or a group snapshot that is to be made.
+// cutting is a snapshot or a group snapshot to be made.
 type cutting struct {
 	object metav1.Object
 	// what is "snapshot" or "groupsnapshot".
 	what string
-	// exists reports whether there is one of that name; an error, that it need not be tried.
+	// exists reports whether one with that name exists. An error means that it cannot be made.
 	exists func(context.Context) (bool, error)
-	// watch says how it stands now, and at each change.
+	// watch reports its progress now and at each change.
 	watch func(ctx context.Context, each func(cutProgress) error) error
 }
 
-// cutProgress is how far it is: the driver has answered, and may copy yet; volumes can be made of it;
-// or it is refused, and why it waits.
+// cutProgress is the progress of a snapshot: cut once the driver has answered, though it may still copy;
+// ready once volumes can be made of it; refused if it cannot be made. reason is why it waits.
 type cutProgress struct {
 	cut, ready, refused bool
 	reason              string
 }
 
-// cutting is what the options ask for.
+// cutting returns the snapshot that the options ask for.
 func (p *program) cutting(c *client.Client, o cutOptions, args []string) (cutting, error) {
 	meta := metav1.ObjectMeta{Name: o.name, Namespace: o.ns}
 	if o.freeze != 0 {
@@ -165,7 +165,7 @@ func (p *program) cutting(c *client.Client, o cutOptions, args []string) (cuttin
 	return p.oneCutting(c, meta, t.name, o.class), nil
 }
 
-// oneCutting is a snapshot of one claim.
+// oneCutting returns a snapshot of one claim.
 func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, class string) cutting {
 	s := &snapshotv1.VolumeSnapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
@@ -199,7 +199,7 @@ func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, cl
 	}
 }
 
-// hooks are commands of the person's, for the shell; "" is none.
+// hooks are the user's shell commands; "" is none.
 type hooks struct{ before, after string }
 
 func (p *program) hook(ctx context.Context, command string) error {
@@ -224,7 +224,7 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 		return fmt.Errorf("%w: %s %s/%s is there already: choose another --name", server.ErrConflict, k.what,
 			k.object.GetNamespace(), k.object.GetName())
 	}
-	if o.before != "" { // a command is run for a snapshot that is made, and for no other
+	if o.before != "" { // run the command only for a snapshot that will be made
 		m, err := manifestOf(k.object)
 		if err == nil {
 			err = c.Check(ctx, m)
@@ -240,7 +240,7 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 	if o.timeout > 0 {
 		limit = o.timeout
 	}
-	if err == nil && o.after != "" { // until then the program must not go on, whatever --timeout says
+	if err == nil && o.after != "" { // until then the program must not continue, whatever --timeout says
 		err = p.awaitCut(ctx, k, cutGoal{"cut", func(c cutProgress) bool { return c.cut }, limit})
 	}
 	if failed := p.hook(context.WithoutCancel(ctx), o.after); failed != nil {
@@ -252,7 +252,7 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 	return p.awaitCut(ctx, k, cutGoal{"ready", func(c cutProgress) bool { return c.ready }, o.timeout})
 }
 
-// applyObject makes an object wanted, and says so.
+// applyObject applies an object, and prints the result.
 func (p *program) applyObject(ctx context.Context, c *client.Client, obj any) error {
 	m, err := manifestOf(obj)
 	if err != nil {
@@ -270,7 +270,7 @@ func (p *program) applyObject(ctx context.Context, c *client.Client, obj any) er
 	return nil
 }
 
-// manifestOf is the manifest of an object that a verb makes.
+// manifestOf returns the manifest of an object that a verb makes.
 func manifestOf(obj any) (server.Manifest, error) {
 	data, err := json.Marshal(obj)
 	return server.Manifest{Name: "the object that this verb makes", Data: data}, err
@@ -304,16 +304,15 @@ func snapshotOf(ctx context.Context, c *client.Client, ns, name string) (server.
 	return server.SnapshotStatus{}, err
 }
 
-// What is done about claims and snapshots that only the cluster knows.
+// What to do about claims and snapshots that only the cluster knows.
 const (
-	claimThere = "of a claim that no pod on this node uses nothing is known, and the cluster makes the snapshots and " +
-		"clones of its claims: kubectl apply -f FILE, with a VolumeSnapshot, or a claim with a dataSource"
+	claimThere = "the daemon knows nothing of a claim that no pod on this node uses, and the cluster makes the snapshots " +
+		"and clones of its claims: kubectl apply -f FILE, with a VolumeSnapshot, or a claim with a dataSource"
 	snapshotThere = "the cluster's external-snapshotter makes the snapshots of its claims (kubectl get volumesnapshots) " +
 		"and its external-provisioner restores them: kubectl apply -f FILE, with a claim whose dataSource names the snapshot"
 )
 
-// orCluster adds to an error about what the daemon does not know how a cluster has it done, where the
-// daemon runs for one.
+// orCluster adds to a not-found error how the cluster does it, if the daemon runs for a cluster.
 func orCluster(ctx context.Context, c *client.Client, err error, how string) error {
 	if !errors.Is(err, server.ErrNotFound) {
 		return err
@@ -324,17 +323,17 @@ func orCluster(ctx context.Context, c *client.Client, err error, how string) err
 	return fmt.Errorf("%w: %s", err, how)
 }
 
-// errReached ends a watch whose goal is reached.
+// errReached ends a watch that has reached its goal.
 var errReached = errors.New("seen")
 
-// cutGoal is what is waited for, and for how long.
+// cutGoal is the progress to wait for, and for how long.
 type cutGoal struct {
 	word    string
 	reached func(cutProgress) bool
 	timeout time.Duration
 }
 
-// awaitCut waits until a snapshot is so far, or is refused.
+// awaitCut waits until a snapshot reaches the goal or is refused.
 func (p *program) awaitCut(ctx context.Context, k cutting, goal cutGoal) error {
 	var last cutProgress
 	name := k.object.GetName()
@@ -354,15 +353,15 @@ func (p *program) awaitCut(ctx context.Context, k cutting, goal cutGoal) error {
 	})
 }
 
-// await is what is waited for: watch ends with errReached when it is there.
+// await is a wait: watch ends with errReached when the goal is reached.
 type await struct {
 	what, word string
 	timeout    time.Duration
 	watch      func(context.Context) error
-	reason     func() string // why it is not there yet
+	reason     func() string // why the goal is not reached yet
 }
 
-// await waits for the time given at most.
+// await waits for at most w.timeout.
 func (p *program) await(ctx context.Context, w await) error {
 	if w.timeout <= 0 {
 		return nil

@@ -16,9 +16,9 @@ func (p *program) snapshotDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [OLDER] NAME",
 		Short: "Print the ranges of a snapshot that changed since an older one, or that hold data",
-		Long: `Print the ranges of a volume's bytes that changed between two snapshots of it, or, of one snapshot,
-those that hold data. Each line is an offset and a size in bytes, in ascending order; the sum follows on the
-standard error. -o json writes an object a line. A backup program copies these ranges and no others:
+		Long: `Print the ranges of a volume's bytes that changed between two snapshots of it, or the ranges
+that hold data in one snapshot. Each line is an offset and a size in bytes, in ascending order; the sum
+goes to standard error. -o json writes one object per line. A backup program copies only these ranges:
 see docs/snapshots.md.
 
 The driver needs the plugin capability SNAPSHOT_METADATA_SERVICE. If the exit code is not 0, some
@@ -26,7 +26,7 @@ ranges are missing.`,
 		Example: `  csi-volmgr snapshot diff monday tuesday
   csi-volmgr snapshot diff monday -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if slices.Contains(args, "") { // a variable that is not set would ask for something else
+			if slices.Contains(args, "") { // an unset variable would otherwise ask for something else
 				return usagef("expected the names of snapshots: one is empty")
 			}
 			q := server.BlocksQuery{Namespace: ns}
@@ -53,7 +53,7 @@ ranges are missing.`,
 	return cmd
 }
 
-// snapshotDiff writes the ranges as they come.
+// snapshotDiff writes the ranges as they arrive.
 func (p *program) snapshotDiff(ctx context.Context, q server.BlocksQuery, output string) error {
 	c := p.client()
 	defer c.Close()

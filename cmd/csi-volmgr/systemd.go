@@ -10,10 +10,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 )
 
-// notifySystemd says that the daemon is ready when its loop runs (its records are
-// known then, and the API is served), what it has not read yet, and when it
-// stops. A source that is away for long is no reason not to be ready: what is
-// mounted is kept, and shown. The function that it returns ends this.
+// notifySystemd reports to systemd that the daemon is ready, which sources it still waits for, and that
+// it stops. The daemon is ready when its loop runs: its records are known then, and the API is served. It
+// is ready even if a source is away for long, because mounted volumes are kept and shown. Call end to
+// stop reporting.
 func notifySystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *slog.Logger) (end func()) {
 	if !s.Wanted() {
 		return func() {}

@@ -13,32 +13,32 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// reasonWidth is how much of a reason a table shows; wide shows all.
+// reasonWidth is how many characters of a reason a table shows; a wide table shows all.
 const reasonWidth = 70
 
 // column is one column of a table of things of type T.
 type column[T any] struct {
 	head  string
 	wide  bool // only with -o wide
-	state bool // it says how the thing stands, in a colour on a terminal
+	state bool // a state, which has a colour on a terminal
 	value func(item T, v view) string
 }
 
-// view is how a table is to look.
+// view is how to draw a table.
 type view struct {
 	now  time.Time
 	wide bool
-	// namespaces adds the namespace: several are shown.
+	// namespaces adds a column for the namespace, if several are shown.
 	namespaces bool
 	colours    bool
 }
 
-// look is how tables are to look in a form of output.
+// look returns the view for a form of output.
 func (p *program) look(form string) view {
 	return view{now: p.now(), wide: form == formWide, colours: p.colours()}
 }
 
-// reason shortens what a thing waits for.
+// reason shortens the reason for a wait, unless the table is wide.
 func (v view) reason(s string) string {
 	if v.wide {
 		return orNone(plain(s))
@@ -46,7 +46,7 @@ func (v view) reason(s string) string {
 	return orNone(short(s, reasonWidth))
 }
 
-// id is a volume's, in full only in a wide table.
+// id returns a volume's id, in full only in a wide table.
 func (v view) id(id state.VolumeID) string {
 	if v.wide {
 		return plain(string(id))
@@ -54,7 +54,7 @@ func (v view) id(id state.VolumeID) string {
 	return plain(server.ShortID(id))
 }
 
-// age is how long ago t was.
+// age returns how long ago t was.
 func (v view) age(t time.Time) string {
 	if t.IsZero() {
 		return none
@@ -62,7 +62,7 @@ func (v view) age(t time.Time) string {
 	return server.Age(t, v.now)
 }
 
-// heads and row are a table's cells.
+// heads returns the heads of a table's columns.
 func heads[T any](columns []column[T], v view) []string {
 	var out []string
 	for _, c := range shown(columns, v) {
@@ -94,10 +94,10 @@ func writeTable[T any](w io.Writer, columns []column[T], items []T, v view) erro
 	return writeAll(w, newGrid(columns, v).lines(rows))
 }
 
-// grid aligns rows. Its columns grow and never shrink, so that rows can follow.
+// grid aligns rows. Its columns never shrink, so that rows can be added later.
 type grid struct {
 	widths []int
-	states []bool // the columns in colours
+	states []bool // the columns that have colours
 }
 
 func newGrid[T any](columns []column[T], v view) *grid {
@@ -162,7 +162,7 @@ func podState(p server.PodStatus) string {
 	}
 }
 
-// waitingFor is the first of a pod's volumes that is not as wanted.
+// waitingFor returns the first of a pod's volumes that is not as wanted.
 func waitingFor(p server.PodStatus) server.PodVolumeStatus {
 	for _, v := range p.Volumes {
 		if v.ID == "" || v.Step != "" || v.BlockedBy != "" {
@@ -212,7 +212,7 @@ var volumeColumns = []column[server.VolumeStatus]{
 	}},
 }
 
-// usedAs names a volume as its users know it.
+// usedAs returns the name by which users know a volume.
 func usedAs(s server.Spec) string {
 	if s.Claim != "" {
 		return "claim " + s.Claim
@@ -220,7 +220,7 @@ func usedAs(s server.Spec) string {
 	return orNone(s.Name)
 }
 
-// volumeState is the furthest of the facts that is present.
+// volumeState returns the furthest fact that is present.
 func volumeState(s server.VolumeStatus) string {
 	v := s.Volume
 	mounted := false
@@ -263,7 +263,7 @@ func volumeReason(s server.VolumeStatus) string {
 	return s.Held.Reason
 }
 
-// retryOf is the pacing of the step that a volume is at.
+// retryOf returns the retry status of the step that a volume is at.
 func retryOf(s server.VolumeStatus) server.RetryStatus {
 	switch k := s.Held.Step; k {
 	case plan.Attach, plan.Detach:

@@ -24,7 +24,7 @@ var driverColumns = []column[server.DriverStatus]{
 	}},
 }
 
-// driverState is how a driver stands, in a word.
+// driverState returns a driver's state in a word.
 func driverState(d server.DriverStatus) string {
 	switch {
 	case !d.Up:
@@ -35,7 +35,7 @@ func driverState(d server.DriverStatus) string {
 	return "Up"
 }
 
-// driverProblem says what is wrong with a driver.
+// driverProblem returns what is wrong with a driver.
 func driverProblem(d server.DriverStatus) string {
 	if len(d.Lacks) > 0 {
 		return strings.Join(d.Lacks, ", ") + " is not installed; csi-volmgr doctor says what to install"
@@ -114,7 +114,7 @@ var statColumns = []column[stats.Status]{
 var problemColumns = []column[server.Problem]{
 	{head: "SOURCE", value: func(b server.Problem, _ view) string { return b.Source }},
 	{head: "SINCE", value: func(b server.Problem, v view) string { return v.age(b.Since) }},
-	// In full: a problem is read to be mended.
+	// In full, because a problem is read to be fixed.
 	{head: "PROBLEM", value: func(b server.Problem, _ view) string { return plain(b.String()) }},
 }
 

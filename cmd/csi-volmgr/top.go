@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// redrawEvery is how often the view is drawn anew, with the ages of by then.
+	// redrawEvery is how often the view is redrawn, with the ages at that time.
 	redrawEvery = time.Second
-	// topLines is how many volumes are shown where nothing says how many fit.
+	// topLines is how many volumes are shown if the screen's size is unknown.
 	topLines = 20
 )
 
@@ -32,9 +32,9 @@ func (p *program) topCommand() *cobra.Command {
 		Use:   "top",
 		Short: "Show drivers, calls in flight and waiting volumes, live",
 		Long: `Show what the daemon does now: the drivers with their calls in flight, and the
-volumes that are not at rest, the longest wait first. On a terminal the view is
-live until you type q; elsewhere, and as JSON or YAML, it is printed once, with
-all drivers and volumes.`,
+volumes that wait or have a call in flight, the longest wait first. On a terminal the
+view is live until you type q; elsewhere, and as JSON or YAML, it is printed once,
+with all drivers and volumes.`,
 		Example: `  csi-volmgr top
   csi-volmgr top -o jsonpath='{.drivers[*].name}'`,
 		Args: noArgs,
@@ -54,7 +54,7 @@ all drivers and volumes.`,
 	return cmd
 }
 
-// topDocument is the view for programs.
+// topDocument is the view as JSON or YAML.
 type topDocument struct {
 	Drivers []server.DriverStatus `json:"drivers"`
 	Volumes []server.VolumeStatus `json:"volumes"`
@@ -81,15 +81,15 @@ func (p *program) topOnce(ctx context.Context, output string) error {
 	return writeAll(p.stdout, text)
 }
 
-// activity is what two watches have told so far.
+// activity is the state that two watches have reported so far.
 type activity struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	volumes map[state.VolumeID]server.VolumeStatus
 	drivers map[state.DriverName]server.DriverStatus
-	listed  int // watches that have told what there was
+	listed  int // watches that have listed what exists
 }
 
-// take returns what takes the events of a watch into items.
+// take returns a function that applies the events of a watch to items.
 func take[K comparable, T any](a *activity, items map[K]T, key func(T) K) func(server.Event[T]) error {
 	return func(e server.Event[T]) error {
 		a.mu.Lock()
@@ -106,7 +106,7 @@ func take[K comparable, T any](a *activity, items map[K]T, key func(T) K) func(s
 	}
 }
 
-// text is the view of this moment; "" before all is known.
+// text returns the present view; "" until both watches have listed what exists.
 func (a *activity) text(v view) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,12 +140,12 @@ func (p *program) topLive(interrupted context.Context, screen *os.File, output s
 		select {
 		case err := <-failed:
 			if interrupted.Err() != nil {
-				return nil // which is how one leaves it
+				return nil // the user left the view
 			}
 			return err
 		case <-timer.C:
 		}
-		// Lines are cut to the screen's width, which would cut colours, too.
+		// No colours: lines are cut to the screen's width, which would cut escape sequences.
 		text, err := a.text(view{now: p.now(), wide: output == formWide})
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ func (p *program) topLive(interrupted context.Context, screen *os.File, output s
 	}
 }
 
-// fit is a text as it is drawn over what is on the screen, cut to its size.
+// fit returns a text cut to the screen's size, with the escape sequences that draw it over the last one.
 func fit(text string, screen *os.File) string {
 	columns, rows, err := term.GetSize(int(screen.Fd()))
 	if err != nil {
@@ -169,13 +169,13 @@ func fit(text string, screen *os.File) string {
 	var b strings.Builder
 	b.WriteString("\x1b[H") // to the top left
 	for _, line := range lines[:min(len(lines), max(1, rows-1))] {
-		b.WriteString(short(line, columns) + "\x1b[K\r\n") // and the rest of the line empty
+		b.WriteString(short(line, columns) + "\x1b[K\r\n") // clear the rest of the line
 	}
-	b.WriteString("\x1b[J") // and what is below
+	b.WriteString("\x1b[J") // clear the lines below
 	return b.String()
 }
 
-// topText is the view as text.
+// topText returns the view as text.
 func topText(volumes []server.VolumeStatus, drivers []server.DriverStatus, v view) (string, error) {
 	slices.SortFunc(drivers, func(a, b server.DriverStatus) int { return cmp.Compare(a.Name, b.Name) })
 	var busy []server.VolumeStatus

@@ -19,15 +19,15 @@ func (p *program) traceCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "trace ((pod|volume) NAME | --export=FILE)",
-		Short: "Show the last calls that were made for a volume, or for a pod's volumes",
-		Long: `trace shows what the daemon keeps in memory of the last calls of a volume: the
-first and the last fifteen since it was started, in the order in which they
-began; also of a volume or pod that is gone, until 4096 others had calls. -o timeline draws when each ran.
+		Short: "Show the last calls for a volume or for a pod's volumes",
+		Long: `trace shows the calls of a volume that the daemon keeps in memory: the first and the
+last fifteen since it was started, in the order in which they began. It keeps those of a
+removed volume or pod until 4096 others had calls. -o timeline draws when each ran.
 
 --export writes a bundle for a request for help: versions, configuration,
 the state of pods, volumes, drivers and claims with explanations, the last calls of
 every volume, the mounts and the journal's files, the doctor's report, metrics.
-There is no secret in it. It works, with less in it, where no daemon answers.`,
+It has no secrets. Without a daemon that answers, it has less.`,
 		Example: `  csi-volmgr trace pod web
   csi-volmgr trace pod web -o timeline
   csi-volmgr trace volume data -o json
@@ -68,7 +68,7 @@ func (p *program) trace(ctx context.Context, ns string, t target, output string)
 	case structured(output):
 		return p.document(server.List[server.EndedCall]{Items: calls}, output)
 	case len(calls) == 0:
-		return writeAll(p.stderr, "No calls are kept of it: none was made since the daemon started, or it went long ago.\n")
+		return writeAll(p.stderr, "No calls are kept: none was made since the daemon started, or the object was removed long ago.\n")
 	case output == "timeline":
 		return writeAll(p.stdout, timeline(calls))
 	}
@@ -82,13 +82,13 @@ func traceColumns() []column[server.EndedCall] {
 		{head: "CALL", value: func(c server.EndedCall, _ view) string { return c.Op.String() }},
 		{head: "VOLUME", value: func(c server.EndedCall, v view) string { return v.id(c.Volume) }},
 		{head: "DRIVER", value: func(c server.EndedCall, _ view) string { return string(c.Driver) }},
-		// In full: who looks at one volume's calls wants to know.
+		// In full, because it is what a reader of one volume's calls looks for.
 		{head: "RESULT", value: func(c server.EndedCall, _ view) string { return plain(result(c)) }},
 		{head: "POD", wide: true, value: func(c server.EndedCall, _ view) string { return orNone(string(c.Pod)) }},
 	}
 }
 
-// result is what came of a call, and what a failure leaves known.
+// result returns the result of a call, and the outcome of a failed one.
 func result(c server.EndedCall) string {
 	if c.Error == "" {
 		return "OK"
@@ -107,8 +107,8 @@ func took(d time.Duration) string {
 	}
 }
 
-// timeline draws each call as a bar on one scale, from the first beginning to
-// the last end; x marks one that failed.
+// timeline draws each call as a bar on one scale, from the start of the first to the end of the last; x
+// marks a failed call.
 func timeline(calls []server.EndedCall) string {
 	first, last := calls[0].Began, calls[0].Began
 	for _, c := range calls {

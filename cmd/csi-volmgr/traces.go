@@ -12,11 +12,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/tracing"
 )
 
-// lastSpans is how long the end waits for a collector to take the last spans.
+// lastSpans bounds the wait for a collector to take the last spans at the end.
 const lastSpans = 2 * time.Second
 
-// traced has the calls of a node told to the collector of --traces-endpoint,
-// until the function that it returns is called.
+// traced sends spans of the node's calls to the collector of --traces-endpoint until end is called.
 func traced(ctx context.Context, cfg *node.Config, endpoint string, logger *slog.Logger) (end func(), err error) {
 	if endpoint == "" {
 		return func() {}, nil

@@ -19,9 +19,9 @@ func (p *program) uiCommand() *cobra.Command {
 		Use:   "ui",
 		Short: "Serve the status page to a browser on this machine",
 		Long: `ui serves the status page of the daemon at --socket on a loopback address, until
-it is interrupted, and prints the address. The page changes nothing. It works
-where the daemon has no HTTP address, or does not serve the page there. Every
-user of this machine can read it while it is served.`,
+it is interrupted, and prints the address. The page changes nothing. ui works even
+if the daemon has no HTTP address, or does not serve the page there. Every user of
+this machine can read the page while it is served.`,
 		Example: `  csi-volmgr ui                              # prints http://127.0.0.1:PORT/ui/
   csi-volmgr ui --address=127.0.0.1:9812     # then, from elsewhere: ssh -L 9812:127.0.0.1:9812 NODE`,
 		Args: noArgs,
@@ -39,7 +39,7 @@ func (p *program) ui(ctx context.Context, address string) error {
 	c := p.client()
 	defer c.Close()
 	if _, err := c.Version(ctx); err != nil {
-		return err // better now than in the browser
+		return err // fail now, not in the browser
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", address)

@@ -21,13 +21,13 @@ func (p *program) uninstallCommand() *cobra.Command {
 	var cfg uninstall.Config
 	cmd := &cobra.Command{
 		Use:   "uninstall [--dry-run|--yes]",
-		Short: "Take csi-volmgr off this node, if nothing is mounted any more",
+		Short: "Remove csi-volmgr from this node, if nothing is mounted any more",
 		Long: `List csi-volmgr's state, socket and directories on this node, and remove them with
---yes. Stop the daemon first, and give the paths that it had.
+--yes. Stop the daemon first, and give the paths that it used.
 
 The verb refuses while a volume has a record, anything is mounted below the root
-directory, a file lies where volumes were, or there are volumes that csi-volmgr
-made. It removes directories only if they are empty. The audit log stays.`,
+directory, a file is left below the volumes' directories, or volumes that csi-volmgr
+made exist. It removes directories only if they are empty. The audit log stays.`,
 		Example: `  systemctl disable --now csi-volmgr
   csi-volmgr uninstall
   csi-volmgr uninstall --yes`,
@@ -47,7 +47,7 @@ made. It removes directories only if they are empty. The audit log stays.`,
 		},
 	}
 	dryOrYes(cmd, &dry, &yes)
-	cmd.PreRunE = func(*cobra.Command, []string) error { // neither lists, too
+	cmd.PreRunE = func(*cobra.Command, []string) error { // without a flag it lists
 		if dry && yes {
 			return usagef("expected either --dry-run or --yes")
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// unitOptions is what a unit is made of.
+// unitOptions has the flags of volume unit.
 type unitOptions struct {
 	namespace string
 	program   string
@@ -49,7 +49,7 @@ the daemon for them. For a pod it asks no daemon.`,
 				return err
 			}
 			if o.timeout <= 0 {
-				return usagef("--timeout=%s is no time", o.timeout)
+				return usagef("--timeout=%s: expected more than 0", o.timeout)
 			}
 			pods := []string{t.name}
 			if t.kind == "pvc" {
@@ -79,7 +79,7 @@ the daemon for them. For a pod it asks no daemon.`,
 	return cmd
 }
 
-// podsOf are the names of the pods that have or want a claim, sorted.
+// podsOf returns the names of the pods that have or want a claim, sorted.
 func (p *program) podsOf(ctx context.Context, namespace, claim string) ([]string, error) {
 	c := p.client()
 	defer c.Close()
@@ -102,8 +102,8 @@ func (p *program) podsOf(ctx context.Context, namespace, claim string) ([]string
 	return slices.Compact(names), nil
 }
 
-// unit is the text. When the machine stops the unit has ended long ago, and systemd orders
-// only units that are to stop: so it orders no service before the drain, and a service that
+// unit returns the unit's text. A oneshot unit has ended long before the machine stops, and systemd
+// orders only units that are to stop. So this unit orders no service before the drain, and a service that
 // requires it has to name csi-volmgr-drain.service as well.
 func (p *program) unit(t target, pods []string, o unitOptions) string {
 	what := "pod"

@@ -11,7 +11,7 @@ import (
 // release is the version of a release build (-ldflags "-X main.release=v1.2.3").
 var release string
 
-// thisVersion is what this program was built as.
+// thisVersion returns the version that this program was built as.
 func thisVersion() server.Version {
 	v := server.Version{Version: release}
 	info, ok := debug.ReadBuildInfo()
@@ -34,7 +34,7 @@ func (p *program) versionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Say which version this is, and which the daemon",
+		Short:   "Show the versions of this program and of the daemon",
 		Example: `  csi-volmgr version -o json`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -14,17 +14,17 @@ import (
 // pluginSocket is where dockerd looks for the plugin that -d csi names.
 const pluginSocket = "/run/docker/plugins/csi.sock"
 
-// pluginFlags are those of the volume plugin.
+// pluginFlags adds the flags of the volume plugin.
 func pluginFlags(cmd *cobra.Command, o *runOptions) {
 	f := cmd.Flags()
 	f.BoolVar(&o.plugin, "volume-plugin", false,
-		"serve named volumes to Docker and podman; on by itself where systemd passes its socket")
+		"serve named volumes to Docker and podman; on by default if systemd passes its socket")
 	f.StringVar(&o.pluginSocket, "volume-plugin-socket", pluginSocket,
 		"`path` of the volume plugin's socket; its name without .sock is the plugin's name for dockerd")
 }
 
-// volumePlugin takes the socket of the volume plugin, which c describes otherwise. It is nil where
-// it is not asked for and systemd passes no socket for it.
+// volumePlugin returns the volume plugin; c has its configuration but for the socket. It returns nil if
+// the plugin is off and systemd passes no socket for it.
 func volumePlugin(ctx context.Context, o runOptions, c docker.Config) (*docker.Server, error) {
 	passed, err := systemd.Listener(os.Getenv, os.Getpid(), o.pluginSocket)
 	if err != nil {
@@ -42,7 +42,7 @@ func volumePlugin(ctx context.Context, o runOptions, c docker.Config) (*docker.S
 	return s, nil
 }
 
-// withPlugin runs the plugin beside another part of the daemon; plugin may be nil.
+// withPlugin runs the plugin next to another part of the daemon; plugin may be nil.
 func withPlugin(run func(context.Context) error, plugin *docker.Server) func(context.Context) error {
 	if plugin == nil {
 		return run

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// redraw is how often a terminal's ages and countdowns are brought up to date.
+// redraw is how often the ages and countdowns on a terminal are updated.
 const redraw = time.Second
 
 func (p *program) waitCommand() *cobra.Command {
@@ -23,14 +23,14 @@ func (p *program) waitCommand() *cobra.Command {
 		Use:   "wait pod NAME",
 		Short: "Wait until a pod's volumes are mounted, or gone",
 		Long: `Wait until every volume of a pod is mounted as wanted, or until none is mounted
-any more, and show the step of each meanwhile: live on a terminal, else a line
-for each change. It also waits for a pod that is not known yet.
+any more. Meanwhile the verb shows the step of each: live on a terminal, otherwise
+a line for each change. It also waits for a pod that is not known yet.
 
-Verified is more than mounted: the daemon asks the kernel whether each mount is as
-it was made, and the storage whether it answers. Wait for it before a container
-starts: a volume that was mounted a moment ago may have gone.
+Verified is more than mounted: the daemon asks the kernel whether each mount is still
+as it was made, and the storage whether it answers. Wait for it before a container
+starts: a volume that was mounted a moment ago may be gone.
 
-Exit code 124 means that the time was over; standard error then says which step
+Exit code 124 means that the timeout expired; standard error then says which step
 each volume is at, and why. JSON and YAML are written once, at the end of the wait.`,
 		Example: `  csi-volmgr wait pod web --for=mounted --timeout=2m
   csi-volmgr wait pod web -o jsonpath='{range .pod.volumes[*]}{.hostPath}{"\n"}{end}'
@@ -45,7 +45,7 @@ each volume is at, and why. JSON and YAML are written once, at the end of the wa
 				return usagef("unknown goal --for=%s: expected mounted, verified or unmounted", goal)
 			}
 			if w.Timeout < 0 {
-				return usagef("--timeout=%s is less than nothing", w.Timeout)
+				return usagef("--timeout=%s: expected 0 or more", w.Timeout)
 			}
 			w.Name = t.name
 			return p.wait(cmd.Context(), w, output)
@@ -96,7 +96,7 @@ func (p *program) wait(ctx context.Context, w client.Wait, output string) error 
 	return codeError(exitTimeout)
 }
 
-// showProgress shows what comes from shown until it is closed or ctx ends.
+// showProgress shows the progress that shown delivers, until it is closed or ctx ends.
 func (p *program) showProgress(ctx context.Context, shown <-chan server.Progress, start time.Time, output string) {
 	if structured(output) {
 		for range shown {
@@ -119,7 +119,7 @@ func (p *program) showProgress(ctx context.Context, shown <-chan server.Progress
 	}
 }
 
-// live redraws one line a volume in place, and leaves none of them behind.
+// live redraws one line per volume in place, and erases them at the end.
 func (p *program) live(ctx context.Context, shown <-chan server.Progress) {
 	tick := time.NewTicker(redraw)
 	defer tick.Stop()
@@ -158,12 +158,12 @@ func erase(w io.Writer, n int) {
 	}
 }
 
-// progressLine is what one volume is at, without anything that time alone changes.
+// progressLine is the step of one volume, without anything that changes with time alone.
 type progressLine struct{ key, text string }
 
 func progressLines(pr server.Progress) []progressLine {
 	if !pr.Known && pr.Done {
-		return nil // there is nothing to take away
+		return nil // there is nothing to unmount
 	}
 	if !pr.Known {
 		text := "no source names this pod"
@@ -179,7 +179,8 @@ func progressLines(pr server.Progress) []progressLine {
 	return out
 }
 
-// volumeProgress is "data: Stage: driver nfs.csi.k8s.io is not registered".
+// volumeProgress returns the progress of a volume, such as "data: Stage: driver nfs.csi.k8s.io is not
+// registered".
 func volumeProgress(v server.PodVolumeStatus) string {
 	name := strings.Join(v.Names, ",")
 	switch {
@@ -200,7 +201,7 @@ func volumeProgress(v server.PodVolumeStatus) string {
 	return text
 }
 
-// liveLines adds to progressLines what changes with time.
+// liveLines returns progressLines with ages and countdowns.
 func liveLines(pr server.Progress, now time.Time) []string {
 	lines := progressLines(pr)
 	out := make([]string, len(lines))
@@ -229,8 +230,7 @@ func doneLine(pr server.Progress, w client.Wait, took time.Duration) string {
 	return fmt.Sprintf("pod %s/%s: %s %s (%s)\n", w.Namespace, w.Name, count(len(pr.Pod.Volumes), "volume"), what, took)
 }
 
-// waitFailure says, for each volume that is not as waited for, all that is
-// known of why.
+// waitFailure explains, for each volume that has not reached the goal, why.
 func waitFailure(pr server.Progress, w client.Wait, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "csi-volmgr: pod %s/%s is not %s after %s", w.Namespace, w.Name, w.For, w.Timeout)

@@ -11,12 +11,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// patience is after how long a verb says what it waits for, and how often it looks.
+// patience is how long a verb waits before it says what it waits for, and how often it looks.
 const patience = 3 * time.Second
 
-// printWaiting says on stderr what t waits for, whenever that is something else, until
-// stop is called, which returns once nothing more is said. A deletion may wait for a
-// pod's volume to be unmounted, or for a driver's answer.
+// printWaiting writes what t waits for to stderr, each time it changes, until stop is called. stop
+// returns once nothing more will be written. A deletion may wait for a pod's volume to be unmounted, or
+// for a driver's answer.
 func (p *program) printWaiting(ctx context.Context, c *client.Client, t target) (stop func()) {
 	ended, said := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -43,7 +43,7 @@ func (p *program) printWaiting(ctx context.Context, c *client.Client, t target) 
 	}
 }
 
-// waitsFor is the step that t is at and why, "" where that is not known.
+// waitsFor returns the step that t is at and why; "" if that is unknown.
 func (p *program) waitsFor(ctx context.Context, c *client.Client, t target) string {
 	e, err := c.Explain(ctx, t.kind, t.name)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// watchTable shows a resource and then each change of it, until ctx ends. A
-// table gets a first column that tells "set" (new or changed) from "gone".
+// watchTable shows a resource and then each change of it, until ctx ends. The first column of its table
+// tells "set" (new or changed) from "gone".
 func watchTable[T any](ctx context.Context, p *program, o getOptions, r resource[T]) error {
 	var first []server.Event[T]
 	listed := false
@@ -70,7 +70,7 @@ func (l *watchLines[T]) write(events []server.Event[T]) error {
 	return writeAll(l.p.stdout, l.grid.lines(rows))
 }
 
-// eventColumns are the columns of events about things that have columns.
+// eventColumns returns the columns of events about items that have columns.
 func eventColumns[T any](columns []column[T]) []column[server.Event[T]] {
 	out := []column[server.Event[T]]{{head: "EVENT", value: func(e server.Event[T], _ view) string { return e.Type }}}
 	for _, c := range columns {
@@ -82,7 +82,7 @@ func eventColumns[T any](columns []column[T]) []column[server.Event[T]] {
 	return out
 }
 
-// documents writes events as JSON lines, as YAML documents, or as a template has them.
+// documents writes events as JSON lines, as YAML documents, or through a template.
 func (l *watchLines[T]) documents(events []server.Event[T]) error {
 	for _, e := range events {
 		b, err := renderOne(e, l.o.output)
@@ -96,7 +96,7 @@ func (l *watchLines[T]) documents(events []server.Event[T]) error {
 	return nil
 }
 
-// renderOne returns one of many in a structured form: a line of JSON, or a document of YAML.
+// renderOne renders one of many items: as a line of JSON, a document of YAML, or through a template.
 func renderOne(v any, form string) ([]byte, error) {
 	switch form {
 	case formJSON:
