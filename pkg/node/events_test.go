@@ -140,7 +140,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 		t.Errorf("event %q", text)
 	}
 	for _, kind := range []string{"Pod", "PersistentVolumeClaim"} {
-		if text := written(t, api, kind, "FileSystemResizeSuccessful"); !strings.Contains(text, "larger") {
+		if text := written(t, api, kind, "FileSystemResizeSuccessful"); !strings.Contains(text, "expanded") {
 			t.Errorf("event %q", text)
 		}
 	}

@@ -57,7 +57,7 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 	}
 }
 
-// A process that could not be looked at may hold a volume; process 1 is no front end's.
+// A process that could not be inspected may hold a volume; process 1 is no front end's.
 func TestProcessThatIsNotReadMayHoldAVolume(t *testing.T) {
 	for _, tc := range []struct {
 		unread []holders.Unread

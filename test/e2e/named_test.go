@@ -103,7 +103,7 @@ func TestMountHelperSaysWhatIsWrong(t *testing.T) {
 	}{
 		"a claim that is not there": {"default/nope", "", 32, []string{"claim default/nope not found"}},
 		"a class that is not there": {"default/x", "class=fast", 32, []string{"StorageClass fast not found"}},
-		"an unknown flag":           {"default/x", "speedy", 1, []string{"option speedy is not known"}},
+		"an unknown flag":           {"default/x", "speedy", 1, []string{"unknown option speedy"}},
 		"an unknown option":         {"default/x", "colour=red", 32, []string{"option colour is not known"}},
 		"a time that is none":       {"default/x", "timeout=soon", 1, []string{"option timeout", "5m"}},
 		"a driver alone":            {"default/x", "driver=d", 32, []string{"option handle is missing"}},
