@@ -260,8 +260,8 @@ func idleBuiltin(d server.DriverStatus) bool { return d.Builtin && d.Volumes == 
 func driverResource(c *client.Client) resource[server.DriverStatus] {
 	return resource[server.DriverStatus]{
 		kind: "driver", columns: driverColumns, list: c.Drivers, watch: c.WatchDrivers,
-		key:   func(v server.DriverStatus) string { return string(v.Name) },
-		aside: idleBuiltin, asides: "built-in kinds without a volume",
+		key:    func(v server.DriverStatus) string { return string(v.Name) },
+		hidden: idleBuiltin, hiddenNoun: "built-in kinds without a volume",
 	}
 }
 

@@ -56,11 +56,11 @@ func groupResource(c *client.Client) resource[server.GroupSnapshotStatus] {
 	}
 }
 
-// groupCutting returns a snapshot of all claims with the labels of o.
-func groupCutting(c *client.Client, meta metav1.ObjectMeta, o cutOptions) (cutting, error) {
+// newGroupSnapshot returns a snapshot of all claims with the labels of o.
+func newGroupSnapshot(c *client.Client, meta metav1.ObjectMeta, o snapshotOptions) (snapshotToMake, error) {
 	selector, err := metav1.ParseToLabelSelector(o.selector)
 	if err != nil {
-		return cutting{}, usagef("-l %s: %v", o.selector, err)
+		return snapshotToMake{}, usagef("-l %s: %v", o.selector, err)
 	}
 	g := &groupv1.VolumeGroupSnapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resolve.GroupSnapshotGroup + "/v1", Kind: resolve.KindGroupSnapshot},
@@ -70,7 +70,7 @@ func groupCutting(c *client.Client, meta metav1.ObjectMeta, o cutOptions) (cutti
 	if o.class != "" {
 		g.Spec.VolumeGroupSnapshotClassName = &o.class
 	}
-	return cutting{
+	return snapshotToMake{
 		object: g, what: "groupsnapshot",
 		exists: func(ctx context.Context) (bool, error) {
 			all, err := c.GroupSnapshots(ctx)
@@ -81,13 +81,13 @@ func groupCutting(c *client.Client, meta metav1.ObjectMeta, o cutOptions) (cutti
 			}
 			return false, err
 		},
-		watch: func(ctx context.Context, each func(cutProgress) error) error {
+		watch: func(ctx context.Context, each func(snapshotProgress) error) error {
 			return c.WatchGroupSnapshots(ctx, func(e server.Event[server.GroupSnapshotStatus]) error {
 				s := e.Item
 				if s.Namespace != meta.Namespace || s.Name != meta.Name {
 					return nil
 				}
-				return each(cutProgress{cut: s.Content != "", ready: s.Ready, refused: s.Refused, reason: s.Reason})
+				return each(snapshotProgress{cut: s.Content != "", ready: s.Ready, refused: s.Refused, reason: s.Reason})
 			})
 		},
 	}, nil

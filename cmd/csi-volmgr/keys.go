@@ -36,7 +36,7 @@ func quitKeys(ctx context.Context, in io.Reader) (_ context.Context, end func(),
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		if untilQ(fd, int(wake.Fd())) {
+		if waitForQ(fd, int(wake.Fd())) {
 			cancel()
 		}
 	}()
@@ -49,8 +49,8 @@ func quitKeys(ctx context.Context, in io.Reader) (_ context.Context, end func(),
 	}, nil
 }
 
-// untilQ reads keys until q is typed. It returns false if wake is closed first, or if the keys end.
-func untilQ(keys, wake int) bool {
+// waitForQ reads keys until q is typed. It returns false if wake is closed first, or if the keys end.
+func waitForQ(keys, wake int) bool {
 	for {
 		fds := []unix.PollFd{{Fd: int32(keys), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err == unix.EINTR {

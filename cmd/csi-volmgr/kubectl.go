@@ -124,8 +124,8 @@ func several(args []string) ([]string, error) {
 	return strings.Split(args[0], ","), nil
 }
 
-// held is the holders of one volume of a pod.
-type held struct {
+// volumeHolders is the holders of one volume of a pod.
+type volumeHolders struct {
 	Volume state.VolumeID `json:"volume"`
 	holders.Report
 }
@@ -138,7 +138,7 @@ func (p *program) whoPod(ctx context.Context, ns, name, output string) error {
 	if err != nil {
 		return err
 	}
-	all := []held{}
+	all := []volumeHolders{}
 	for _, v := range pod.Volumes {
 		if v.ID == "" {
 			continue // not resolved, so nothing is mounted
@@ -147,10 +147,10 @@ func (p *program) whoPod(ctx context.Context, ns, name, output string) error {
 		if err != nil && !errors.Is(err, server.ErrNotFound) {
 			return err
 		}
-		all = append(all, held{v.ID, r})
+		all = append(all, volumeHolders{v.ID, r})
 	}
 	if structured(output) {
-		return p.document(server.List[held]{Items: all}, output)
+		return p.document(server.List[volumeHolders]{Items: all}, output)
 	}
 	if len(all) == 0 {
 		return writeAll(p.stderr, fmt.Sprintf("Pod %s/%s has no volume here.\n", ns, name))

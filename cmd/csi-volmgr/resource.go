@@ -19,10 +19,10 @@ type resource[T any] struct {
 	find       func(items []T, name string) (T, error)
 	namespaced bool
 	kind       string
-	// aside reports whether a table shows the item only with -o wide or by name; nil means no item.
-	aside func(T) bool
-	// asides names the items that a table leaves out.
-	asides string
+	// hidden reports whether a table shows the item only with -o wide or by name; nil means no item.
+	hidden func(T) bool
+	// hiddenNoun names the items that a table leaves out.
+	hiddenNoun string
 }
 
 // show lists or watches a resource.
@@ -45,20 +45,20 @@ func show[T any](ctx context.Context, p *program, o getOptions, r resource[T]) e
 		}
 		return p.document(server.List[T]{Items: items}, o.output)
 	}
-	shown := r.unaside(items, o)
+	shown := r.tableItems(items, o)
 	if len(shown) == 0 {
 		err = writeAll(p.stderr, r.nothing(len(all), o))
 	} else {
 		err = writeTable(p.stdout, r.columns, shown, p.view(o))
 	}
 	if n := len(items) - len(shown); err == nil && n > 0 {
-		err = writeAll(p.stderr, fmt.Sprintf("%d %s are shown with -o wide.\n", n, r.asides))
+		err = writeAll(p.stderr, fmt.Sprintf("%d %s are shown with -o wide.\n", n, r.hiddenNoun))
 	}
 	return err
 }
 
-// unaside returns the items that a table does not leave out.
-func (r resource[T]) unaside(items []T, o getOptions) []T {
+// tableItems returns the items that a table does not leave out.
+func (r resource[T]) tableItems(items []T, o getOptions) []T {
 	var shown []T
 	for _, item := range items {
 		if !r.leftOut(item, o) {
@@ -70,7 +70,7 @@ func (r resource[T]) unaside(items []T, o getOptions) []T {
 
 // leftOut reports whether a table leaves an item out.
 func (r resource[T]) leftOut(item T, o getOptions) bool {
-	return r.aside != nil && len(o.names) == 0 && o.output != formWide && !structured(o.output) && r.aside(item)
+	return r.hidden != nil && len(o.names) == 0 && o.output != formWide && !structured(o.output) && r.hidden(item)
 }
 
 func (p *program) view(o getOptions) view {

@@ -52,7 +52,7 @@ func (p *program) retryCommand() *cobra.Command {
 				return usagef("expected --step and --reason together: say why data that was not written back may be lost")
 			}
 			o := retryOptions{step: state.UnmountStep(step), reason: reason}
-			if kind, name, _ := strings.Cut(args[0], "/"); isCut(kind) && (name != "" || len(args) > 1) {
+			if kind, name, _ := strings.Cut(args[0], "/"); isSnapshotKind(kind) && (name != "" || len(args) > 1) {
 				if step != "" {
 					return usagef("--step is for volumes")
 				}
@@ -70,7 +70,7 @@ func (p *program) retryCommand() *cobra.Command {
 	cmd.ValidArgsFunction = func(
 		cmd *cobra.Command, args []string, _ string,
 	) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 && isCut(args[0]) {
+		if len(args) > 0 && isSnapshotKind(args[0]) {
 			return p.names(cmd, kindOf(args[0]), "")
 		}
 		return p.names(cmd, "volumes", "")
@@ -78,8 +78,10 @@ func (p *program) retryCommand() *cobra.Command {
 	return cmd
 }
 
-// isCut reports whether a word is a kind of snapshots or group snapshots.
-func isCut(word string) bool { return kindOf(word) == "snapshots" || kindOf(word) == "groupsnapshots" }
+// isSnapshotKind reports whether a word is a kind of snapshots or group snapshots.
+func isSnapshotKind(word string) bool {
+	return kindOf(word) == "snapshots" || kindOf(word) == "groupsnapshots"
+}
 
 // retry ends the back-off of volumes, or of snapshots ("snapshot NAME..." or "snapshot/NAME...").
 func (p *program) retry(ctx context.Context, args []string, o retryOptions) error {

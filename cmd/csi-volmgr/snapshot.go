@@ -67,15 +67,15 @@ func (p *program) snapshotCommand() *cobra.Command {
 	return cmd
 }
 
-// cutOptions are the flags of snapshot create.
-type cutOptions struct {
+// snapshotOptions are the flags of snapshot create.
+type snapshotOptions struct {
 	ns, name, class, selector string
 	timeout, freeze           time.Duration
 	hooks
 }
 
 func (p *program) snapshotCreateCommand() *cobra.Command {
-	var o cutOptions
+	var o snapshotOptions
 	cmd := &cobra.Command{
 		Use:   "create (pvc/NAME | -l LABELS)",
 		Short: "Make a snapshot of a claim's volume, or of several at one moment",
@@ -101,7 +101,7 @@ Exit code 124 means that the snapshot was not ready in time; the driver continue
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := p.client()
 			defer c.Close()
-			k, err := p.cutting(c, o, args)
+			k, err := p.snapshotToMake(c, o, args)
 			if err != nil {
 				return err
 			}
@@ -122,51 +122,51 @@ Exit code 124 means that the snapshot was not ready in time; the driver continue
 	return cmd
 }
 
-// cutting is a snapshot or a group snapshot to be made.
-type cutting struct {
+// snapshotToMake is a snapshot or a group snapshot to be made.
+type snapshotToMake struct {
 	object metav1.Object
 	// what is "snapshot" or "groupsnapshot".
 	what string
 	// exists reports whether one with that name exists. An error means that it cannot be made.
 	exists func(context.Context) (bool, error)
 	// watch reports its progress now and at each change.
-	watch func(ctx context.Context, each func(cutProgress) error) error
+	watch func(ctx context.Context, each func(snapshotProgress) error) error
 }
 
-// cutProgress is the progress of a snapshot: cut once the driver has answered, though it may still copy;
+// snapshotProgress is the progress of a snapshot: cut once the driver has answered, though it may still copy;
 // ready once volumes can be made of it; refused if it cannot be made. reason is why it waits.
-type cutProgress struct {
+type snapshotProgress struct {
 	cut, ready, refused bool
 	reason              string
 }
 
-// cutting returns the snapshot that the options ask for.
-func (p *program) cutting(c *client.Client, o cutOptions, args []string) (cutting, error) {
+// snapshotToMake returns the snapshot that the options ask for.
+func (p *program) snapshotToMake(c *client.Client, o snapshotOptions, args []string) (snapshotToMake, error) {
 	meta := metav1.ObjectMeta{Name: o.name, Namespace: o.ns}
 	if o.freeze != 0 {
 		meta.Annotations = map[string]string{resolve.FreezeAnnotation: o.freeze.String()}
 	}
 	if _, bad := resolve.FreezeOf(&meta); bad != nil {
-		return cutting{}, usagef("--freeze=%s: expected %s", o.freeze, bad.Want)
+		return snapshotToMake{}, usagef("--freeze=%s: expected %s", o.freeze, bad.Want)
 	}
 	now := "-" + p.now().UTC().Format("20060102-150405")
 	if o.selector != "" {
 		if len(args) > 0 {
-			return cutting{}, usagef("-l selects the claims: leave out %s", args[0])
+			return snapshotToMake{}, usagef("-l selects the claims: leave out %s", args[0])
 		}
 		meta.Name = cmp.Or(o.name, "group"+now)
-		return groupCutting(c, meta, o)
+		return newGroupSnapshot(c, meta, o)
 	}
 	t, err := oneTarget(args, "pvc")
 	if err != nil {
-		return cutting{}, err
+		return snapshotToMake{}, err
 	}
 	meta.Name = cmp.Or(o.name, t.name+now)
-	return p.oneCutting(c, meta, t.name, o.class), nil
+	return p.newSnapshot(c, meta, t.name, o.class), nil
 }
 
-// oneCutting returns a snapshot of one claim.
-func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, class string) cutting {
+// newSnapshot returns a snapshot of one claim.
+func (p *program) newSnapshot(c *client.Client, meta metav1.ObjectMeta, claim, class string) snapshotToMake {
 	s := &snapshotv1.VolumeSnapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
 		ObjectMeta: meta,
@@ -175,7 +175,7 @@ func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, cl
 	if class != "" {
 		s.Spec.VolumeSnapshotClassName = &class
 	}
-	return cutting{
+	return snapshotToMake{
 		object: s, what: "snapshot",
 		exists: func(ctx context.Context) (bool, error) {
 			if _, err := p.claimOf(ctx, c, meta.Namespace, claim); err != nil {
@@ -187,13 +187,13 @@ func (p *program) oneCutting(c *client.Client, meta metav1.ObjectMeta, claim, cl
 			}
 			return err == nil, err
 		},
-		watch: func(ctx context.Context, each func(cutProgress) error) error {
+		watch: func(ctx context.Context, each func(snapshotProgress) error) error {
 			return c.WatchSnapshots(ctx, func(e server.Event[server.SnapshotStatus]) error {
 				s := e.Item
 				if s.Namespace != meta.Namespace || s.Name != meta.Name {
 					return nil
 				}
-				return each(cutProgress{cut: s.Handle != "", ready: s.Ready, refused: s.Refused, reason: s.Reason})
+				return each(snapshotProgress{cut: s.Handle != "", ready: s.Ready, refused: s.Refused, reason: s.Reason})
 			})
 		},
 	}
@@ -215,7 +215,7 @@ func (p *program) hook(ctx context.Context, command string) error {
 }
 
 // create applies the object of a snapshot between the hooks, and waits for it.
-func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cutOptions) error {
+func (p *program) create(ctx context.Context, c *client.Client, k snapshotToMake, o snapshotOptions) error {
 	there, err := k.exists(ctx)
 	switch {
 	case err != nil:
@@ -241,7 +241,7 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 		limit = o.timeout
 	}
 	if err == nil && o.after != "" { // until then the program must not continue, whatever --timeout says
-		err = p.awaitCut(ctx, k, cutGoal{"cut", func(c cutProgress) bool { return c.cut }, limit})
+		err = p.awaitSnapshot(ctx, k, snapshotGoal{"cut", func(c snapshotProgress) bool { return c.cut }, limit})
 	}
 	if failed := p.hook(context.WithoutCancel(ctx), o.after); failed != nil {
 		return errors.Join(err, failed)
@@ -249,7 +249,7 @@ func (p *program) create(ctx context.Context, c *client.Client, k cutting, o cut
 	if err != nil {
 		return err
 	}
-	return p.awaitCut(ctx, k, cutGoal{"ready", func(c cutProgress) bool { return c.ready }, o.timeout})
+	return p.awaitSnapshot(ctx, k, snapshotGoal{"ready", func(c snapshotProgress) bool { return c.ready }, o.timeout})
 }
 
 // applyObject applies an object, and prints the result.
@@ -326,21 +326,21 @@ func orCluster(ctx context.Context, c *client.Client, err error, how string) err
 // errReached ends a watch that has reached its goal.
 var errReached = errors.New("seen")
 
-// cutGoal is the progress to wait for, and for how long.
-type cutGoal struct {
+// snapshotGoal is the progress to wait for, and for how long.
+type snapshotGoal struct {
 	word    string
-	reached func(cutProgress) bool
+	reached func(snapshotProgress) bool
 	timeout time.Duration
 }
 
-// awaitCut waits until a snapshot reaches the goal or is refused.
-func (p *program) awaitCut(ctx context.Context, k cutting, goal cutGoal) error {
-	var last cutProgress
+// awaitSnapshot waits until a snapshot reaches the goal or is refused.
+func (p *program) awaitSnapshot(ctx context.Context, k snapshotToMake, goal snapshotGoal) error {
+	var last snapshotProgress
 	name := k.object.GetName()
 	return p.await(ctx, await{
 		what: k.what + "/" + name, word: goal.word, timeout: goal.timeout, reason: func() string { return last.reason },
 		watch: func(ctx context.Context) error {
-			return k.watch(ctx, func(now cutProgress) error {
+			return k.watch(ctx, func(now snapshotProgress) error {
 				switch last = now; {
 				case goal.reached(now):
 					return errReached

@@ -14,7 +14,7 @@ import (
 func TestLargeManifestsAreDecodedOneAtATime(t *testing.T) {
 	o := NewObjects(ObjectsConfig{})
 	small := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
-	large := small + "data: {k: " + strings.Repeat("x", bulky) + "}\n"
+	large := small + "data: {k: " + strings.Repeat("x", largeManifest) + "}\n"
 	gone := errors.New("the client has gone")
 	ended, end := context.WithCancelCause(t.Context())
 	end(gone)

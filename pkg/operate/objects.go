@@ -115,13 +115,13 @@ func (o *Objects) Note(a audit.Act, result string, err error) {
 	}
 }
 
-// bulky is the size in bytes from which manifests are decoded one at a time: in the worst case the parser
+// largeManifest is the size in bytes from which manifests are decoded one at a time: in the worst case the parser
 // takes about a hundred times that memory.
-const bulky = 256 << 10
+const largeManifest = 256 << 10
 
 // decode returns the objects of a manifest. It stops when ctx ends.
 func (o *Objects) decode(ctx context.Context, m server.Manifest) ([]runtime.Object, error) {
-	if len(m.Data) >= bulky {
+	if len(m.Data) >= largeManifest {
 		select {
 		case o.decoding <- struct{}{}:
 			defer func() { <-o.decoding }()
@@ -162,7 +162,7 @@ func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.App
 			return out, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 		}
 		a := server.Applied{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Result: "deleted"}
-		if word := dataOf(key.Kind); word != "" && o.isGone(key) {
+		if word := deleteVerb(key.Kind); word != "" && o.isGone(key) {
 			a.Result = "absent"
 		} else if word != "" {
 			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete "+word+" "+key.Name+" -n "+key.Namespace

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// dataOf returns the csi-volmgr delete subcommand for kinds whose objects have data; "" for other kinds.
-func dataOf(kind string) string {
+// deleteVerb returns the csi-volmgr delete subcommand for kinds whose objects have data; "" for other kinds.
+func deleteVerb(kind string) string {
 	switch kind {
 	case resolve.KindClaim:
 		return "pvc"
@@ -81,7 +81,7 @@ func (o *Objects) DeleteSnapshot(ctx context.Context, by audit.By, d server.Snap
 		act.Detail = cut.words + " " + was.handle + " of driver " + was.driver
 	}
 	err = o.c.Audit.Do(act, func() (string, error) {
-		note, err = o.deleteCut(ctx, cut, d.Data)
+		note, err = o.deleteRetainable(ctx, cut, d.Data)
 		return note, err
 	})
 	return note, err
@@ -103,12 +103,12 @@ type cut struct {
 	// kind is its object's kind; words is its name in texts, verb its name on the command line.
 	kind, words, verb string
 	delete            func(ctx context.Context, key controller.Key, retained bool) error
-	status            func() (s cutStatus, known bool)
+	status            func() (s snapshotState, known bool)
 }
 
-// cutStatus is the controller's status of a cut. snapshots are the group's members, or the snapshot
+// snapshotState is the controller's status of a cut. snapshots are the group's members, or the snapshot
 // itself.
-type cutStatus struct {
+type snapshotState struct {
 	handle, driver, reason string
 	snapshots              []string
 }
@@ -118,9 +118,9 @@ func (o *Objects) cut(key controller.Key, group bool) cut {
 		return cut{
 			key: key, kind: resolve.KindGroupSnapshot, words: "group snapshot", verb: "groupsnapshot",
 			delete: o.c.Controller.DeleteGroup,
-			status: func() (cutStatus, bool) {
+			status: func() (snapshotState, bool) {
 				g, ok := o.c.Controller.Group(key)
-				return cutStatus{
+				return snapshotState{
 					handle: cmp.Or(g.Handle, g.Content), driver: string(g.Driver), reason: g.Reason, snapshots: g.Snapshots,
 				}, ok
 			},
@@ -128,14 +128,14 @@ func (o *Objects) cut(key controller.Key, group bool) cut {
 	}
 	return cut{
 		key: key, kind: resolve.KindSnapshot, words: "snapshot", verb: "snapshot", delete: o.c.Controller.DeleteSnapshot,
-		status: func() (cutStatus, bool) {
+		status: func() (snapshotState, bool) {
 			s, ok := o.c.Controller.Snapshot(key)
-			return cutStatus{handle: s.Handle, driver: string(s.Driver), reason: s.Reason, snapshots: []string{key.Name}}, ok
+			return snapshotState{handle: s.Handle, driver: string(s.Driver), reason: s.Reason, snapshots: []string{key.Name}}, ok
 		},
 	}
 }
 
-func (o *Objects) deleteCut(ctx context.Context, c cut, data bool) (note string, err error) {
+func (o *Objects) deleteRetainable(ctx context.Context, c cut, data bool) (note string, err error) {
 	withdrawn := o.withdraw(ctx, source.Key{Kind: c.kind, Namespace: c.key.Namespace, Name: c.key.Name})
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
@@ -158,7 +158,7 @@ func (o *Objects) deleteCut(ctx context.Context, c cut, data bool) (note string,
 	case err != nil:
 		return "", err
 	}
-	return "", o.waitCutGone(ctx, c)
+	return "", o.waitSnapshotGone(ctx, c)
 }
 
 // kept tells where the snapshot of a deleted object is, and how to use or delete it.
@@ -172,8 +172,8 @@ func (c cut) kept() string {
 		"csi-volmgr delete %s %s -n %s --data", where, c.kind, use, c.verb, c.key.Name, c.key.Namespace)
 }
 
-// waitCutGone waits until the driver has confirmed that the snapshot is gone.
-func (o *Objects) waitCutGone(ctx context.Context, c cut) error {
+// waitSnapshotGone waits until the driver has confirmed that the snapshot is gone.
+func (o *Objects) waitSnapshotGone(ctx context.Context, c cut) error {
 	for {
 		changed := o.c.Controller.Changed()
 		s, ok := c.status()
