@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -183,13 +184,8 @@ var kinds = map[string][]string{
 func kindOf(word string) string {
 	word = strings.ToLower(word)
 	for plural, others := range kinds {
-		if word == plural {
+		if word == plural || slices.Contains(others, word) {
 			return plural
-		}
-		for _, o := range others {
-			if word == o {
-				return plural
-			}
 		}
 	}
 	return ""
@@ -206,10 +202,8 @@ func targets(args []string, allowed ...string) ([]target, error) {
 	}
 	check := func(word string) (string, error) {
 		kind := kindOf(word)
-		for _, a := range allowed {
-			if kind == a {
-				return kind, nil
-			}
+		if slices.Contains(allowed, kind) {
+			return kind, nil
 		}
 		if use := instead(word); use != "" {
 			return "", usagef("unknown kind %q: %s", word, use)

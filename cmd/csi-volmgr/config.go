@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -128,13 +129,11 @@ func (o oneOf) String() string {
 }
 
 func (o oneOf) Set(s string) error {
-	for _, a := range o.allowed {
-		if s == a {
-			*o.value = s
-			return nil
-		}
+	if !slices.Contains(o.allowed, s) {
+		return errors.New("must be one of " + strings.Join(o.allowed, ", "))
 	}
-	return errors.New("must be one of " + strings.Join(o.allowed, ", "))
+	*o.value = s
+	return nil
 }
 
 func (o oneOf) Type() string { return strings.Join(o.allowed, "|") }

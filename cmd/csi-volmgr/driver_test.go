@@ -213,3 +213,9 @@ func TestDoctorLooksAtTheDaemonsDirectories(t *testing.T) {
 		t.Errorf("with another root directory:\n%s", out)
 	}
 }
+
+// run runs the program with args and returns its exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now, euid: os.Geteuid, node: runNode}
+	return p.run(ctx, args)
+}

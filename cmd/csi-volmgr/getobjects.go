@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -31,14 +32,7 @@ func labelledKinds(word string) string {
 }
 
 // isObject reports whether get lists only the names of the kind's objects.
-func isObject(word string) bool {
-	for _, kind := range objectKinds {
-		if kind == word {
-			return true
-		}
-	}
-	return false
-}
+func isObject(word string) bool { return slices.Contains(objectKinds, word) }
 
 // checkObjects refuses options that do not go with the kind.
 func (o *getOptions) checkObjects(kind string) error {
@@ -56,7 +50,7 @@ func (o *getOptions) checkObjects(kind string) error {
 	case len(o.names) > 0:
 		return usagef("-l and names exclude each other: leave out the names")
 	case o.watch:
-		return usagef("-l cannot be watched: leave out --watch")
+		return usagef("-l and --watch exclude each other: leave out --watch")
 	}
 	if _, err := labels.Parse(o.selector); err != nil {
 		return usagef("-l %s: %v", o.selector, err)

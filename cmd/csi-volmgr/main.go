@@ -49,12 +49,6 @@ func runAs(ctx context.Context, name string, args []string) int {
 	return p.run(ctx, args)
 }
 
-// run runs the program with args and returns its exit code.
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now, euid: os.Geteuid, node: runNode}
-	return p.run(ctx, args)
-}
-
 // program is the environment of the verbs.
 type program struct {
 	stdin          io.Reader
