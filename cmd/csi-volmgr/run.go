@@ -161,7 +161,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 
 func logFlags(cmd *cobra.Command, o *logOptions) {
 	o.level, o.format = "info", "text"
-	cmd.Flags().Var(oneOf{&o.level, []string{"debug", "info", "warn", "error"}}, "log-level", "lowest level that is logged")
+	cmd.Flags().Var(oneOf{&o.level, []string{"debug", "info", "warn", "error"}}, "log-level", "lowest level to log")
 	cmd.Flags().Var(oneOf{&o.format, []string{"text", "json"}}, "log-format", "form of a log line")
 }
 

@@ -306,8 +306,8 @@ func snapshotOf(ctx context.Context, c *client.Client, ns, name string) (server.
 
 // What to do about claims and snapshots that only the cluster knows.
 const (
-	claimThere = "the daemon knows nothing of a claim that no pod on this node uses, and the cluster makes the snapshots " +
-		"and clones of its claims: kubectl apply -f FILE, with a VolumeSnapshot, or a claim with a dataSource"
+	claimThere = "the daemon knows nothing of a claim that no pod on this node uses, and the cluster makes the " +
+		"snapshots and clones of its claims: kubectl apply -f FILE, with a VolumeSnapshot, or a claim with a dataSource"
 	snapshotThere = "the cluster's external-snapshotter makes the snapshots of its claims (kubectl get volumesnapshots) " +
 		"and its external-provisioner restores them: kubectl apply -f FILE, with a claim whose dataSource names the snapshot"
 )

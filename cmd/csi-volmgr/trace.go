@@ -68,7 +68,8 @@ func (p *program) trace(ctx context.Context, ns string, t target, output string)
 	case structured(output):
 		return p.document(server.List[server.EndedCall]{Items: calls}, output)
 	case len(calls) == 0:
-		return writeAll(p.stderr, "No calls are kept: none was made since the daemon started, or the object was removed long ago.\n")
+		return writeAll(p.stderr, "No calls are kept: none was made since the daemon started, or its volumes went "+
+			"long ago.\n")
 	case output == "timeline":
 		return writeAll(p.stdout, timeline(calls))
 	}
