@@ -31,8 +31,8 @@ type Usage struct {
 
 // Condition is one problem, in a driver's words.
 type Condition struct {
-	// Status is CSI's name for it ("DEGRADED", "STORAGE_UNREACHABLE"); "" if the driver is older than CSI
-	// 1.13, which has no names.
+	// Status is CSI's name for it ("DEGRADED", "STORAGE_UNREACHABLE"); "" if the driver's CSI
+	// is older than 1.13 and has no names.
 	Status  string `json:"status,omitempty"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
