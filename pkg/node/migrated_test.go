@@ -146,7 +146,7 @@ func TestWhatIsTranslatedIsTheOperatorsToSay(t *testing.T) {
 	n, stop := start(t, c)
 	defer stop()
 	for source, want := range map[string]string{
-		"awsElasticBlockStore: {volumeID: vol-1}": "awsElasticBlockStore is not translated",
+		"awsElasticBlockStore: {volumeID: vol-1}": "awsElasticBlockStore are not translated",
 		"cinder: {volumeID: c-1}":                 "",
 	} {
 		apply(t, n, `{apiVersion: v1, kind: Pod, metadata: {name: p, uid: p}, spec: {containers: [{name: a, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, `+source+`}]}}`)

@@ -2,9 +2,11 @@ package csistrict
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"sync"
@@ -48,15 +50,24 @@ type transcript struct {
 	f  *os.File
 }
 
+// openTranscript opens the file at path for a new process. It removes a last line that was cut off:
+// the kernel ends the write of a killed process at a page boundary.
 func openTranscript(path string) (*transcript, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open transcript: %w", err)
+	}
+	text, err := io.ReadAll(f)
+	if err == nil {
+		err = f.Truncate(int64(bytes.LastIndexByte(text, '\n') + 1))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open transcript: %w", errors.Join(err, f.Close()))
 	}
 	return &transcript{f: f}, nil
 }
 
-// write appends e in one piece: a process that is killed leaves whole lines.
+// write appends e in one piece.
 func (t *transcript) write(e Event) error {
 	line, err := json.Marshal(e)
 	if err != nil {
