@@ -51,7 +51,7 @@ func TestTheClusterOwnsTheControllerService(t *testing.T) {
 	a.changes("owned")
 	a.knows(n, "later") // and with it, what came before
 	for command, want := range map[string]string{
-		"gc --storage":              "in a cluster its sidecars make the volumes",
+		"gc --storage":              "in a cluster, sidecars create the volumes",
 		"snapshot create pvc/owned": "external-snapshotter makes its snapshots",
 		"snapshot schedule pvc/owned --every=1h --keep=2": "have a CronJob there create a VolumeSnapshot",
 		"snapshot restore owned pvc/restored":             "kubectl get volumesnapshots",
