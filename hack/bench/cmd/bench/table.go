@@ -136,7 +136,7 @@ func table(raw []benchdef.Result) {
 	l.section("idle with everything mounted", idle, idleColumns)
 	l.section("restart with everything mounted", restarted, restartColumns)
 	if scan := l.of("direct", csi(1000)).med(func(r benchdef.Result) float64 { return r.ScanMs }); scan > 0 {
-		fmt.Printf("\nThe least of a restart, to list 1,000 volumes' directories and read the mount table once: %s ms.\n", num(scan))
+		fmt.Printf("\nThe floor of a restart, listing 1,000 volumes' directories and reading the mount table once: %s ms.\n", num(scan))
 	}
 	l.growth()
 }
