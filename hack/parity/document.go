@@ -79,7 +79,7 @@ func replaceTable(doc, table string) (string, error) {
 // markdown is the table as the document has it.
 func (t table) markdown() string {
 	var b strings.Builder
-	b.WriteString("Written by `make parity-docs`; `make parity` prints the same from the tests as they are.\n\n")
+	b.WriteString("`make parity-docs` writes this table; `make parity` prints the same from the current tests.\n\n")
 	b.WriteString("| item | what | in full | proof |\n| --- | --- | --- | --- |\n")
 	for _, l := range t.lines {
 		proof := "missing"
