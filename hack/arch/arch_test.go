@@ -23,7 +23,8 @@ type pkg struct {
 	GoFiles, TestGoFiles, XTestGoFiles []string
 }
 
-// packages are those of the program's module and of the agent's, which has the same rules.
+// packages returns the packages of the program's module and of the agent's, which has the
+// same rules.
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	return append(packagesIn(t, root), packagesIn(t, root+"/examples/agent")...)
@@ -71,9 +72,8 @@ func TestTreeKeepsItsRules(t *testing.T) {
 	}
 }
 
-// TestFilesOfEveryModuleAreShort: the other rules are for the packages that go list
-// finds in the program's module and the agent's; this one is for hack/bench and the
-// modules of tests too.
+// TestFilesOfEveryModuleAreShort checks hack/bench and the tests' modules too. The other
+// rules cover the packages that go list finds in the program's module and the agent's.
 func TestFilesOfEveryModuleAreShort(t *testing.T) {
 	seen := map[string]bool{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -113,8 +113,8 @@ func TestDocumentsSayWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestModulesOfTheTreeAskForNothingOlderThanEachOther: hack/bench, which depends
-// on the program, is built by nobody but who measures.
+// TestModulesOfTheTreeAskForNothingOlderThanEachOther finds modules that no longer build,
+// such as hack/bench, which depends on the program and is built only for measurements.
 func TestModulesOfTheTreeAskForNothingOlderThanEachOther(t *testing.T) {
 	mods := map[string]string{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -137,9 +137,9 @@ func TestModulesOfTheTreeAskForNothingOlderThanEachOther(t *testing.T) {
 	}
 }
 
-// TestReleaseLeavesOut: with html/template linked in, which calls methods by
-// name, the program is a quarter larger and so is what of it is in memory. So it is
-// with client-go's typed clients, which register each type of the API.
+// TestReleaseLeavesOut checks that the program does not link html/template, which calls
+// methods by name, and client-go's typed clients, which register each type of the API.
+// Each makes the program, and its resident part, a quarter larger.
 func TestReleaseLeavesOut(t *testing.T) {
 	const tag = "grpcnotrace"
 	for _, file := range []string{"Makefile", "hack/dist.sh", "hack/bench/run.sh", "deploy/Dockerfile"} {
@@ -209,7 +209,7 @@ func parse(t *testing.T, dir, name, text string) source {
 	return source{dir: dir, name: name, fset: fset, file: f, text: text}
 }
 
-// Each line of code is one breach, which the rule of its name must report.
+// Each line of code breaks one rule, and that rule must report it.
 func TestEveryRuleCatchesItsBreach(t *testing.T) {
 	long := strings.Repeat("\n", maxFunc)
 	for _, tc := range []struct{ rule, dir, file, src, want string }{

@@ -10,7 +10,7 @@ import (
 // block is a fenced block of a document.
 type block struct {
 	line int
-	// kind is the first word after the fence, rest what follows it.
+	// kind is the first word after the fence, rest the text after it.
 	kind, rest string
 	body       []string
 }
@@ -22,11 +22,11 @@ var (
 	byNobody = regexp.MustCompile(`^nowhere: \S.*$`)
 )
 
-// commands are the words with which a command in a document begins. A block of
-// another kind than sh has none.
+// commands are the words that begin a command in a document. Only blocks of kind sh
+// may have one.
 var commands = []string{"sudo", "csi-volmgr", "bin/csi-volmgr", "make", "go", "systemctl", "kubectl", "apt", "podman", "curl", "hack/", ".ci/run"}
 
-// blocks splits a document; loose are the numbers of lines of code without a fence.
+// blocks splits a document; loose has the numbers of the lines of code without a fence.
 func blocks(text string) (fenced []block, loose []int) {
 	var in *block
 	blank := true
@@ -49,11 +49,11 @@ func blocks(text string) (fenced []block, loose []int) {
 	return fenced, loose
 }
 
-// blockProblems lists the commands of a document that nothing runs: each is in a
-// block that `make docs-test` runs (```sh, in README.md, HACKING.md and docs/), or
-// in one that says which file runs it and why no test of documents can
+// blockProblems lists the commands of a document that nothing runs. Each command must be
+// in a block that `make docs-test` runs (```sh, in README.md, HACKING.md and docs/), or
+// in one that says which file runs it and why docs-test cannot
 // (```sh elsewhere FILE: why), or in one that says why nothing can run it
-// (```sh nowhere: why). Go code is in the file that its fence names
+// (```sh nowhere: why). Go code must be in the file that its fence names
 // (```go FILE), line by line. read returns a file of the tree.
 func blockProblems(name, text string, read func(string) (string, error)) (problems []string) {
 	fenced, loose := blocks(text)
@@ -81,7 +81,7 @@ func blockProblems(name, text string, read func(string) (string, error)) (proble
 	return problems
 }
 
-// copied checks that Go code is in the file that the fence names, in this order.
+// copied checks that the file that the fence names has the Go code, in this order.
 func (b block) copied(at string, read func(string) (string, error)) []string {
 	source, err := read(b.rest)
 	if err != nil {
@@ -100,7 +100,7 @@ func (b block) copied(at string, read func(string) (string, error)) []string {
 	return nil
 }
 
-// plain checks that a block that is not run has no command.
+// plain checks that a block that nothing runs has no command.
 func (b block) plain(at string) (problems []string) {
 	for _, line := range b.body {
 		if slices.ContainsFunc(commands, func(c string) bool {
@@ -133,11 +133,11 @@ func (b block) elsewhere(at string, read func(string) (string, error)) (problems
 	return problems
 }
 
-// notWord is what stands between the words of commands in any file.
+// notWord matches the separators between the words of commands in any file.
 var notWord = regexp.MustCompile(`[^A-Za-z0-9_./-]+`)
 
-// commandsOf are the commands of a block by the words that say what they do: the
-// program and, if it is no flag, the next one: a verb, a target, or a file.
+// commandsOf returns the commands of a block, each as the program and, if it is not a
+// flag, the next word: a verb, a target, or a file.
 func commandsOf(body []string) (found []string) {
 	for _, line := range strings.Split(strings.ReplaceAll(strings.Join(body, "\n"), "\\\n", " "), "\n") {
 		line, _, _ = strings.Cut(line, " #")

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// embedders are the kubelet's questions that the program itself does not ask: an agent
-// that embeds the manager in the kubelet's place asks them under these names.
+// embedders are the kubelet's methods that the program itself does not call: an agent
+// that embeds the manager in the kubelet's place calls them by these names.
 var embedders = []string{
 	"GetExtraSupplementalGroupsForPod", "GetPossiblyMountedVolumesForPod", "GetVolumesInUse",
 	"HasPossiblyMountedVolumesForPod", "VolumeIsAttached", "WaitForAllPodsUnmount",
 }
 
-// What the simulation drives is what the product calls: no exported function or method
-// of pkg/manager is there for tests alone.
+// No exported function or method of pkg/manager exists only for tests, so the simulation
+// drives the same code as the product.
 func TestTheProductCallsWhatTheManagerExports(t *testing.T) {
 	all := newTyped(t)
 	manager, err := all.from.Import(Module + "/pkg/manager")
@@ -45,7 +45,7 @@ func TestTheProductCallsWhatTheManagerExports(t *testing.T) {
 	}
 }
 
-// exported are the functions of a package, and the methods of its concrete types.
+// exported returns the functions of a package, and the methods of its concrete types.
 func exported(p *types.Package) map[string]*types.Func {
 	all := map[string]*types.Func{}
 	for _, name := range p.Scope().Names() {
@@ -69,8 +69,8 @@ func exported(p *types.Package) map[string]*types.Func {
 	return all
 }
 
-// calls adds to called what a package uses of another, be it through an interface of
-// the package's own.
+// calls adds to called the functions and methods that a package uses from another, also
+// through an interface of its own.
 func (t *typed) calls(p pkg, of *types.Package, called map[string]bool) {
 	t.Helper()
 	var files []*ast.File

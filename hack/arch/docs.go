@@ -37,7 +37,7 @@ func documents(root string) (map[string]string, error) {
 	return docs, err
 }
 
-// linkProblems lists the links of a document to files of ours that do not exist.
+// linkProblems lists a document's links to files of the tree that do not exist.
 func linkProblems(name, text string, exists func(string) bool) (problems []string) {
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
 		u, err := url.Parse(m[1])
@@ -65,7 +65,7 @@ func adrProblems(docs map[string]string) (problems []string) {
 	return problems
 }
 
-// roomProblems lists the rooms that the table of ARCHITECTURE.md does not have.
+// roomProblems lists the rooms that are missing from the table of ARCHITECTURE.md.
 func roomProblems(architecture string) (problems []string) {
 	for _, r := range rooms {
 		if !strings.Contains(architecture, "\n| `"+r.dir) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The CSI specification keeps environment variables that begin with CSI_ for
-// itself: what is shipped invents none.
+// The CSI specification reserves environment variables that begin with CSI_: shipped
+// code does not define any.
 // Items: N-10.
 func TestNoEnvironmentVariableOfCSIIsInvented(t *testing.T) {
 	for _, p := range packages(t) {

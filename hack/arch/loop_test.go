@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// maxLoopPlaces is in how many places the tests of pkg/manager may hold the loop: to stall
-// it, to ask how much it holds, and to take its steps one at a time. It goes down, never up:
-// a scenario is a page of pkg/manager/testdata or asks the Manager.
+// maxLoopPlaces is in how many places the tests of pkg/manager may use the loop directly: to
+// stall it, to ask how much it holds, and to take its steps one at a time. It goes down, never
+// up: a scenario is a page of pkg/manager/testdata or calls the Manager.
 const maxLoopPlaces = 3
 
 func TestFewTestsReachIntoTheLoop(t *testing.T) {
@@ -25,7 +25,7 @@ func TestFewTestsReachIntoTheLoop(t *testing.T) {
 	}
 }
 
-// loopPlaces counts where a file gets at the loop: it makes one, or posts a function to it.
+// loopPlaces counts the places in a file that make a loop, or post a function to it.
 func loopPlaces(f *ast.File) (places int) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

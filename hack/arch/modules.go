@@ -17,16 +17,16 @@ var (
 	elsewhere = regexp.MustCompile(`(?m)^(?:replace )?\s*(\S+) => (\.\.?\S*)`)
 )
 
-// moduleProblems lists what modules of this tree, by the directories of their
-// go.mod, ask for in an older version than a module of the tree does that they
-// build on: `go build` would not build them before `go mod tidy`. It compares
-// texts, since building some of them takes half an hour.
+// moduleProblems lists the requirements of this tree's modules, by the directories of their
+// go.mod, that are older than those of a module of the tree that they depend on: `go build`
+// refuses such a module until `go mod tidy`. It compares
+// texts, since building some modules takes half an hour.
 func moduleProblems(mods map[string]string) (problems []string) {
 	for _, dir := range slices.Sorted(maps.Keys(mods)) {
 		mine := requirements(mods[dir])
 		for _, r := range elsewhere.FindAllStringSubmatch(mods[dir], -1) {
 			if _, asked := mine[r[1]]; !asked {
-				continue // what a module's own modules build on is not looked at by go build
+				continue // go build does not check the requirements of a module's own modules
 			}
 			other := path.Join(dir, r[2])
 			theirs := requirements(mods[other])
@@ -41,7 +41,7 @@ func moduleProblems(mods map[string]string) (problems []string) {
 	return problems
 }
 
-// requirements are the versions that a go.mod asks for, by module.
+// requirements returns the versions that a go.mod requires, by module.
 func requirements(text string) map[string]string {
 	out := map[string]string{}
 	for _, m := range required.FindAllStringSubmatch(text, -1) {

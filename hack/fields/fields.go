@@ -11,14 +11,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// field is one field of an object, by its path, which has no fields of its own, or whose
+// field is a leaf field of an object, by its path: it has no fields of its own, or its
 // type is not one of the API's own structs (a quantity, a label selector).
 type field struct{ kind, path string }
 
 func (f field) key() string { return f.kind + " " + f.path }
 
-// fields lists those that an author can write: what lies below spec, and of
-// classes, which have none, below the object. Metadata says nothing about volumes.
+// fields lists the fields that an author can write: those below spec or, for classes,
+// which have no spec, below the object. Metadata says nothing about volumes.
 func fields() []field {
 	var all []field
 	for _, root := range []struct {
@@ -48,7 +48,7 @@ func fields() []field {
 	return all
 }
 
-// containers are the lists that stand as one, since their items have the same fields.
+// containers are the lists that are treated as one, since their items have the same fields.
 var containers = []string{"initContainers", "containers", "ephemeralContainers"}
 
 // walk calls visit for each field at or below a type.
@@ -64,7 +64,7 @@ func walk(t reflect.Type, at string, visit func(path string)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			switch {
 			case f.Anonymous && !isAPI(f.Type): // TypeMeta, ObjectMeta
-			case f.Anonymous: // its fields stand beside the others
+			case f.Anonymous: // its fields are inlined
 				walk(f.Type, at, visit)
 			case slices.Contains(containers, name) && at == "spec":
 				walk(f.Type, at+".containers", visit)
@@ -77,14 +77,14 @@ func walk(t reflect.Type, at string, visit func(path string)) {
 	}
 }
 
-// isAPI reports whether a type is one of the objects' own.
+// isAPI reports whether a type belongs to the API's own packages.
 func isAPI(t reflect.Type) bool {
 	return strings.HasPrefix(t.PkgPath(), "k8s.io/api/") ||
 		strings.HasPrefix(t.PkgPath(), "github.com/kubernetes-csi/external-snapshotter/")
 }
 
-// covers reports whether a decision for one path is one for the other: its own, or, where
-// it is not done, one below it.
+// covers reports whether a decision for one path applies to the other: the same path or,
+// unless the decision is done, a path below it.
 func (d decision) covers(f field) bool {
 	if d.kind != f.kind {
 		return false
@@ -93,7 +93,7 @@ func (d decision) covers(f field) bool {
 	return below && (rest == "" || d.decision != done && (rest[0] == '.' || rest[0] == '['))
 }
 
-// decide returns the decision for a field: of several that of the longest path.
+// decide returns the decision for a field: of several, the one with the longest path.
 func decide(all []decision, f field) (d decision, ok bool) {
 	for _, one := range all {
 		if one.covers(f) && (!ok || len(one.path) > len(d.path)) {

@@ -21,7 +21,7 @@ func decisions(t *testing.T) []decision {
 	return all
 }
 
-// Every field has one decision, and every decision a field.
+// Every field has one decision, and every decision has a field.
 func TestEveryFieldHasADecision(t *testing.T) {
 	all := decisions(t)
 	for _, p := range problems(all, fields()) {
@@ -32,7 +32,7 @@ func TestEveryFieldHasADecision(t *testing.T) {
 	}
 }
 
-// problems says which fields have no decision, and which decisions no field of their own.
+// problems lists fields without a decision, and decisions without a field of their own.
 func problems(all []decision, of []field) (found []string) {
 	used, seen := map[string]bool{}, map[string]bool{}
 	for _, f := range of {
@@ -92,7 +92,7 @@ func TestThePageIsOfTheTable(t *testing.T) {
 	}
 }
 
-// A test that is cited is there.
+// Every cited test exists.
 func TestTestsThatAreCitedExist(t *testing.T) {
 	for _, d := range decisions(t) {
 		if d.by != byTest {

@@ -1,9 +1,9 @@
 // Program fields writes docs/reference/fields.md: what csi-volmgr does with each field
-// of Kubernetes' API types that concerns volumes, as fields.txt decides it.
+// of Kubernetes' API types that concerns volumes, as decided in fields.txt.
 //
-// Its tests walk the types, so that a field without a decision fails, and so does a
-// decision for a field that there is not; and they prove each decision that can be proven
-// by a change of the field.
+// Its tests walk the types and fail on a field without a decision and on a decision for a
+// field that does not exist. They prove each decision that a change of the field can
+// prove.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// document is the page, from the root of the tree.
+// document is the path of the page, from the root of the tree.
 const document = "docs/reference/fields.md"
 
 func main() {

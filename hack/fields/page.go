@@ -21,7 +21,7 @@ fails them until there is a decision for it.
 meaning goes with it.
 `
 
-// page is the document.
+// page returns the document.
 func page(all []decision) string {
 	var b strings.Builder
 	b.WriteString(head)

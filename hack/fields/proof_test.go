@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A field that is done changes what csi-volmgr makes of the objects, without a problem, or
-// is a problem that names it; one that is refused is refused by an error that names the
+// A field that is done changes the result that csi-volmgr resolves from the objects, without a
+// problem, or causes a problem that names it. A refused field causes an error that names the
 // object, the field, what was found, and what is wanted.
 func TestDecisionsAreTrue(t *testing.T) {
 	type start struct {
@@ -47,13 +47,14 @@ func TestDecisionsAreTrue(t *testing.T) {
 	}
 }
 
-// names reports whether the words name the field, or one that it is a part of.
+// names reports whether the words name the field, or a field that contains it.
 func names(said, path string) bool {
 	parts := strings.Split(strings.ReplaceAll(path, "[]", ""), ".")
 	return slices.ContainsFunc(parts[1:], func(part string) bool { return strings.Contains(said, part) })
 }
 
-// everywhere lists the paths that a path stands for: a container's is that of each sort.
+// everywhere lists the paths that a path stands for: a container's path stands for each
+// sort of container.
 func everywhere(path string) []string {
 	rest, ok := strings.CutPrefix(path, "spec.containers[]")
 	if !ok {
@@ -66,8 +67,8 @@ func everywhere(path string) []string {
 	return all
 }
 
-// look returns what csi-volmgr makes of the objects with the base of a decision, and with
-// the value, where there is one.
+// look returns what csi-volmgr resolves from the objects with the base of a decision, and
+// with its value if there is one.
 func look(t *testing.T, d decision, path, value string) (text string, problems []string) {
 	t.Helper()
 	docs := read(t)
@@ -94,7 +95,7 @@ func look(t *testing.T, d decision, path, value string) (text string, problems [
 	return w.seen()
 }
 
-// wantRefusal: the words are those of resolve.Fault, or of a kind that there is not.
+// wantRefusal checks that the words are those of resolve.Fault, or of an unknown kind.
 func wantRefusal(t *testing.T, d decision, said string) {
 	t.Helper()
 	last := d.path[strings.LastIndex(d.path, ".")+1:]

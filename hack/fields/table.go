@@ -9,7 +9,7 @@ import (
 //go:embed fields.txt
 var table string
 
-// The decisions that there are.
+// The possible decisions.
 const (
 	done    = "done"    // csi-volmgr does what the field asks for
 	refused = "refused" // an object with the field is refused, with an error that names it
@@ -23,7 +23,7 @@ const (
 	byTest    = "test"    // a test of another package shows it
 )
 
-// decision is what is done with one field, or, if it is not done, with all below it.
+// decision says what happens with one field or, unless it is done, with all fields below it.
 type decision struct {
 	kind, name string // of the object
 	path       string // "spec.volumes[].emptyDir.mode"
@@ -39,12 +39,12 @@ type decision struct {
 // key names the field.
 func (d decision) key() string { return d.kind + " " + d.path }
 
-// base is what the object has at a path before a field below it is changed, as YAML;
-// the zero base is what the objects of testdata/world.yaml have.
+// base is the object's value at a path before a field below it is changed, as YAML;
+// the zero base is the value in testdata/world.yaml.
 type base struct{ path, value string }
 
-// parse reads the table: sections, which begin with the object and the path that all their
-// fields begin with, a base for their proofs, and a line for each field.
+// parse reads the table: sections, which begin with the object and the common path of their
+// fields, a base for their proofs, and a line for each field.
 //
 //	== Pod spec.volumes[].emptyDir
 //	base {sizeLimit: 1Gi}

@@ -56,8 +56,8 @@ func (d documents) object(kind, name string) map[string]any {
 	return d[i]
 }
 
-// put sets what is at a path of an object, of each list its first item, to a YAML value.
-// What is missing on the way is made.
+// put sets the value at a path of an object, in the first item of each list, to a YAML
+// value. It makes missing parents.
 func put(in map[string]any, path, value string) error {
 	var v any
 	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
@@ -123,7 +123,7 @@ var kindsOfVolumes = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// world is the objects as sources have them.
+// world has the objects as sources have them.
 type world struct {
 	objects map[resolve.Key]runtime.Object
 }
@@ -213,12 +213,12 @@ func config() resolve.Config {
 	return c
 }
 
-// unmade is how a pod waits for a volume that is yet to be made.
+// unmade is in the problem of a pod that waits for a volume that is not made yet.
 const unmade = "is to make a volume of class"
 
-// seen is what csi-volmgr makes of the objects: of each pod what it wants of volumes, the
-// files of its volumes, and what its containers mount; of each claim what the controller
-// is asked for. problems are what it says against them.
+// seen returns what csi-volmgr resolves from the objects: for each pod its wanted volumes,
+// their files, and its containers' mounts; for each claim the request to the controller.
+// problems are the objections.
 func (w *world) seen() (text string, problems []string) {
 	var all []any
 	for _, pod := range each[*corev1.Pod](w) {
@@ -228,7 +228,7 @@ func (w *world) seen() (text string, problems []string) {
 				problems = append(problems, v.Problem)
 			}
 			if v.Spec.Builtin {
-				// It is the source as it was written: that it reaches the kind says nothing of
+				// This is the source as it was written: that it reaches the kind does not show
 				// what the kind does with it.
 				want.Volumes[i].Spec.Config = nil
 			}
@@ -266,7 +266,7 @@ func (w *world) seen() (text string, problems []string) {
 	return string(b), problems
 }
 
-// files are those of a volume that shows objects as files.
+// files returns the files of a volume that shows objects as files.
 func (w *world) files(pod *corev1.Pod, v corev1.Volume) (content.Files, error) {
 	r := content.Reader{Namespace: pod.Namespace, Objects: objects{w, pod}, Allocatable: config().Allocatable}
 	r.Token = func(audience string, lifetime time.Duration) ([]byte, error) {
@@ -288,7 +288,7 @@ func (w *world) files(pod *corev1.Pod, v corev1.Volume) (content.Files, error) {
 	return nil, nil
 }
 
-// objects are those that a pod's files are made of.
+// objects has the objects that a pod's files are made from.
 type objects struct {
 	w   *world
 	pod *corev1.Pod

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Every claim of the tree names an item that exists, above a test.
+// Every claim in the tree names an item that exists, and belongs to a test.
 func TestClaimsOfTheTree(t *testing.T) {
 	found, problems, err := Collect("../..")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestClaimsOfTheTree(t *testing.T) {
 	}
 }
 
-// The lists begin with what the acceptance list names, whole.
+// The lists begin with all entries of the acceptance list.
 func TestCatalogs(t *testing.T) {
 	for kind, want := range map[Kind]struct {
 		count       int
@@ -45,7 +45,7 @@ func TestCatalogs(t *testing.T) {
 	}
 }
 
-// What audits added to the acceptance list has a test each. Their numbers may have gaps.
+// Each entry that audits added to the acceptance list has a test. Their numbers may have gaps.
 func TestWhatAuditsAddedIsTested(t *testing.T) {
 	found, _, err := Collect("../..")
 	if err != nil {

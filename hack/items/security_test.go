@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each paragraph of docs/security.md names the tests of what it says, and they are there.
+// Each paragraph of docs/security.md names the tests of its statements, and they exist.
 func TestSecurityPageNamesItsTests(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The headings between which the document is read and written.
+// The headings of the sections that are read and written.
 const (
 	differHeading = "## Where csi-volmgr differs on purpose\n"
 	otherHeading  = "## Items with a condition that is otherwise on purpose\n"
@@ -14,16 +14,16 @@ const (
 	tableHeading  = "## Every item and its proof\n"
 )
 
-// differences returns the reasons by item of the document: the rows of the
+// differences returns the document's reasons by item: the rows of the
 // table below differHeading.
 func differences(doc string) (map[string]string, error) { return rows(doc, differHeading) }
 
-// others returns the condition that is otherwise of items that are met but for it, and why:
-// the rows of the table below otherHeading.
+// others returns, by item, the one condition that differs, and why: the rows of the table
+// below otherHeading.
 func others(doc string) (map[string]string, error) { return rows(doc, otherHeading) }
 
-// parts returns what is missing of items that are met in part: the rows of the
-// table below partHeading.
+// parts returns what items that are met in part lack: the rows of the table below
+// partHeading.
 func parts(doc string) (map[string]string, error) { return rows(doc, partHeading) }
 
 // marks returns both.
@@ -39,7 +39,7 @@ func marks(doc string) (open, otherwise map[string]string, err error) {
 	return open, otherwise, err
 }
 
-// rows reads the table below a heading, whose first column has items with commas.
+// rows reads the table below a heading, whose first column has items separated by commas.
 func rows(doc, heading string) (map[string]string, error) {
 	_, rest, ok := strings.Cut(doc, heading)
 	if !ok {
@@ -76,7 +76,7 @@ func replaceTable(doc, table string) (string, error) {
 	return before + tableHeading + "\n" + table, nil
 }
 
-// markdown is the table as the document has it.
+// markdown returns the table as the document has it.
 func (t table) markdown() string {
 	var b strings.Builder
 	b.WriteString("`make parity-docs` writes this table; `make parity` prints the same from the current tests.\n\n")

@@ -1,9 +1,8 @@
 // Program parity prints which test shows each item of parity, or why
 // csi-volmgr differs on purpose, and fails on an item with neither.
 //
-// What is said of the reasons is in docs/parity.md, whose table -write makes anew;
-// so is that of docs/upstream-scenarios.md, which says the same of Kubernetes' own
-// storage tests.
+// The reasons are in docs/parity.md. -write rewrites its table, and that of
+// docs/upstream-scenarios.md, which does the same for Kubernetes' own storage tests.
 package main
 
 import (
@@ -42,7 +41,7 @@ func main() {
 	}
 }
 
-// run prints the table and says whether nothing is wrong.
+// run prints the table and reports whether nothing is wrong.
 func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	found, problems, err := items.Collect(root)
 	if err != nil {
@@ -91,9 +90,10 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	return len(problems) == 0, err
 }
 
-// show runs the tests that items cite, the mutants, or both, and says whether all is well.
+// show runs the tests that items cite, the mutants, or both, and reports whether nothing is
+// wrong.
 func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
-	found, _, err := items.Collect(root) // run has told the problems
+	found, _, err := items.Collect(root) // run has printed the problems
 	if err != nil {
 		return false, err
 	}
@@ -124,7 +124,7 @@ func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
 	return len(problems) == 0, err
 }
 
-// writeScenarios writes the table of the scenarios anew.
+// writeScenarios rewrites the table of the scenarios.
 func writeScenarios(root string, all []scenario) error {
 	name := filepath.Join(root, filepath.FromSlash(scenarioDocument))
 	doc, err := os.ReadFile(name)

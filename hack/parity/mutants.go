@@ -14,14 +14,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
-// mutant is a behaviour that is taken out: in File, Old is replaced by New, and
+// mutant removes a behaviour: in File, Old is replaced by New, and
 // Test of the package Dir, which claims Item, must fail.
 type mutant struct {
 	Item, File, Old, New, Dir, Test string
 }
 
-// staleMutants says which mutants cannot be planted any more: the text is not found
-// once, or the test does not claim the item.
+// staleMutants lists the mutants that can no longer be planted: the text is not found
+// exactly once, or the test does not claim the item.
 func staleMutants(root string, list []mutant, claims map[string][]items.Claim) (problems []string) {
 	for _, m := range list {
 		src, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.File)))
@@ -39,7 +39,7 @@ func staleMutants(root string, list []mutant, claims map[string][]items.Claim) (
 	return problems
 }
 
-// plantMutants plants each mutant, runs its test, and returns those that the test lets live.
+// plantMutants plants each mutant, runs its test, and returns the mutants that survive.
 func plantMutants(ctx context.Context, root string, list []mutant, out io.Writer) (problems []string, err error) {
 	dir, err := os.MkdirTemp("", "parity-mutants-")
 	if err != nil {
@@ -60,7 +60,7 @@ func plantMutants(ctx context.Context, root string, list []mutant, out io.Writer
 	return problems, nil
 }
 
-// What became of a mutant.
+// The possible fates of a mutant.
 const (
 	killed = "killed"
 	lives  = "lives"
@@ -89,7 +89,7 @@ func (m mutant) overlay(root, dir string) (string, error) {
 	return name, os.WriteFile(name, text, 0o600)
 }
 
-// verdict runs the test of m. Only a test that ran and failed kills: a mutant
+// verdict runs the test of m. Only a test that ran and failed kills a mutant: a mutant
 // that does not build shows nothing.
 func (m mutant) verdict(ctx context.Context, root, overlay string) string {
 	results, _ := runTests(ctx, root, m.Dir, []string{m.Test}, "-overlay="+overlay)
@@ -102,8 +102,8 @@ func (m mutant) verdict(ctx context.Context, root, overlay string) string {
 	return broken
 }
 
-// runTests runs tests of one package and returns what became of each by name:
-// "pass", "fail" or "skip", or nothing where it did not run.
+// runTests runs tests of one package and returns the result of each by name:
+// "pass", "fail" or "skip", or nothing if it did not run.
 func runTests(ctx context.Context, root, dir string, tests []string, flags ...string) (map[string]string, error) {
 	args := append([]string{"test", "-json", "-timeout=5m", "-run=" + pattern(tests)}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
@@ -118,7 +118,7 @@ func runTests(ctx context.Context, root, dir string, tests []string, flags ...st
 		if slices.Contains([]string{"pass", "fail", "skip"}, e.Action) && results[e.Test] != "fail" {
 			results[e.Test] = e.Action
 		}
-		if e.Action == "skip" { // a part that is skipped is not shown by the whole
+		if e.Action == "skip" { // the whole test does not show a skipped part
 			top, _, _ := strings.Cut(e.Test, "/")
 			results[top+skipped] = e.Test
 		}
@@ -126,10 +126,10 @@ func runTests(ctx context.Context, root, dir string, tests []string, flags ...st
 	return results, err
 }
 
-// skipped follows the name of a test of which a part was skipped.
+// skipped is appended to the name of a test with a skipped part.
 const skipped = " skipped"
 
-// pattern matches the tests by their whole names.
+// pattern returns a pattern that matches the tests by their whole names.
 func pattern(tests []string) string {
 	var whole []string
 	for _, t := range tests {

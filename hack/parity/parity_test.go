@@ -77,7 +77,7 @@ func TestWhatIsWrongWithATable(t *testing.T) {
 	}
 }
 
-// An item that is met in part is not counted as met, and its row says so.
+// An item that is met in part does not count as met, and its row says so.
 func TestAnItemThatIsMetInPartIsOpen(t *testing.T) {
 	list := []items.Item{{ID: "A01", Title: "one"}, {ID: "A02", Title: "two"}}
 	claim := []items.Claim{{Dir: "pkg/x", Test: "TestA"}}
@@ -145,7 +145,7 @@ func TestTheMutantsOfTheTree(t *testing.T) {
 	}
 }
 
-// A mutant whose text is gone, or whose test claims another item, is told.
+// A mutant whose text is gone, or whose test claims another item, is reported.
 func TestAStaleMutantIsTold(t *testing.T) {
 	claims := map[string][]items.Claim{"A01": {{Dir: "pkg/x", Test: "TestA"}}}
 	m := mutant{Item: "A01", File: "main.go", Old: "package main", New: "", Dir: "pkg/x", Test: "TestA"}

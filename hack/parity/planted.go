@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// The packages of the mutants' tests, and files that several mutants are planted in.
+// The packages of the mutants' tests, and files with several mutants.
 const (
 	plan    = "pkg/manager/plan"
 	resolve = "pkg/resolve"
@@ -62,7 +62,7 @@ func planted() []mutant {
 	}, slices.Concat(resolved(), read(), asked(), rules())...)
 }
 
-// rules has the mutants of duties that CSI puts on the host, and of what Kubernetes 1.37 asks.
+// rules has the mutants of CSI's requirements for the host, and of Kubernetes 1.37's.
 func rules() []mutant {
 	const scenario = "TestScenario/"
 	return []mutant{
@@ -77,7 +77,7 @@ func rules() []mutant {
 	}
 }
 
-// resolved has the mutants of what is read of Kubernetes' objects.
+// resolved has the mutants of how Kubernetes' objects are resolved.
 func resolved() []mutant {
 	const (
 		attach = resolve + "/attach.go"
@@ -143,7 +143,7 @@ func asked() []mutant {
 	}
 }
 
-// read has the mutants of what is read of a pod and of its volumes.
+// read has the mutants of how a pod and its volumes are read.
 func read() []mutant {
 	return []mutant{
 		{"G01", resolve + "/ownership.go", "case storagev1.FileFSGroupPolicy:", `case "x":`, resolve, "TestOwnershipFollowsFSGroupPolicy"},

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
-// apart are the directories whose tests need what make prepares (a control plane, a
-// virtual machine, a runtime): targets of their own run them.
+// apart are the directories whose tests need something that make prepares (a control plane,
+// a virtual machine, a runtime): targets of their own run them.
 func apart(dir string) string {
 	switch dir {
 	case "test/cluster":
@@ -25,8 +25,8 @@ func apart(dir string) string {
 	return ""
 }
 
-// runCited runs the tests that items cite, a package at a time, and prints how each
-// item stands. A test that does not exist, is skipped or fails is a problem.
+// runCited runs the tests that items cite, a package at a time, and prints the result of
+// each item. A test that does not exist, is skipped or fails is a problem.
 func runCited(ctx context.Context, root string, t table, claims map[string][]items.Claim, out io.Writer) (problems []string) {
 	cited := map[string][]string{}
 	for _, c := range slices.Concat(slices.Collect(maps.Values(claims))...) {
@@ -54,7 +54,7 @@ func runCited(ctx context.Context, root string, t table, claims map[string][]ite
 	return problems
 }
 
-// outcome is what became of a test; a part that was skipped makes it skipped.
+// outcome returns the result of a test; a skipped part makes it skipped.
 func outcome(results map[string]string, test string) string {
 	top, _, below := strings.Cut(test, "/")
 	switch {
@@ -66,8 +66,8 @@ func outcome(results map[string]string, test string) string {
 	return results[test]
 }
 
-// verdict says pass, part or fail of an item that tests show, and why it fails. It
-// names the targets that run tests of the item that do not run here.
+// verdict returns pass, part or fail for an item with tests, and why it fails. It
+// names the targets that run those tests of the item that do not run here.
 func (l line) verdict(became map[string]string) (verdict string, why []string) {
 	if !l.tested() {
 		return "", nil

@@ -35,8 +35,8 @@ func TestPart(t *testing.T) { t.Run("a", func(t *testing.T) { t.Skip("no tool") 
 	return root
 }
 
-// A mutant is killed by a test that fails, and not by one that passes, that is not
-// there, or that does not build.
+// A mutant is killed by a test that fails, and not by one that passes, does not exist or
+// does not build.
 func TestMutantsArePlanted(t *testing.T) {
 	m := mutant{Item: "A01", File: "x.go", Old: "return 2", New: "return 3", Dir: ".", Test: "TestTwo"}
 	lazy, gone, wrong := m, m, m
@@ -51,7 +51,7 @@ func TestMutantsArePlanted(t *testing.T) {
 	}
 }
 
-// The tests that items cite are run, and each that shows nothing is told.
+// The tests that items cite are run, and each test that shows nothing is reported.
 func TestCitedTestsAreRun(t *testing.T) {
 	claims := map[string][]items.Claim{}
 	var list []items.Item
@@ -72,7 +72,7 @@ func TestCitedTestsAreRun(t *testing.T) {
 	}
 }
 
-// An item whose tests are run apart, all or some, is not said to pass as a whole.
+// An item with tests that other targets run is not reported as passed.
 func TestTestsApartAreNamed(t *testing.T) {
 	const here, guest, docker = "pkg/x TestX", "test/vm/guest TestY", "test/docker TestZ"
 	became := map[string]string{here: "pass"}

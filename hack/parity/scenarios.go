@@ -17,14 +17,14 @@ const (
 	shown = 120
 )
 
-// How csi-volmgr does in a scenario; differs and notOurs are followed by why.
+// The results of a scenario; a reason follows differs and notOurs.
 const (
 	same    = "same"
 	differs = "differs: "
 	notOurs = "not ours: "
 )
 
-// scenario is one of Kubernetes' own storage tests, with what shows it here.
+// scenario is one of Kubernetes' own storage tests, with the tests that show it here.
 type scenario struct {
 	id       string
 	upstream string   // the file, and what the scenario is about
@@ -85,7 +85,7 @@ func tested(all []scenario) (of []scenario) {
 	return of
 }
 
-// scenarioTable is the table as the document has it.
+// scenarioTable returns the table as the document has it.
 func scenarioTable(all []scenario) string {
 	var b strings.Builder
 	count := map[string]int{}
@@ -115,7 +115,7 @@ func replaceScenarios(doc string, all []scenario) (string, error) {
 	return before + scenarioHeading + "\n" + scenarioTable(all), nil
 }
 
-// printScenarios writes what shows each scenario.
+// printScenarios writes the tests that show each scenario.
 func printScenarios(w io.Writer, all []scenario) {
 	for _, s := range all {
 		fmt.Fprintf(w, "%-6s %-60s %s %s\n", s.id, short(s.upstream), s.result, strings.Join(s.tests, ", "))

@@ -13,16 +13,16 @@ import (
 // most is how many items may differ on purpose.
 const most = 14
 
-// line is one item with what is known of it.
+// line is one item with its tests and reasons.
 type line struct {
 	items.Item
 	tests  []string // "pkg/x TestY", sorted
 	reason string
-	part   string // what is missing, of an item that is met in part
-	other  string // the condition that is otherwise on purpose, of an item that is met but for it
+	part   string // what is missing if the item is met in part
+	other  string // the one condition that differs on purpose, if there is one
 }
 
-// table is the list with what is known of each item.
+// table is the list of items with their tests and reasons.
 type table struct {
 	lines   []line
 	unknown []string // items with a reason that are in no list
@@ -49,7 +49,7 @@ func compare(list []items.Item, claims map[string][]items.Claim, reasons map[str
 	return t
 }
 
-// mark notes what is missing of the items that are met in part, and what is otherwise.
+// mark adds what items that are met in part lack, and the conditions that differ.
 func (t *table) mark(parts, others map[string]string) {
 	left := maps.Clone(parts)
 	maps.Copy(left, others)
@@ -79,7 +79,7 @@ func (l line) met() bool     { return l.tested() && l.part == "" && l.other == "
 func (l line) differs() bool { return !l.tested() && l.reason != "" }
 func (l line) hole() bool    { return !l.tested() && l.reason == "" }
 
-// problems says what must not be.
+// problems lists the items that are in no valid state.
 func (t table) problems() (problems []string) {
 	var holes []string
 	for _, l := range t.lines {

@@ -2,11 +2,10 @@
 // changes the host.
 //
 // A failpoint is before and after every statement that writes the journal, calls a
-// driver, or makes, removes, renames, mounts or unmounts something. No line of it is in
-// the source: [Build] finds the statements by their syntax and builds the program with
-// an overlay. So the program that is shipped has no trace of it, and a new place is a
-// new failpoint.
+// driver, or makes, removes, renames, mounts or unmounts something. The source has no
+// failpoints: [Build] finds the statements by their syntax and builds the program with
+// an overlay. So the shipped program has none, and a new statement is a new failpoint.
 //
 // The environment says where a process dies (process.go.txt): at one place, or once at
-// every place that its runs come to.
+// every place that its runs reach.
 package failpoint

@@ -46,14 +46,14 @@ var effects = map[string]bool{
 	"ioctl": true, "IoctlLoopConfigure": true, "IoctlSetInt": true, "Run": true, "CombinedOutput": true, "Output": true,
 }
 
-// edit is text to be put into a file.
+// edit is text to insert into a file.
 type edit struct {
 	at   int
 	text string
 }
 
-// Build builds csi-volmgr with failpoints into dir, and returns it and the places. The
-// test's directory is two below the project's.
+// Build builds csi-volmgr with failpoints into dir, and returns its path and the places.
+// The test's directory is two levels below the project's.
 func Build(dir string) (program string, places []string, err error) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -160,8 +160,8 @@ func listOf(n ast.Node) []ast.Stmt {
 	return nil
 }
 
-// effectOf returns the name of the first effect that a statement has itself,
-// and not in a block or function within it.
+// effectOf returns the name of the first effect of a statement itself, and not of a
+// block or function within it.
 func effectOf(stmt ast.Stmt) (name string) {
 	switch stmt.(type) {
 	case *ast.ExprStmt, *ast.AssignStmt, *ast.IfStmt, *ast.ReturnStmt, *ast.SwitchStmt:
@@ -189,8 +189,8 @@ func effectOf(stmt ast.Stmt) (name string) {
 	return name
 }
 
-// around puts failpoints before and after a statement. What ends a function is
-// left by a deferred call.
+// around puts failpoints before and after a statement. After a statement that ends the
+// function, a deferred call is the failpoint.
 func around(fset *token.FileSet, stmt ast.Stmt, place string) (edits []edit, names []string) {
 	from, to := fset.Position(stmt.Pos()).Offset, fset.Position(stmt.End()).Offset
 	before, after := place+" before", place+" after"

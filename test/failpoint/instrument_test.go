@@ -11,7 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// A call of a driver that changes something is an effect, also one that CSI has had since
+// A call of a driver that changes something is an effect, also a call that CSI added after
 // this list was written.
 func TestEveryCallThatChangesSomethingIsAnEffect(t *testing.T) {
 	asks := []string{"ControllerGet", "ControllerList", "Get", "GroupControllerGet", "List", "NodeGet", "ValidateVolumeCapabilities"}
@@ -27,7 +27,7 @@ func TestEveryCallThatChangesSomethingIsAnEffect(t *testing.T) {
 	}
 }
 
-// A package that has an effect is a room, or stands here with why it is none.
+// A package that has an effect is a room, or is listed here with the reason why not.
 func TestEveryPackageWithAnEffectIsARoom(t *testing.T) {
 	none := map[string]string{
 		"recorder": "its Remove is of a list in memory",

@@ -1,7 +1,7 @@
 // Package fakeapi is a Kubernetes API server in memory, for tests in virtual time:
 // lists and watches with field selectors and resource versions, conflicts, merge
-// patches, and whatever failure a test wants. It is an http.RoundTripper, so
-// nothing of a request leaves the process.
+// patches, and the failures that a test wants. It is an http.RoundTripper, so
+// no request leaves the process.
 package fakeapi
 
 import (
@@ -31,9 +31,9 @@ type Server struct {
 	watches  map[*watcher]bool
 	requests []Request
 	endless  bool
-	// goneInStream: a watch that goes on from too old a version is told so by an event.
+	// goneInStream: a watch that continues from too old a version gets an event that says so.
 	goneInStream bool
-	// behind is what another instance that lags has; nil where none does.
+	// behind is the state of another instance that lags; nil if none does.
 	behind *snapshot
 }
 
@@ -60,7 +60,7 @@ type watcher struct {
 	once  sync.Once
 }
 
-// tell has the watcher told of an event; the server's mu is held.
+// tell queues an event for the watcher; the caller holds the server's mu.
 func (w *watcher) tell(e event) {
 	w.queue = append(w.queue, e)
 	select {
@@ -75,14 +75,14 @@ func New() *Server {
 }
 
 // Clients returns clients of the server, without limits of their own. wrap, unless
-// nil, is between them and the server.
+// nil, wraps the transport between them and the server.
 func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (*kubeclient.Core, *kubeclient.Storage) {
 	c := s.config(wrap)
 	made := clients(c)
 	return made.Core, made.Storage
 }
 
-// LimitedClients are clients that may send so many requests a second, and at once.
+// LimitedClients returns clients that may send so many requests a second, and at once.
 func (s *Server) LimitedClients(wrap func(http.RoundTripper) http.RoundTripper, perSecond float32, atOnce int) (*kubeclient.Core, *kubeclient.Storage) {
 	c := s.config(wrap)
 	c.QPS, c.Burst = perSecond, atOnce
@@ -96,12 +96,12 @@ func (s *Server) Certificates(wrap func(http.RoundTripper) http.RoundTripper) *k
 	return clients(s.config(wrap)).Certificates
 }
 
-// CertificatesBeta is as Certificates.
+// CertificatesBeta is like Certificates for the beta API.
 func (s *Server) CertificatesBeta(wrap func(http.RoundTripper) http.RoundTripper) *kubeclient.CertificatesBeta {
 	return clients(s.config(wrap)).CertificatesBeta
 }
 
-// clients are those of a configuration, which is always in order.
+// clients returns the clients of a configuration, which is always valid.
 func clients(c *rest.Config) *kubeclient.Clients {
 	h, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -118,14 +118,14 @@ func (s *Server) config(wrap func(http.RoundTripper) http.RoundTripper) *rest.Co
 	return &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}, WrapTransport: wrap}
 }
 
-// Fail has f decide about every request; nil answers, and a nil f, mean that the server answers.
+// Fail lets f decide about every request; if f is nil or returns nil, the server answers.
 func (s *Server) Fail(f func(Request) *Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = f
 }
 
-// Took returns the requests since it was last called.
+// Took returns the requests since its last call.
 func (s *Server) Took() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Server) Put(objects ...runtime.Object) {
 	}
 }
 
-// Get returns an object by resource ("nodes") and key ("a", "default/a"), false where there is none.
+// Get returns an object by resource ("nodes") and key ("a", "default/a"), or false if there is none.
 func (s *Server) Get(resource, key string, into runtime.Object) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,22 +189,22 @@ func (s *Server) EndWatches() {
 	}
 }
 
-// end ends a watch: of what happens from now on it is told nothing.
+// end ends a watch: it gets no later event.
 func (s *Server) end(w *watcher) {
 	delete(s.watches, w)
 	w.close()
 }
 
-// Endless has watches not end when the client asked for it, as with a connection
-// of which one side is gone.
+// Endless makes watches continue past the timeout that the client asked for, as with a
+// connection whose other side is gone.
 func (s *Server) Endless() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endless = true
 }
 
-// Compact forgets all versions: a watch that goes on from one is told 410, by the
-// answer to it or, after GoneInStream, by an event of it.
+// Compact forgets all versions: a watch that continues from one gets 410, as its
+// answer or, after GoneInStream, in an event.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,15 +216,15 @@ func (s *Server) compact() {
 	s.oldest, s.history = s.version, nil
 }
 
-// GoneInStream has the server tell of versions that it forgot as the real one does:
-// it takes the watch, and ends it with an event that has the status 410.
+// GoneInStream makes the server report forgotten versions like the real one:
+// it accepts the watch, and ends it with an event that has the status 410.
 func (s *Server) GoneInStream() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.goneInStream = true
 }
 
-// Expire ends every watch with an event that has the status 410, after it forgot all versions.
+// Expire forgets all versions, and ends every watch with an event that has the status 410.
 func (s *Server) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,13 +235,13 @@ func (s *Server) Expire() {
 	}
 }
 
-// gone tells a watch that its version is forgotten.
+// gone sends a watch the event that its version is forgotten.
 var gone = event{kind: "ERROR", object: object{
 	"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": http.StatusGone, "message": "too old resource version",
 }}
 
-// Behind has an instance that is as the server is now answer all lists and gets,
-// until it is called again with false. Watches are of the server itself.
+// Behind makes an instance with the server's current state answer all lists and gets,
+// until Behind is called with false. Watches still come from the server itself.
 func (s *Server) Behind(is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,7 +276,7 @@ func (s *Server) store(resource string, o object) object {
 	}
 	old, had := s.objects[resource][key]
 	s.version++
-	m := maps.Clone(o["metadata"].(object)) // a patch shares it with what was told before
+	m := maps.Clone(o["metadata"].(object)) // a patched object shares it with earlier events
 	o["metadata"] = m
 	m["resourceVersion"] = strconv.Itoa(s.version)
 	if m["uid"] == nil {

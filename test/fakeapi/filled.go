@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// filled is the object with the defaults that an API server sets and that a node relies on.
+// filled returns the object with the defaults that an API server sets and that a node needs.
 func filled(obj runtime.Object) runtime.Object {
 	d, ok := obj.(*storagev1.CSIDriver)
 	if !ok || d.Spec.FSGroupPolicy != nil {

@@ -20,7 +20,7 @@ type Request struct {
 	FieldSelector, Version, BodyText string
 	// API is the version of the group ("v1").
 	API string
-	// ContentType is that of the body.
+	// ContentType is the type of the body.
 	ContentType string
 }
 
@@ -39,18 +39,18 @@ func (r Request) String() string {
 	return s
 }
 
-// Answer is a failure that a test wants in place of what the server would say.
+// Answer is a failure that a test wants instead of the server's answer.
 type Answer struct {
 	Code int
 	// RetryAfter is a number of seconds, "" for none.
 	RetryAfter string
 	// Hang: no answer at all until the client gives up.
 	Hang bool
-	// Err is what the connection fails of; Late is that it does so after the request
-	// has been carried out.
+	// Err is the connection's error; with Late it comes after the request has been
+	// carried out.
 	Err  error
 	Late bool
-	// Body is the answer's, where it is not that of a failure.
+	// Body is the answer's body, if it is not a failure's.
 	Body string
 }
 
@@ -125,7 +125,7 @@ func parse(r *http.Request) Request {
 
 func (r Request) key() string { return strings.TrimPrefix(r.Namespace+"/"+r.Name, "/") }
 
-// matches reports whether the object is what the request's selector means.
+// matches reports whether the request's selector selects the object.
 func (r Request) matches(o object) bool {
 	m := o["metadata"].(object)
 	if r.Namespace != "" && m["namespace"] != r.Namespace {
@@ -219,7 +219,7 @@ func (s *Server) create(q Request) *http.Response {
 	return respond(http.StatusCreated, s.store(q.Resource, o))
 }
 
-// merge is a merge patch (RFC 7386).
+// merge applies a merge patch (RFC 7386).
 func merge(o, change object) object {
 	out := maps.Clone(o)
 	if out == nil {
@@ -241,7 +241,7 @@ func merge(o, change object) object {
 }
 
 // mergeConditions returns the change with the object's other conditions, which a
-// strategic merge patch keeps: of all lists, the tests patch only this one so.
+// strategic merge patch keeps. It is the only list that the tests patch this way.
 func mergeConditions(o, change object) object {
 	status, _ := change["status"].(object)
 	mine, there := status["conditions"].([]any)
@@ -305,7 +305,7 @@ func (s *Server) serve(r *http.Request, w *watcher, to *io.PipeWriter) {
 		defer timer.Stop()
 		over = timer.C
 	}
-	// write writes what the watch is to be told.
+	// write writes the queued events.
 	write := func() error {
 		s.mu.Lock()
 		var lines []byte
@@ -330,7 +330,7 @@ func (s *Server) serve(r *http.Request, w *watcher, to *io.PipeWriter) {
 				return
 			}
 		case <-w.end:
-			_ = write() // what happened before
+			_ = write() // the events before the end
 			return
 		case <-r.Context().Done():
 			return

@@ -31,7 +31,7 @@ type Runtime struct {
 	pulls      []string
 }
 
-// New serves a runtime that has nothing on the socket at path, until the test ends.
+// New serves an empty runtime on the socket at path, until the test ends.
 func New(t *testing.T, path string) *Runtime {
 	t.Helper()
 	r := &Runtime{t: t, path: path, sandboxes: map[string]*runtimev1.PodSandbox{}, containers: map[string]*runtimev1.Container{}, registry: map[string]string{}}
@@ -40,7 +40,7 @@ func New(t *testing.T, path string) *Runtime {
 	return r
 }
 
-// Endpoint is how the runtime is reached.
+// Endpoint returns the runtime's endpoint.
 func (r *Runtime) Endpoint() string { return "unix://" + r.path }
 
 // Start serves again after Stop.
@@ -70,14 +70,14 @@ func (r *Runtime) Stop() {
 	s.Stop()
 }
 
-// Refuse has every list fail, or ends that.
+// Refuse makes every list fail, or ends that.
 func (r *Runtime) Refuse(refuses bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refuses = refuses
 }
 
-// Sandbox sets the state of a pod's sandbox, whose id is the pod's uid with "sandbox-" before it.
+// Sandbox sets the state of a pod's sandbox, whose id is "sandbox-" and the pod's UID.
 func (r *Runtime) Sandbox(uid string, state runtimev1.PodSandboxState) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func (r *Runtime) Container(uid, name string, state runtimev1.ContainerState) {
 	}
 }
 
-// Lists counts the lists of containers that were asked for.
+// Lists returns how often containers were listed.
 func (r *Runtime) Lists() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

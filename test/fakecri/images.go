@@ -9,20 +9,20 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// images is the part of the image service that looks images up and gets them.
+// images is the part of the image service that looks images up and pulls them.
 type images struct {
 	runtimev1.UnimplementedImageServiceServer
 	r *Runtime
 }
 
-// Registry has images for the runtime to get, by reference.
+// Registry sets the images that the runtime can pull, by reference.
 func (r *Runtime) Registry(reference, id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.registry[reference] = id
 }
 
-// Pulls returns the references that the runtime was told to get, in order.
+// Pulls returns the references that the runtime was asked to pull, in order.
 func (r *Runtime) Pulls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 const Module = "github.com/csi-volmgr/csi-volmgr"
 
 // Main runs the tests of a package in a private mount namespace, after prepare has
-// built what they run into a directory. It returns the code to exit with.
+// built their programs into a directory. It returns the exit code.
 func Main(m *testing.M, prepare func(dir string) error) int {
 	drivertest.Enter()
 	dir, err := os.MkdirTemp("", "bin-")
@@ -33,7 +33,7 @@ func Main(m *testing.M, prepare func(dir string) error) int {
 	return code
 }
 
-// Build builds the program in the directory main of this module, and returns path.
+// Build builds the program in the directory main of this module into path, and returns path.
 func Build(path, main string, flags ...string) (string, error) {
 	args := append([]string{"build", "-o", path}, flags...)
 	cmd := exec.Command("go", append(args, Module+"/"+main)...)
@@ -43,7 +43,7 @@ func Build(path, main string, flags ...string) (string, error) {
 	return path, nil
 }
 
-// Raced returns the flags for a program with the race detector, where E2E_RACE asks for one.
+// Raced returns the flags for a program with the race detector if E2E_RACE is set.
 func Raced() []string {
 	if os.Getenv("E2E_RACE") == "" {
 		return nil

@@ -42,7 +42,7 @@ func (n *Node) Loops() (found []string) {
 		n.T.Error(err)
 	}
 	for _, file := range files {
-		// One that has been detached since it was listed is none.
+		// A device that was detached after it was listed does not count.
 		if b, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(b), n.Dir+"/") {
 			found = append(found, "/dev/"+strings.Split(file, "/")[3])
 		}
@@ -61,7 +61,7 @@ func (n *Node) NothingHeld() {
 	}
 }
 
-// Journal opens the journal of a daemon that has ended, and returns it with its file.
+// Journal opens the journal of a daemon that has ended, and returns the journal and its file.
 func (n *Node) Journal() (journal *state.Bolt, file string) {
 	n.T.Helper()
 	files, err := filepath.Glob(n.Path("state/*.db"))

@@ -12,15 +12,15 @@ type Volume struct {
 	ReadOnly     bool
 }
 
-// FromClaim is a volume of a claim.
+// FromClaim returns a volume of a claim.
 func FromClaim(name, claim string) Volume {
 	return Volume{Name: name, Source: fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", claim)}
 }
 
-// Pod is a pod with one container that uses all of the volumes.
+// Pod returns a pod with one container that uses all of the volumes.
 func Pod(name string, volumes ...Volume) string { return GroupPod(name, "", volumes...) }
 
-// GroupPod is a pod with a security context.
+// GroupPod returns a pod with a security context.
 func GroupPod(name, security string, volumes ...Volume) string {
 	var specs, mounts, devices strings.Builder
 	for _, v := range volumes {

@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// Patience is how long anything may take on a machine that is busy. A test that
-	// passes never waits for it.
+	// Patience is how long anything may take on a busy machine. A test that passes
+	// never waits that long.
 	Patience = 2 * time.Minute
-	// Name is the node's.
+	// Name is the node's name.
 	Name = "node-1"
 )
 
-// Node is the directories of a daemon, and what the daemon there is asked.
+// Node is the directories of a daemon, and clients of that daemon.
 type Node struct {
 	T   *testing.T
 	Dir string
 	// Root is the daemon's root directory.
 	Root string
-	// Socket is where the daemon answers, and API asks there.
+	// Socket is the daemon's socket, and API a client of it.
 	Socket string
 	API    *client.Client
-	// Program is csi-volmgr.
+	// Program is the path of csi-volmgr.
 	Program string
 }
 
-// NewNode makes the directory of a node on which nothing runs yet, and clears it
-// away when the processes of the test have ended. socket is below that directory.
+// NewNode makes the directory of a node on which nothing runs yet, and removes it
+// when the processes of the test have ended. socket is relative to that directory.
 func NewNode(t *testing.T, program, socket string) *Node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "node-") // t.TempDir's path is too long for a socket's
@@ -54,10 +54,10 @@ func NewNode(t *testing.T, program, socket string) *Node {
 	return n
 }
 
-// Path is where a file of the node is.
+// Path returns the path of a file of the node.
 func (n *Node) Path(name string) string { return filepath.Join(n.Dir, name) }
 
-// clean runs after all processes of the test were killed.
+// clean removes the node's directory; it runs after all processes of the test were killed.
 func (n *Node) clean() {
 	n.API.Close()
 	for _, m := range n.Mounts() {
@@ -84,7 +84,7 @@ func (n *Node) ShowIfFailed(all ...*Process) {
 	}
 }
 
-// Daemon returns what starts a daemon on the node's directories with the flags.
+// Daemon returns the command that starts a daemon on the node's directories with the flags.
 func (n *Node) Daemon(flags ...string) []string {
 	return append([]string{
 		"run", "--root-dir", n.Root, "--state-dir", n.Path("state"), "--socket", n.Socket,
@@ -92,7 +92,7 @@ func (n *Node) Daemon(flags ...string) []string {
 	}, flags...)
 }
 
-// Answered starts a daemon by start and returns it when it answers.
+// Answered starts a daemon with start and returns it when it answers.
 func (n *Node) Answered(start func() *Process) *Process {
 	n.T.Helper()
 	w, err := fsnotify.NewWatcher()
@@ -139,13 +139,13 @@ func (n *Node) Do(stdin string, args ...string) string {
 	return r.Stdout
 }
 
-// Apply gives the daemon the documents of a manifest.
+// Apply applies the documents of a manifest.
 func (n *Node) Apply(docs ...string) {
 	n.T.Helper()
 	n.Do(strings.Join(docs, "\n---\n"), "apply", "-f", "-")
 }
 
-// Mount returns the mount of a pod's volume, which must be there.
+// Mount returns the mount of a pod's volume, which must exist.
 func (n *Node) Mount(pod, volume string) server.Mount {
 	n.T.Helper()
 	mounts, err := n.API.Mounts(n.T.Context(), "default", pod)
@@ -161,7 +161,7 @@ func (n *Node) Mount(pod, volume string) server.Mount {
 	return server.Mount{}
 }
 
-// HostPath returns where the pod's volume is on the host.
+// HostPath returns the path of the pod's volume on the host.
 func (n *Node) HostPath(pod, volume string) string {
 	n.T.Helper()
 	return n.Mount(pod, volume).HostPath

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a program that runs beside the test; a supervised one begins again
+// Process is a program that runs during the test; a supervised one is restarted
 // whenever it ends.
 type Process struct {
 	t   *testing.T
@@ -22,7 +22,7 @@ type Process struct {
 	// make returns the command of each run.
 	make func() *exec.Cmd
 	keep bool
-	done chan struct{} // closed when it has ended and does not begin again
+	done chan struct{} // closed when it has ended and is not restarted
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd // guarded by mu
@@ -30,14 +30,14 @@ type Process struct {
 	err     error     // how it ended, once done is closed
 }
 
-// Start runs cmd until the test ends, and adds what it writes to the file log. A
-// test that fails shows the end of it, and fails if it has a panic or a data race.
+// Start runs cmd until the test ends, and appends its output to the file log. A
+// test that fails shows the end of the log. A panic or a data race in it fails the test.
 func Start(t *testing.T, log string, cmd *exec.Cmd) *Process {
 	t.Helper()
 	return start(&Process{t: t, log: log, make: func() *exec.Cmd { return cmd }})
 }
 
-// Supervise is Start for a program that begins again whenever it ends.
+// Supervise is Start for a program that is restarted whenever it ends.
 func Supervise(t *testing.T, log, binary string, args ...string) *Process {
 	t.Helper()
 	return start(&Process{t: t, log: log, keep: true, make: func() *exec.Cmd { return exec.Command(binary, args...) }})
@@ -86,7 +86,7 @@ func (p *Process) watch() {
 	}
 }
 
-// sound fails the test if the process said that something is wrong with it.
+// sound fails the test if the process's log has a panic or a data race.
 func (p *Process) sound() {
 	p.t.Helper()
 	b, err := os.ReadFile(p.log)
@@ -109,24 +109,24 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// Crash ends the process, which begins again if it is supervised.
+// Crash kills the process, which is restarted if it is supervised.
 func (p *Process) Crash() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	KillGroup(p.cmd)
 }
 
-// KillGroup kills a process, and those of its group if it has one of its own.
+// KillGroup kills a process, and its process group if it leads one.
 func KillGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
-	cmd.Process.Kill() // fails only where it has ended
+	cmd.Process.Kill() // fails only if it has ended
 }
 
-// Paused stops every thread of the process, runs f, and lets the process go on: what
-// f changes in several steps the process sees done. It must not wait in the kernel for
-// what only f ends.
+// Paused stops every thread of the process, runs f, and continues the process: it sees
+// the several steps of f as one. The process must not wait in the kernel for something
+// that only f ends.
 func (p *Process) Paused(f func()) {
 	p.t.Helper()
 	pid := p.Pid()
@@ -140,12 +140,12 @@ func (p *Process) Paused(f func()) {
 	f()
 }
 
-// Ask ends the process by the signal that service managers send, and returns how it ended.
+// Ask sends the process the signal that service managers send, and returns how it ended.
 func (p *Process) Ask() error {
 	p.t.Helper()
 	p.mu.Lock()
 	p.stopped = true
-	p.cmd.Process.Signal(syscall.SIGTERM) // fails only where it has ended
+	p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
 	p.mu.Unlock()
 	select {
 	case <-p.done:
@@ -155,7 +155,7 @@ func (p *Process) Ask() error {
 	return p.err
 }
 
-// Stop is Ask of a process that must end well; one that has ended stays as it is.
+// Stop is Ask for a process that must end without an error; it ignores one that has ended.
 func (p *Process) Stop() {
 	if !p.Runs() {
 		return
@@ -166,7 +166,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// Runs reports whether the process does; one that was never started does not.
+// Runs reports whether the process runs; it is false for one that was never started.
 func (p *Process) Runs() bool {
 	if p == nil {
 		return false
@@ -182,7 +182,7 @@ func (p *Process) Runs() bool {
 // Done is closed when the process has ended for good.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err says how the process ended, once Done is closed.
+// Err returns how the process ended, once Done is closed.
 func (p *Process) Err() error { return p.err }
 
 // Pid is the process id.
@@ -199,10 +199,10 @@ func (p *Process) String() string {
 	return p.cmd.String()
 }
 
-// Log is the file with what the process wrote.
+// Log returns the file with the process's output.
 func (p *Process) Log() string { return p.log }
 
-// Tail is the end of what the process wrote.
+// Tail returns the end of the process's output.
 func (p *Process) Tail() string {
 	const lines = 80
 	b, err := os.ReadFile(p.log)
@@ -213,7 +213,7 @@ func (p *Process) Tail() string {
 	return string(bytes.Join(all[max(0, len(all)-lines):], []byte("\n")))
 }
 
-// Result is what a command said and how it ended.
+// Result is the output of a command and how it ended.
 type Result struct {
 	Stdout, Stderr string
 	Code           int

@@ -9,13 +9,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// glance is how often what has no event is looked at.
+// glance is the pause between looks at things that have no events.
 const glance = 20 * time.Millisecond
 
-// watcher is a Watch method of the API's client.
+// A watcher is a Watch method of the API's client.
 type watcher[T any] func(ctx context.Context, each func(server.Event[T]) error) error
 
-// Until waits until ok is true of all things that watch reports, by name.
+// Until waits until ok is true for all things that watch reports, by name.
 func Until[T any](n *Node, what string, watch watcher[T], ok func(map[string]T) bool) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeoutCause(n.T.Context(), Patience, fmt.Errorf("%s passed", Patience))
@@ -41,7 +41,7 @@ func Until[T any](n *Node, what string, watch watcher[T], ok func(map[string]T) 
 	}
 }
 
-// nameOf is what tells one thing of a list from the others.
+// nameOf returns the name that identifies a thing in its list.
 func nameOf(item any) string {
 	switch i := item.(type) {
 	case server.PodStatus:
@@ -58,7 +58,8 @@ func nameOf(item any) string {
 	panic(fmt.Sprintf("nameOf(%T)", item))
 }
 
-// Eventually looks until ok, at what has no event: files, tables of the kernel, explanations.
+// Eventually looks at things without events (files, tables of the kernel, explanations)
+// until ok.
 func (n *Node) Eventually(what string, ok func() bool) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeout(n.T.Context(), Patience)
@@ -78,7 +79,7 @@ func (n *Node) Mounted(pods ...string) {
 	n.waitFor("mounted", pods)
 }
 
-// Unmounted waits until nothing of pods is here.
+// Unmounted waits until no volume of the pods is mounted.
 func (n *Node) Unmounted(pods ...string) {
 	n.T.Helper()
 	n.waitFor("unmounted", pods)
@@ -93,7 +94,7 @@ func (n *Node) waitFor(what string, pods []string) {
 	}
 }
 
-// Remove takes pods back.
+// Remove withdraws pods.
 func (n *Node) Remove(pods ...string) {
 	n.T.Helper()
 	for _, pod := range pods {
@@ -101,7 +102,7 @@ func (n *Node) Remove(pods ...string) {
 	}
 }
 
-// DeletePods takes pods back and waits until nothing of them is here.
+// DeletePods withdraws pods and waits until none of their volumes is mounted.
 func (n *Node) DeletePods(pods ...string) {
 	n.T.Helper()
 	n.Remove(pods...)
