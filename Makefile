@@ -13,12 +13,12 @@ BIN     := bin/csi-volmgr
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Without the tag grpc has golang.org/x/net/trace, whose templates call methods by name,
-# and then the linker keeps every method of every type: a fifth of the program.
+# Without the tag grpc imports golang.org/x/net/trace, whose templates call methods by name.
+# The linker then keeps every method of every type: a fifth of the program.
 build: ## build bin/csi-volmgr
 	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '-X main.release=$(VERSION)' -o $(BIN) ./cmd/csi-volmgr
 
-agent: ## build bin/agent, examples/agent: a node agent that runs pods of a cluster with csi-volmgr in it
+agent: ## build bin/agent from examples/agent: a node agent that runs pods of a cluster, with csi-volmgr in its process
 	cd examples/agent && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/bin/agent .
 
 PREFIX ?= /usr/local
@@ -42,20 +42,20 @@ install: build ## install the program, its units, manual pages and completion be
 deb: build ## build a Debian package in bin/, with its checksum; the same commit gives the same bytes
 	hack/deb/build.sh $(BIN) $(VERSION) $(CURDIR)/bin
 
-image: build ## build an image of the program alone in bin/image, an OCI archive for podman load; no registry is asked
+image: build ## build an image of the program alone in bin/image, an OCI archive for podman load; needs no registry
 	hack/image.sh $(BIN) $(shell $(GO) env GOARCH) $(VERSION) $(shell git log -1 --format=%ct) $(CURDIR)/bin/image/csi-volmgr.oci.tar
 
 dist: ## build archives and images of the commit for each architecture in bin/dist, twice, with their checksums, and fail if the two differ
 	hack/dist.sh $(VERSION) $(CURDIR)/bin/dist
 
-sbom: build ## write which modules the program is made of to bin/sbom.json (CycloneDX)
+sbom: build ## list the program's modules in bin/sbom.json (CycloneDX)
 	$(TOOL) cyclonedx-gomod bin -json -std -noserial -output bin/sbom.json bin/csi-volmgr
 
-dist-test: ## build what dist builds for this machine twice and compare, and run the image (root; podman)
+dist-test: ## build a release for this machine twice, compare the two, and run the image (root; podman)
 	@hack/host-tools.sh --docs
 	hack/dist-test.sh
 
-deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a copy of this system that is thrown away (root)
+deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a temporary copy of this system (root)
 	hack/deb/test.sh
 
 test: host-tools ## run every test (root, under 10 minutes on 2 cores)
@@ -64,7 +64,7 @@ test: host-tools ## run every test (root, under 10 minutes on 2 cores)
 
 # By default a program under the race detector sleeps a second before it exits,
 # and the tests start many.
-race: host-tools ## run the tests under the race detector (needs a C compiler), but those that kill or break the program
+race: host-tools ## run the tests under the race detector (needs a C compiler), except those that kill or break the program
 	GORACE=atexit_sleep_ms=0 E2E_RACE=1 $(GO) test -race -shuffle=on -timeout 30m $$($(GO) list ./... | grep -v -e /test/crash -e /test/faults)
 	cd examples/agent && $(GO) test -race -shuffle=on ./...
 
@@ -85,19 +85,19 @@ staticcheck:
 gofumpt:
 	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
-arch: ## check imports, sizes, banned calls, documents and what parity cites
+arch: ## check imports, sizes, banned calls, documents and parity's citations
 	$(GO) test -count=1 ./hack/arch ./hack/parity
 
-cover: ## print coverage a package; pkg/manager/plan must have 100 %
+cover: ## print coverage per package; pkg/manager/plan must have 100 %
 	hack/cover.sh
 
 fuzz: ## run each fuzz target for FUZZTIME (30s)
 	hack/fuzz.sh $(FUZZTIME)
 
-bench: ## compare with the kubelet and the bare driver calls, and say which goals are reached (root, an hour)
+bench: ## compare with the kubelet and the bare driver calls, and print which goals are reached (root, an hour)
 	hack/bench/run.sh --suite=goals,disk,api,intree --reps=5 --out=$(CURDIR)/bin/bench/results.jsonl
 
-bench-quick: ## the same, the most telling part of it (root, under 2 minutes)
+bench-quick: ## run the most telling part of bench (root, under 2 minutes)
 	hack/bench/run.sh --suite=quick --reps=1 --retries=0 --quiet-wait=600ms --out=$(CURDIR)/bin/bench/quick-$(shell date +%s).jsonl
 
 BEFORE ?= HEAD~1
@@ -105,7 +105,7 @@ bench-before: ## compare with the revision BEFORE (HEAD~1) in one run, five alte
 	hack/bench/before.sh $(BEFORE) --reps=5 --out=$(CURDIR)/bin/bench/before-$(shell date +%s).jsonl
 
 PROFILE := $(CURDIR)/bin/bench/profile
-bench-profile: ## where the library's CPU goes: shares of a profile of 4,000 pods and of a restart (root, 5 minutes)
+bench-profile: ## print where the library's CPU goes: shares of a profile of 4,000 pods and of a restart (root, 5 minutes)
 	rm -rf $(PROFILE) && for cells in full/bind/4000x1 restart; do \
 	  hack/bench/run.sh --suite=goals --only=$$cells --reps=5 --retries=0 --direct-concurrency=32 --out=$(CURDIR)/bin/bench/profile.jsonl \
 	    --systems='volmgr=volmgrbench --profile-dir=$(PROFILE)' || exit; done
@@ -114,7 +114,7 @@ bench-profile: ## where the library's CPU goes: shares of a profile of 4,000 pod
 benchstat: ## run the benchmarks of the parts, and compare them with hack/bench/baseline.txt (root, 3 minutes)
 	hack/bench/parts.sh
 
-bench-baseline: ## the same, and keep it as what is compared with
+bench-baseline: ## run the benchmarks of the parts and write hack/bench/baseline.txt
 	hack/bench/parts.sh --write
 
 bench-journal: ## compare bbolt, pebble and a preallocated log as the journal's store, on the disk of JOURNAL_DIR (the tree)
@@ -126,19 +126,19 @@ FIRST_SEED ?= 1
 sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, reboots; the rules checked after every step
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestSeeds|TestScripts)$$' ./test/sim -seeds $(SEEDS) -first-seed $(FIRST_SEED)
 
-mends: ## plant each bug of test/sim and take out what mended each of its scripts: every one must be found (3 minutes)
+mends: ## plant each bug of test/sim and revert the fix of each of its scripts: the simulation must find every one (3 minutes)
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestScriptsFailWithoutTheirMends|TestPlantedBugsAreFound)$$' ./test/sim -take-out-mends
 
-moments: host-tools ## make 200 group snapshots of either kind of driver while a program writes: their clones hold one moment (root, 12 minutes)
+moments: host-tools ## make 200 group snapshots with each kind of driver while a program writes: their clones must show one moment (root, 12 minutes)
 	E2E_SNAPSHOTS=200 $(GO) test -count=1 -timeout 30m -v -run '^TestSnapshotsOfAGroup$$' ./test/e2e
 
 crash: host-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root, up to an hour)
 	$(GO) test -count=1 -timeout 90m -v -run '(AtEveryPlaceItConverges|TestEveryPlaceIsReachedOrListed)$$' ./test/crash -every
 
-restarts: host-tools ## restart the daemon 100 times with 100 idle pods: no call, no mount changes (root)
+restarts: host-tools ## restart the daemon 100 times with 100 idle pods: no call may be made, no mount change (root)
 	$(GO) test -count=1 -timeout 30m -v -run '^TestRestartsTouchNothing$$' ./test/faults -restarts 100 -idle-pods 100
 
-bench-frozen: host-tools ## what frozen mounts cost others: 1 of FROZEN_PODS (200), and 50 at the start (root, 3 minutes)
+bench-frozen: host-tools ## print what frozen mounts cost others: 1 of FROZEN_PODS (200), and 50 at the start (root, 3 minutes)
 	$(GO) test -count=1 -timeout 30m -v -run '^TestBenchFrozen$$' ./test/faults -frozen-bench $${FROZEN_PODS:-200}
 
 sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
@@ -153,12 +153,12 @@ test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [
 	@[ -z '$(REGISTRAR_BINARY)' ] || [ -x '$(REGISTRAR_BINARY)' ] || { echo "test-driver: REGISTRAR_BINARY is no program" >&2; exit 2; }
 	DRIVER_BINARY='$(abspath $(DRIVER_BINARY))' REGISTRAR_BINARY='$(abspath $(REGISTRAR_BINARY))' DRIVER_ARGS='$(DRIVER_ARGS)' $(GO) test -count=1 -timeout 20m ./test/e2e/...
 
-test-vm: ## run tests of nfs and its like on a stock Debian kernel, in QEMU (Debian, under 4 minutes; builds the machine in bin/vm first)
+test-vm: ## run tests of nfs and similar kinds on a stock Debian kernel, in QEMU (Debian, under 4 minutes; builds the machine in bin/vm first)
 	@hack/host-tools.sh --vm
 	$(GO) vet -tags vm ./test/vm/...
 	$(GO) test -tags vm -count=1 -v -timeout 60m ./test/vm
 
-# What engines leave when they are killed ends with the PID namespace, whose init reaps at
+# Processes that killed engines leave end with the PID namespace, whose init reaps at
 # once: podman waits 20 seconds for a monitor that has ended and is not reaped.
 OWN_PROCESSES := unshare --pid --fork --kill-child --mount-proc tini --
 
@@ -167,55 +167,55 @@ test-docker: ## run containers of dockerd, docker-compose and podman on the volu
 	$(GO) vet -tags docker ./test/docker
 	$(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -parallel 4 -timeout 30m ./test/docker
 
-bench-docker: ## time docker run with a staged csi volume, one that is not, and a local one (root, Debian)
+bench-docker: ## time docker run with a csi volume that is staged, one that is not, and a local one (root, Debian)
 	@hack/host-tools.sh --docker
 	BENCH_RUNS=$${BENCH_RUNS:-30} $(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -timeout 30m -run '^TestBenchRun$$' ./test/docker
 
-test-attacks: host-tools ## run the attack tests (links, swaps, names, paths) and print how each attack stands; a race of 20 s (root)
+test-attacks: host-tools ## run the attack tests (links, swaps, names, paths) and print the result of each; includes a race of 20 s (root)
 	$(GO) run ./hack/faults -list=Attacks
 	$(GO) test -count=1 -v -run '^TestAttackExchangeRace$$' ./pkg/intree/subpath -race-binds 5000 -race-time 20s
 
 UPDATES ?= 10000
 
-torture: ## hammer configMap, secret and projected volumes through UPDATES (10000) updates with readers that may miss nothing; kill their writer before each system call (root, 6 minutes)
+torture: ## read configMap, secret and projected volumes during UPDATES (10000) updates: readers may miss nothing; kill the writer before each system call (root, 6 minutes)
 	$(GO) test -count=1 -timeout 60m -run '^(TestReaderSeesOneSetOrTheOther|TestReadersOfUpdatesMissNothing)$$' ./pkg/intree/payload ./pkg/intree/files -updates $(UPDATES)
 	$(GO) test -count=1 -v -run '^TestKilledAtEverySystemCall$$' ./pkg/intree/payload
 
-faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print how each stands (root; with what test-cluster and test-vm need)
+faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print the result of each (root; needs what test-cluster and test-vm need)
 	@hack/host-tools.sh --vm --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
 	$(MAKE) --no-print-directory agent
 	UPGRADE_FROM=$(UPGRADE_FROM) KUBE_BINARY=$(CURDIR)/bin/kube SIDECARS=$(CURDIR)/bin/sidecars AGENT_BINARY=$(CURDIR)/bin/agent $(GO) run ./hack/faults
 
-# The release before this one; while there is none, a commit of some time ago.
+# The previous release or, before the first one, an older commit.
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-list --first-parent --skip=100 -n 1 HEAD)
 
 upgrade: host-tools ## replace the program of UPGRADE_FROM by this one and back, with volumes of each kind mounted (root, a minute)
 	UPGRADE_FROM=$(UPGRADE_FROM) $(GO) test -count=1 -v -run '^TestUpgradeAndBackWithLiveMounts$$' ./test/faults
 
-parity: ## run the tests that show what a host of CSI drivers must do, and print how each item stands; fail on a hole (root)
+parity: ## run the tests that show what a host of CSI drivers must do, and print the result of each item; fail on an item without a test or reason (root)
 	$(GO) run ./hack/parity -run
 
-parity-mutants: ## take behaviours out, one at a time, and fail where the test cited for it still passes
+parity-mutants: ## remove behaviours, one at a time, and fail if the test cited for one still passes
 	$(GO) run ./hack/parity -holes -mutants
 
-parity-docs: ## write the tables of docs/parity.md and docs/upstream-scenarios.md anew
+parity-docs: ## rewrite the tables of docs/parity.md and docs/upstream-scenarios.md
 	$(GO) run ./hack/parity -write >/dev/null
 
-fields-docs: ## write docs/reference/fields.md anew: what is done with each field of Kubernetes' objects
+fields-docs: ## rewrite docs/reference/fields.md: what csi-volmgr does with each field of Kubernetes' objects
 	$(GO) run ./hack/fields
 
-test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and find every planted bug
+test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and check that every planted bug is found
 	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./pkg/report
 
-test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start succeeds, and nothing is silently missing (10 minutes)
+test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start must succeed, and nothing may be silently missing (10 minutes)
 	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./pkg/state
 
-# The release of Kubernetes that test-cluster runs; empty is that of test/cluster/kube/go.mod, 1.36 the one before.
+# The release of Kubernetes that test-cluster runs; empty means that of test/cluster/kube/go.mod, 1.36 the one before.
 KUBE ?=
 
-test-cluster: ## run against a real Kubernetes control plane with the real sidecars, which are built first (root; 6 to 8 minutes for that, once; KUBE=1.36 is the release before)
+test-cluster: ## run against a real Kubernetes control plane with the real sidecars, which it builds first (root; the first build takes 6 to 8 minutes; KUBE=1.36 runs the previous release)
 	@hack/host-tools.sh --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube $(KUBE)
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
@@ -231,10 +231,10 @@ demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, i
 demo-picture: build ## draw what the demo prints into docs/images/demo.svg (root)
 	hack/demo-picture.sh $(BIN) > docs/images/demo.svg.new && mv docs/images/demo.svg.new docs/images/demo.svg
 
-screenshots: ## the same as ui-test, and write docs/images/page-*.png anew
+screenshots: ## run ui-test, and rewrite docs/images/page-*.png
 	$(MAKE) --no-print-directory ui-test UI_DOCS=$(CURDIR)/docs/images
 
-docs: build ## write docs/reference/cli.md, config.md and openapi.yaml anew
+docs: build ## rewrite docs/reference/cli.md, config.md and openapi.yaml
 	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
 	$(GO) test -count=1 -run '^TestConfigurationPageHasEveryField$$' ./cmd/csi-volmgr -update >/dev/null
 	$(GO) test -count=1 -run '^TestOpenAPIDocumentIsOfThisServer$$' ./pkg/server -update-openapi >/dev/null
@@ -247,14 +247,14 @@ ui-test: build ## drive the status page in a headless Chromium; screenshots go t
 	@hack/host-tools.sh --ui
 	cd test/ui && CSI_VOLMGR=$(CURDIR)/$(BIN) UI_SHOTS=$(CURDIR)/bin/ui UI_DOCS=$(UI_DOCS) $(GO) test -count=1 -v .
 
-metrics-test: ## test the metrics, and the alerts by promtool (package prometheus)
+metrics-test: ## test the metrics, and the alerts with promtool (package prometheus)
 	@hack/host-tools.sh --metrics
 	$(GO) test -count=1 ./pkg/metrics
 	promtool check rules deploy/prometheus/alerts.yaml
 	promtool test rules deploy/prometheus/alerts_test.yaml
 
-host-tools: ## say which programs the tests and the local driver lack, and how to get them
+host-tools: ## list programs that the tests and the local driver lack, and how to get them
 	@hack/host-tools.sh
 
-clean: ## remove what build made
+clean: ## remove the files that builds made
 	rm -rf bin

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Prints the coverage of each package (--plan: of none), and fails unless every
-# statement of pkg/manager/plan is covered by its own tests; the least walk of its
+# Prints the coverage of each package (--plan: of none), and fails unless the tests of
+# pkg/manager/plan cover each of its statements; the shortest walk of its
 # states (-short) has to suffice for that.
 set -eu
 cd "$(dirname "$0")/.."

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Prints a picture (SVG) of what make demo shows: demo-picture.sh PROGRAM. The
-# lines are those of a run that is made now; long paths are cut, and rows that say
-# the same of other kinds are left out.
+# Prints a picture (SVG) of the output of make demo: demo-picture.sh PROGRAM. It
+# runs the demo, cuts long paths, and omits rows that say the same for other
+# kinds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/demo.sh "$1" | sed -E '

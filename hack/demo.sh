@@ -1,8 +1,8 @@
 #!/bin/bash
 # The demo: a daemon with the local driver on a temporary root, in a mount
 # namespace of its own; pods with volumes of many kinds; a claim that grows; a daemon
-# that is killed and comes back; and nothing left at the end. Each step checks
-# what it shows, and the first that is not so ends the demo with exit code 1.
+# that is killed and restarted; and nothing left at the end. Each step checks
+# its result, and the first failure ends the demo with exit code 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$(realpath "$1")
@@ -47,7 +47,7 @@ answers() { volmgr get drivers >/dev/null 2>&1; }
 mounts() { awk -v root="$work/" 'index($5, root) == 1 {print $1, $3, $5}' /proc/self/mountinfo | sort -k3; } # id, device, path
 loops() { losetup --list --noheadings --output NAME,BACK-FILE | awk -v root="$work/" 'index($2, root) == 1 {print $1}'; }
 nothing() { [ -z "$("$@")" ]; }
-# How often volumes were staged and published in one life, by the daemon's log.
+# How often volumes were staged and published in one life, from the daemon's log.
 calls() { grep -cE 'msg="call begins" .*op=(Stage|Publish|Republish) ' "$work/daemon.$1.log" || true; }
 
 finish() {
@@ -62,7 +62,7 @@ finish() {
 		mounts | awk '{print $3}' | sort --reverse | xargs -r umount --lazy || true
 		loops | xargs -r -n1 losetup --detach || true
 	fi
-	# Never through a mount: what is still mounted keeps its directory.
+	# Never delete through a mount: a mounted directory stays.
 	if nothing mounts; then
 		rm -rf --one-file-system "$work"
 	else
@@ -141,7 +141,7 @@ after
 $(mounts)"
 echo "mount ids before and after are the same: $(echo "$before" | awk '{printf "%s ", $1}')"
 [ "$(calls 1)" -ge 6 ] || fail "the log of the first life does not show the calls that the demo counts"
-sleep 2 # for whatever the daemon may do of its own accord
+sleep 2 # time for anything that the daemon may do by itself
 again=$(calls 2)
 echo "Stage and Publish since the restart: $again"
 [ "$again" = 0 ] || fail "a volume that was present was staged or published again"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds what hack/dist.sh builds for this machine, twice and compared, and runs the
-# image of it: the daemon in a container mounts a pod's volumes and ends when it is
-# stopped. podman's storage is a directory that is thrown away; no registry is asked.
+# Builds what hack/dist.sh builds for this machine twice, compares the two, and runs the
+# image: the daemon in a container mounts a pod's volumes and ends when it is
+# stopped. podman's storage is a temporary directory; it contacts no registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "dist-test: it runs a privileged container: run this as root" >&2; exit 1; }

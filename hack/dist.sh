@@ -1,9 +1,9 @@
 #!/bin/bash
-# Builds what is given to others, dist.sh VERSION DIRECTORY: for each architecture
+# Builds a release, dist.sh VERSION DIRECTORY: for each architecture
 # an archive with the program, its units, manual pages and completion, an image of
-# the program alone (an OCI archive), and their checksums. It is built from what is
-# committed, twice, in two places; the same commit, version and Go give the same
-# bytes, or nothing is left. ARCHES names others than amd64 and arm64.
+# the program alone (an OCI archive), and their checksums. It builds the commit,
+# without uncommitted changes, twice, in two places; if the same commit, version and Go
+# do not give the same bytes, it keeps nothing. ARCHES replaces amd64 and arm64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1 out=$2
@@ -21,9 +21,9 @@ build() { # a directory to build in, and one for the archives
 		host=built/$(go env GOARCH)
 		for arch in ${ARCHES:-amd64 arm64} "${host#built/}"; do
 			[ -e "built/$arch" ] || GOARCH=$arch go build -trimpath -tags grpcnotrace -ldflags "-X main.release=$version" -o "built/$arch" ./cmd/csi-volmgr
-			# See build in the Makefile; a command's own template would do the same.
+			# See build in the Makefile; a template in a command would have the same effect.
 			if go tool nm "built/$arch" | grep -F 'text/template.(*state).evalField' >"$work/templates"; then
-				echo "dist: the program calls methods by name, so that the linker keeps all there are" >&2
+				echo "dist: the program calls methods by name, so the linker keeps every method; find the import that does" >&2
 				exit 1
 			fi
 		done
@@ -32,7 +32,7 @@ build() { # a directory to build in, and one for the archives
 			mkdir -p "$stage"
 			cp "built/$arch" "$stage/csi-volmgr"
 			cp -r LICENSE README.md CHANGELOG.md deploy examples "$stage"
-			# What the program says of itself is the same on every architecture.
+			# The manual pages and completion are the same on every architecture.
 			hack/man.sh "$host" "$stage/man"
 			mkdir "$stage/completion"
 			for shell in bash zsh fish; do "$host" completion "$shell" >"$stage/completion/$shell"; done

@@ -1,22 +1,22 @@
 #!/bin/bash
-# Runs the commands of README.md, HACKING.md and the pages in docs/, as they stand
-# there, and compares docs/reference/cli.md with what the program prints. The
-# commands use the default paths, so each page's run in a mount namespace where
-# /run and the paths below /var/lib are empty and forgotten afterwards.
+# Runs the commands of README.md, HACKING.md and the pages in docs/ unchanged,
+# and compares docs/reference/cli.md with the program's output. The
+# commands use the default paths, so each page runs in a mount namespace where
+# /run and the paths below /var/lib are empty and are discarded afterwards.
 #
-# In a page:  ```sh             is run; hack/arch sees that no command is elsewhere
-#             ```sh background  goes on while the next ones run
-#             ```text output    is what the block before it prints: ... stands for
-#                               anything, and times need not be the same
-#             <!-- docs-test    up to --> is run and not shown to readers: it makes
-#                               the scene that the page is about (background, too)
+# In a page:  ```sh             is run; hack/arch checks that all commands are in such blocks
+#             ```sh background  continues while the next ones run
+#             ```text output    is the output of the block before it: ... stands for
+#                               anything, and times may differ
+#             <!-- docs-test    up to --> is run but hidden from readers: it sets up
+#                               the scene of the page (background, too)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$1 page=${2-}
 
 if [ -z "$page" ]; then
 	if ! diff -u docs/reference/cli.md <(hack/cli-docs.sh "$bin"); then
-		echo "docs-test: docs/reference/cli.md is not what the program prints: run 'make docs'" >&2
+		echo "docs-test: docs/reference/cli.md differs from the program's output: run 'make docs'" >&2
 		exit 1
 	fi
 	if [ "$(id -u)" != 0 ]; then
@@ -45,10 +45,10 @@ finish() {
 		if kill -TERM -- "-$pid" 2>/dev/null; then wait "$pid" || true; fi
 	done
 	[ "$code" = 0 ] || { echo "--- what ran beside it said:"; tail -n 40 "$blocks"/*.log; } >&2
-	# Devices are found by the paths of their files, which go with the mounts.
+	# Loop devices are found by the paths of their files, which vanish with the mounts.
 	loops=$(losetup --list --noheadings --output NAME,BACK-FILE | awk '$2 ~ "^/var/lib/csi-volmgr/" {print $1}')
 	grep -oE ' (/var/lib/(kubelet|csi-volmgr)|/etc/csi-volmgr|/run)(/[^ ]*)? ' /proc/self/mountinfo | tac | xargs -r umount --lazy 2>/dev/null || true
-	[ -z "$loops" ] || losetup --detach $loops 2>/dev/null || true # most have gone with their mounts
+	[ -z "$loops" ] || losetup --detach $loops 2>/dev/null || true # most are gone with their mounts
 	rm -rf "$blocks"
 	for dir in ${made[@]+"${made[@]}"}; do rmdir "$dir" 2>/dev/null || true; done
 	exit "$code"
@@ -64,23 +64,23 @@ awk -v dir="$blocks" '
 	file != "" { print substr($0, indent) > file }
 ' "$page"
 
-# printed FILE: whether what was printed is what the page has in FILE.
+# printed FILE: whether the output matches FILE, the page's block.
 printed() {
 	local same='s/\b([0-9.]+(ms|µs|[dhms]))+\b/AGE/g; s/[ \t]+/ /g; s/ $//' want got
 	want=$(sed -E "$same" "$1") got=$(sed -E "$same" "$2")
 	want=$(sed 's/[][\\*?]/\\&/g; s/\.\.\./*/g' <<<"$want")
 	# shellcheck disable=SC2053
-	[[ $got == $want ]] || { echo "docs-test: $page shows:"; cat "$1"; echo "docs-test: but that is not what was printed above"; return 1; } >&2
+	[[ $got == $want ]] || { echo "docs-test: $page shows:"; cat "$1"; echo "docs-test: but the output above differs"; return 1; } >&2
 }
 
-# stop_daemon is for scenes: what `systemctl stop csi-volmgr` does.
+# stop_daemon, for scenes, does what `systemctl stop csi-volmgr` does.
 stop_daemon() {
 	local pid
 	pid=$(</var/lib/csi-volmgr/state.db.lock)
 	kill "$pid" && tail --pid="$pid" -s 0.1 -f /dev/null
 }
 export -f stop_daemon
-# Pages for whoever has it installed call it by its name alone.
+# Pages for installed systems call the program by its name alone.
 mkdir "$blocks/bin"
 ln -s "$(realpath "$bin")" "$blocks/bin/csi-volmgr"
 PATH=$blocks/bin:$PATH
@@ -91,9 +91,9 @@ for block in "$blocks"/*.sh; do
 	case "$block" in
 	*.background.sh)
 		# shellcheck source=/dev/null
-		# In a session of its own, so that what it starts ends with it (go run).
+		# In a session of its own, so that its children end with it (go run).
 		(eval "exec setsid $(sed 's/^sudo //' "$block")") >"$block.log" 2>&1 &
-		running=("$!" ${running[@]+"${running[@]}"}) # the last one ends first
+		running=("$!" ${running[@]+"${running[@]}"}) # the last one is stopped first
 		for _ in $(seq 300); do
 			"$bin" version | grep -q '^daemon: .*none answers' || break
 			kill -0 "$!" || exit 1
@@ -110,4 +110,4 @@ for block in "$blocks"/*.sh; do
 		;;
 	esac
 done
-echo "docs-test: every command of $page did what it should"
+echo "docs-test: every command of $page succeeded"

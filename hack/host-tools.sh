@@ -1,11 +1,11 @@
 #!/bin/sh
-# Says which programs are missing that the local driver and the tests start, and
-# which Debian packages have them. --install installs them by apt-get; --race
-# asks for the C compiler that the race detector needs, too, --ui for the
-# browser in which the status page is tested, and --vm for what make test-vm
-# boots a Debian kernel with, --metrics for what tests the alerts, and --docs for
-# the container runtime that docs/containers.md uses, --cluster for those that
-# test/cluster runs containers with, --docker for the engines of test/docker.
+# Lists missing programs that the local driver and the tests start, and the
+# Debian packages that have them. --install installs them with apt-get. More
+# programs: --race the C compiler that the race detector needs, --ui the browser
+# for the tests of the status page, --vm the programs with which make test-vm
+# boots a Debian kernel, --metrics those that test the alerts, --docs the
+# container runtime that docs/containers.md uses, --cluster the runtimes of
+# test/cluster, --docker the engines of test/docker.
 set -eu
 
 missing=
@@ -74,7 +74,7 @@ esac
 apt-get update
 # shellcheck disable=SC2086 # the list is to be split
 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
-for arg in "$@"; do # once more, without --install: is all there now?
+for arg in "$@"; do # again, without --install: is everything there?
 	shift
 	[ "$arg" = --install ] || set -- "$@" "$arg"
 done

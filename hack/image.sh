@@ -1,8 +1,9 @@
 #!/bin/bash
 # Writes an image of the program alone as an OCI archive, image.sh PROGRAM
 # ARCHITECTURE VERSION SECONDS ARCHIVE: for podman load, skopeo and ctr. The same
-# program, version and time (of the commit, since 1970) give the same bytes, and no
-# registry is asked. What kinds of volumes need besides is in deploy/Dockerfile's.
+# program, version and time (of the commit, since 1970) give the same bytes, and it
+# contacts no registry. The image of deploy/Dockerfile adds the programs that some
+# kinds of volumes need.
 set -euo pipefail
 program=$1 arch=$2 version=$3 seconds=$4 archive=$(realpath -m "$5")
 name=localhost/csi-volmgr:${version//[^A-Za-z0-9._-]/-}
@@ -14,7 +15,7 @@ pack() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$seconds"
 mkdir -p "$work"/root/{tmp,run,etc/csi-volmgr,usr/local/bin,var/lib/{kubelet,csi-volmgr}} "$work"/oci/blobs/sha256
 chmod 1777 "$work/root/tmp"
 install -m 755 "$program" "$work/root/usr/local/bin/csi-volmgr"
-blob() { # a file becomes a blob; prints its digest and size as a descriptor has them
+blob() { # makes a file a blob; prints its digest and size in the form of a descriptor
 	local sum size
 	sum=$(sha256sum <"$1") size=$(stat -c %s "$1")
 	mv "$1" "$work/oci/blobs/sha256/${sum%% *}"

@@ -10,7 +10,7 @@ page() { # name of the page, its first line, then the command
 	shift 2
 	{
 		printf '.TH %s 1\n.SH NAME\n%s \\- %s\n' "$(echo "$name" | tr a-z A-Z)" "$name" "$short"
-		# What stands before "Usage:" is the description; each part after it
+		# The text before "Usage:" is the description; each part after it
 		# begins with a line that ends in a colon.
 		"$bin" "$@" --help | sed 's/\\/\\e/g; s/-/\\-/g' | awk '
 			BEGIN { print ".SH DESCRIPTION" }

@@ -11,8 +11,8 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 umask 022
 
-# A version of a package begins with a digit and sorts: v1.2.3 is one, a bare
-# commit is none yet.
+# A package's version begins with a digit and sorts: v1.2.3 is valid, a bare
+# commit is not.
 case $version in
 v[0-9]*) deb=${version#v} ;;
 *) deb=0~$(git log -1 --format=%cd --date=format:%Y%m%d%H%M%S).$version ;;
@@ -40,7 +40,7 @@ for script in postinst prerm postrm; do install -m 755 "hack/deb/$script" "$stag
 (cd "$stage" && find etc usr -type f -exec md5sum {} + | LC_ALL=C sort -k2 >DEBIAN/md5sums)
 find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
-# gzip, since xz takes ten times as long for a quarter less.
+# gzip, since xz takes ten times as long to save a quarter.
 mkdir -p "$out"
 package=csi-volmgr_${deb}_$arch.deb
 dpkg-deb --root-owner-group -Zgzip --build "$stage" "$out/$package" >/dev/null

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Installs the package, mounts volumes, upgrades it, tries to remove it, empties
-# the node, removes and purges it: in a copy of this system that is in memory and
-# forgotten, with a stand-in for systemctl that does what the scripts ask.
+# the node, removes and purges it: in a temporary copy of this system in memory,
+# with a stand-in for systemctl that does what the scripts ask.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "deb-test: it mounts file systems: run this as root" >&2; exit 1; }
@@ -111,7 +111,7 @@ in_root csi-volmgr delete pod web more
 in_root csi-volmgr wait pod web --for=unmounted --timeout=2m
 in_root csi-volmgr wait pod more --for=unmounted --timeout=2m
 in_root csi-volmgr delete pvc data disk more-own
-for _ in $(seq 600); do in_root csi-volmgr get pv -o jsonpath='{.items[*].name}' | grep -q pvc- || break; sleep 0.1; done # that of the examples is nobody's data
+for _ in $(seq 600); do in_root csi-volmgr get pv -o jsonpath='{.items[*].name}' | grep -q pvc- || break; sleep 0.1; done # no user needs the examples' data
 in_root dpkg -r csi-volmgr
 [ -e "$root/var/lib/csi-volmgr/state.db" ] || fail "removing took the state, which is for purging"
 in_root dpkg -P csi-volmgr 2> "$root/tmp/purged"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # build.sh OUT: makes OUT/vmlinuz and OUT/base.cpio, a root file system for an
-# initramfs, of Debian packages. They are fetched by apt and unpacked: none is
-# installed and none of their scripts runs. It is made once; make clean removes
-# it, for a newer kernel, say.
+# initramfs, from Debian packages. apt fetches them and this script unpacks them: it
+# installs none and runs none of their scripts. It makes the files once; make clean
+# removes them, for a newer kernel for example.
 set -euo pipefail
 here=$(dirname "$(realpath "$0")")
 mkdir -p "$1"
@@ -11,7 +11,7 @@ out=$PWD
 
 guest="busybox-static kmod udev systemd util-linux mount iproute2 netbase attr secilc quota
 	e2fsprogs xfsprogs open-iscsi multipath-tools nfs-common nfs-kernel-server rpcbind"
-# What only maintainer scripts and unused parts of those need.
+# Packages that only maintainer scripts and unused parts of those need.
 skip='^(dpkg|tar|debconf|perl.*|libperl.*|.*-perl|python3.*|libpython3.*|usrmerge|init-system-helpers|sysvinit-utils
 |passwd|adduser|ucf|sensible-utils|lsb-base|media-types|readline-common|libicu.*|gcc-.*-base|libsemanage.*|libpam-modules.*
 |libaudit-common|libsqlite3-0|libncursesw6|libdb5.3|libgdbm.*|libstdc..6|util-linux-extra|libldap.*)$'
