@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The most that pkg/node may have, which is the wiring and nothing else (ADR 7). These go
+// The limits of pkg/node, which is the wiring and nothing else (ADR 7). They go
 // down to 1,300 lines and 15 methods as features move out, and never up.
 const (
 	maxNodeLines   = 1300
@@ -44,7 +44,7 @@ func TestNodeWires(t *testing.T) {
 	}
 }
 
-// partsOf counts the methods that a file gives the type, and the fields of the type's struct.
+// partsOf counts the type's methods in a file, and the fields of the type's struct.
 func partsOf(f *ast.File, typ string) (methods, fields int) {
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {

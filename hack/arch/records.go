@@ -17,7 +17,7 @@ var records = []string{"Volume", "PodWant"}
 // builders are the rooms that build records: what they write to has no other reader yet.
 var builders = []string{"pkg/resolve", "pkg/handover", "pkg/intree/drivertest", "pkg/intree/drivertest/disktest"}
 
-// changing are the functions that write to what their first argument leads to.
+// changing are the functions that write to memory that their first argument refers to.
 var changing = []string{
 	"delete", "clear", "copy",
 	"maps.Copy", "maps.DeleteFunc", "maps.Insert",
@@ -25,7 +25,7 @@ var changing = []string{
 	"slices.Delete", "slices.DeleteFunc", "slices.Insert", "slices.Replace", "slices.Compact", "slices.CompactFunc",
 }
 
-// recordTypes returns the structs of the package state to which the records lead, each
+// recordTypes returns the structs of the package state that records refer to, each
 // as its package's path and its name.
 func recordTypes(state *types.Package) map[string]bool {
 	all := map[string]bool{}
@@ -64,7 +64,7 @@ type recordWrites struct {
 	found   []token.Pos
 }
 
-// positions returns where the file writes to a record that others may have.
+// positions returns where the file writes to a record that others may share.
 func (w *recordWrites) positions(f *ast.File) []token.Pos {
 	w.found = nil
 	for _, decl := range f.Decls {
@@ -97,7 +97,7 @@ func (w *recordWrites) check(wrong bool, n ast.Node) {
 	}
 }
 
-// assigned takes in that to is from now on.
+// assigned records that to is from after this assignment.
 func (w *recordWrites) assigned(to, from ast.Expr) {
 	if id, ok := to.(*ast.Ident); ok {
 		w.aliases[w.info.ObjectOf(id)] = w.had(from)
@@ -115,8 +115,8 @@ func (w *recordWrites) assigned(to, from ast.Expr) {
 	}
 }
 
-// shared reports whether e names memory to which a record leads: through a pointer to
-// one, or an element of a map or slice that one has. A copy of a record is not.
+// shared reports whether e names memory that a record refers to: through a pointer to
+// a record, or as an element of its map or slice. A copy of a record is not shared.
 func (w *recordWrites) shared(e ast.Expr) bool {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.StarExpr:
@@ -159,7 +159,7 @@ func (w *recordWrites) record(t types.Type) bool {
 	return ok && n.Obj().Pkg() != nil && w.of[typeName(n)]
 }
 
-// typeOf is the type of e; that of what has none, as the name of a package, is invalid.
+// typeOf returns the type of e, or the invalid type if e has none, such as a package name.
 func (w *recordWrites) typeOf(e ast.Expr) types.Type {
 	if t := w.info.TypeOf(e); t != nil {
 		return types.Unalias(t)

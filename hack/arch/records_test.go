@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// typed is what the compiler left of every package of the module and below it.
+// typed has the compiler's export data of every package of the module and of its
+// dependencies.
 type typed struct {
 	*testing.T
 	fset *token.FileSet
@@ -88,7 +89,7 @@ func (t *typed) recordTypes() map[string]bool {
 	return recordTypes(state)
 }
 
-// A record that is shared is replaced, never written to.
+// A shared record is replaced, never written to.
 func TestNoRoomWritesToARecord(t *testing.T) {
 	all := newTyped(t)
 	of := all.recordTypes()
@@ -137,7 +138,7 @@ func TestWritesToRecordsAreFound(t *testing.T) {
 	}
 }
 
-// planted is what is found in a function with this body.
+// planted returns the findings in a function with this body.
 func (t *typed) planted(of map[string]bool, body string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(t.fset, "planted.go", `package planted

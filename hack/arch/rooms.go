@@ -9,10 +9,10 @@ import (
 // Module is the path of this module.
 const Module = "github.com/csi-volmgr/csi-volmgr"
 
-// room is a directory with all below it that is in no other room.
+// room is a directory and everything below it that is in no other room.
 type room struct {
 	dir string
-	// may lists the rooms that it may import besides itself; "*" is all.
+	// may lists the rooms that it may import in addition to itself; "*" means all.
 	may []string
 	// pure rooms decide and describe: no clock, no host, no concurrency, no logs.
 	pure bool
@@ -22,8 +22,8 @@ type room struct {
 	open bool
 }
 
-// rooms is the third column of the table in ARCHITECTURE.md. A package that is
-// in none of them is an error: add its room on purpose, here and there.
+// rooms is the third column of the table in ARCHITECTURE.md. A package in none of them
+// is an error: add its room on purpose, here and there.
 var rooms = []room{
 	{dir: "pkg/state", may: []string{"pkg/filelock"}, timeless: true},
 	{dir: "pkg/kind", may: []string{"pkg/state"}, pure: true, timeless: true},
@@ -101,8 +101,8 @@ var impure = []string{
 	"path/filepath", "sync", "sync/atomic", "syscall", "golang.org/x/sys/unix", "k8s.io/client-go",
 }
 
-// forkers are the rooms whose code may start other programs: mkfs and its like.
-// Everything else asks the kernel itself.
+// forkers are the rooms whose code may start other programs, such as mkfs.
+// All other rooms call the kernel themselves.
 var forkers = []string{"pkg/isolate", "pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "examples", "examples/agent", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
@@ -116,7 +116,7 @@ func roomOf(dir string) (room, bool) {
 	return best, best.dir != ""
 }
 
-// importProblems says what the package in dir imports and may not.
+// importProblems lists the imports of the package in dir that it may not have.
 func importProblems(dir string, imports []string) (problems []string) {
 	r, ok := roomOf(dir)
 	if !ok {

@@ -23,10 +23,10 @@ const (
 	maxParameters = 5
 )
 
-// badNames say nothing of what they hold.
+// badNames are names that do not say what the file or package holds.
 var badNames = []string{"util", "utils", "helper", "helpers", "common", "misc", "base", "shared", "types2", "impl"}
 
-// codeRoom has the table of gRPC codes: other rooms ask it, and name no code in a text.
+// codeRoom has the table of gRPC codes: other rooms use it, and spell no code in a text.
 const codeRoom = "pkg/state"
 
 var grpcCodes = []string{
@@ -57,7 +57,7 @@ func (s source) line(p token.Pos) int { return s.fset.Position(p).Line }
 
 func (s source) test() bool { return strings.HasSuffix(s.name, "_test.go") }
 
-// problems lists what breaks a rule.
+// problems lists the breaches of rules in the file.
 func (s source) problems() (problems []string) {
 	problems = slices.Concat(s.names(), s.comments())
 	if s.test() {
@@ -120,9 +120,9 @@ func (s source) sizes() (problems []string) {
 	return problems
 }
 
-// foreign are files whose functions have the signatures of somebody else's
-// interface: how many parameters they take, and that none of them is a
-// context, was not theirs to choose.
+// foreign are files whose functions implement a foreign interface, which
+// determines how many parameters they take, and that none of them is a
+// context.
 var foreign = []string{
 	"pkg/csiclient/observe.go", // grpc.UnaryClientInterceptor
 	"pkg/mount/mounter.go",     // k8s.io/mount-utils.Interface
@@ -154,7 +154,7 @@ func (s source) shapes() (problems []string) {
 // clocks are the calls that a timeless room may not make.
 var clocks = []string{"time.Now", "time.Since", "time.Until", "time.After", "time.AfterFunc", "time.NewTimer", "time.NewTicker", "time.Tick"}
 
-// calls checks what is called where it may not be.
+// calls checks for calls that the room may not make.
 func (s source) calls() (problems []string) {
 	r, _ := roomOf(s.dir)
 	ast.Inspect(s.file, func(n ast.Node) bool {
@@ -186,7 +186,7 @@ func (s source) calls() (problems []string) {
 	return problems
 }
 
-// spelt lists the names that a text spells although one room has the table of them.
+// spelt lists the names in texts that belong to another room's table.
 func (s source) spelt(n ast.Node, text string) (problems []string) {
 	if slices.Contains(grpcCodes, text) && s.dir != codeRoom {
 		problems = append(problems, s.at(n.Pos())+": what a gRPC code means is asked of state.CodeOf, not told by its name")
@@ -199,7 +199,7 @@ func (s source) spelt(n ast.Node, text string) (problems []string) {
 	return problems
 }
 
-// product reports whether a directory is of the program or the library.
+// product reports whether a directory belongs to the program or the library.
 func product(dir string) bool {
 	return strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "cmd/")
 }
@@ -233,7 +233,7 @@ func byText(call *ast.CallExpr) bool {
 		slices.Contains([]string{"Contains", "HasPrefix", "HasSuffix", "EqualFold", "Index", "Count", "Cut"}, f.Sel.Name)
 }
 
-// sentences are fields that hold a text for people: a decision goes by the code beside it.
+// sentences are fields that hold a text for people: code decides by the code next to it.
 var sentences = []string{"Reason", "Error", "Problem", "Message", "BlockedBy"}
 
 func isErrorText(e ast.Expr) bool {
@@ -298,7 +298,7 @@ func specDoc(spec ast.Spec) (*ast.Ident, *ast.CommentGroup) {
 }
 
 // exportedReceiver reports whether f is a function or a method of an exported
-// type, other than the ones that every type of their kind has.
+// type, except the methods that every type of its kind has.
 func exportedReceiver(f *ast.FuncDecl) bool {
 	if f.Recv == nil {
 		return true

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is one of the lists, by the word that a claim begins with.
+// Kind is one of the lists, named by the word that begins a claim.
 type Kind string
 
 // The lists.
@@ -53,8 +53,8 @@ func Catalog(k Kind) []Item {
 	return list
 }
 
-// Area returns what groups an item with its neighbours: the letter of "A02",
-// "N-" for the duties of CSI.
+// Area returns the prefix that groups an item with its neighbours: the letter of "A02",
+// "N-" for CSI's requirements.
 func (i Item) Area() string {
 	if strings.HasPrefix(i.ID, "N-") {
 		return "N-"

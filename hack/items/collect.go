@@ -27,12 +27,12 @@ type Claim struct {
 	At string
 }
 
-// Tests is the set of claims of a tree by item.
+// Tests has the claims of a tree by item.
 type Tests map[Kind]map[string][]Claim
 
-// Collect reads every test of the tree at root. What is wrong with claims (an
-// item that does not exist, a claim above no test) is in problems; err is for
-// files that cannot be read.
+// Collect reads every test of the tree at root. problems lists wrong claims (an
+// item that does not exist, a claim without a test); err is for files that cannot
+// be read.
 func Collect(root string) (found Tests, problems []string, err error) {
 	found = Tests{}
 	known := map[Kind]map[string]bool{}
@@ -107,16 +107,16 @@ func walk(root string, visit func(file, module string) error) error {
 }
 
 var (
-	// mark is a line of claims as it must be, marked one that is meant as such.
+	// mark matches a correct line of claims, marked a line that is meant to be one.
 	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks|Scenarios): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
 	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?|scenarios?):`)
 )
 
-// page is how the name of a page of scenarios ends.
+// page is the suffix of a page of scenarios.
 const page = ".txtar"
 
-// inPage returns the claims of a page of scenarios: lines of its comment that a test of
-// Go has without their slashes. Its test is that of its name in TestScenario.
+// inPage returns the claims of a page of scenarios: lines of its comment, in the form of a
+// Go test's claims without the slashes. Its test is the subtest of TestScenario with its name.
 func inPage(file string, src []byte) (claims []Claim, problems []string, err error) {
 	dir, test := path.Dir(path.Dir(file)), "TestScenario/"+strings.TrimSuffix(path.Base(file), page)
 	for i, line := range strings.Split(string(src), "\n") {

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// blockSize is the length of each range that the driver tells: FIXED_LENGTH, in bytes.
+// blockSize is the length of each range that the driver reports: FIXED_LENGTH, in bytes.
 const blockSize = 4096
 
-// metadataService is the ability of the plugin to tell of blocks.
+// metadataService is the plugin's ability to report blocks.
 const metadataService = "SNAPSHOT_METADATA_SERVICE"
 
 type metadata struct {
@@ -71,8 +71,8 @@ func (s *metadata) GetMetadataDelta(req *csi.GetMetadataDeltaRequest, stream csi
 	return s.driver.tellBlocks("GetMetadataDelta", req, deltaStream{stream}, req.GetBaseSnapshotId(), req.GetTargetSnapshotId())
 }
 
-// tellBlocks judges a request, misbehaves where the script says so, and answers it. A fault comes after
-// the blocks were told: it is a stream that breaks.
+// tellBlocks judges a request, misbehaves if the script says so, and answers it. A fault comes after
+// the blocks: the stream breaks.
 func (d *Driver) tellBlocks(name string, req blocksRequest, stream blocksStream, base, target string) error {
 	c := &call{ctx: stream.Context(), name: name, req: req, at: time.Now(), request: canonical(req)}
 	fault, _, err := d.begin(c)
@@ -140,7 +140,7 @@ func (d *Driver) snapshotImage(id string) string {
 	return filepath.Join(d.snapshotDir(id), filepath.Base(d.image("x")))
 }
 
-// readBlock reads a block of an image, zeros where there is none.
+// readBlock reads a block of an image, or zeros if there is no image.
 func readBlock(f *os.File, into []byte, at int64) error {
 	clear(into)
 	if f == nil {
@@ -183,7 +183,7 @@ func (j *judge) blocksOf(c *call, field, id string) *Snapshot {
 	return j.model.Snapshots[id]
 }
 
-// offset checks where an answer is to begin.
+// offset checks the starting offset of an answer.
 func (j *judge) offset(c *call, req blocksRequest, id string) {
 	if s := j.model.Snapshots[id]; s != nil && (req.GetStartingOffset() < 0 || req.GetStartingOffset() > s.SizeBytes) {
 		c.breach(codes.OutOfRange, "N-24", "starting_offset %d, and the volume has %d bytes", req.GetStartingOffset(), s.SizeBytes)

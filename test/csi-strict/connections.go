@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// connections are those of callers. It implements stats.Handler to tell them apart.
+// connections has the callers' connections. It implements stats.Handler to identify them.
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]struct{}
@@ -35,7 +35,7 @@ func (*connections) HandleConn(context.Context, stats.ConnStats) {}
 // HandleRPC implements stats.Handler.
 func (*connections) HandleRPC(context.Context, stats.RPCStats) {}
 
-// asked counts a question for abilities on the call's connection, with this one.
+// asked counts the requests for abilities on the call's connection, including this one.
 func (a *connections) asked(ctx context.Context) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *tracked) Close() error {
 	return c.Conn.Close()
 }
 
-// listen makes a socket in place of one that a killed driver left.
+// listen makes a socket, and replaces one that a killed driver left.
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("replace socket: %w", err)

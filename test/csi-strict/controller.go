@@ -83,7 +83,7 @@ func (d *Driver) makeData(ctx context.Context, v *Volume, from source) error {
 	return f.Truncate(v.SizeBytes)
 }
 
-// told is the volume as a CO is told of it; source is what it was asked to be made of.
+// told returns the volume for the CO; source is the source that the request named.
 func (d *Driver) told(v *Volume, source *csi.VolumeContentSource) *csi.Volume {
 	out := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.SizeBytes, VolumeContext: maps.Clone(v.Context), ContentSource: source}
 	if v.Zone != "" {
@@ -99,7 +99,7 @@ func (d *Driver) topology(zone string) *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{d.zoneKey(): zone}}
 }
 
-// zoneFor is the zone of a new volume: the one that is preferred, else the first that is allowed.
+// zoneFor returns the zone of a new volume: the preferred one, else the first allowed one.
 func (d *Driver) zoneFor(r *csi.TopologyRequirement) string {
 	for _, t := range slices.Concat(r.GetPreferred(), r.GetRequisite()) {
 		if zone := t.GetSegments()[d.zoneKey()]; zone != "" {
@@ -178,8 +178,8 @@ func (s *controller) ListVolumes(_ context.Context, req *csi.ListVolumesRequest)
 	return resp, nil
 }
 
-// page is the part of a sorted list that begins at a token, which says the id
-// that the page before ended with, and has most entries unless that is 0.
+// page returns the part of a sorted list after a token, which is the last id of the
+// previous page. The part has at most most entries, unless most is 0.
 func page(ids []string, token string, most int32) (here []string, next string, err error) {
 	if most < 0 {
 		return nil, "", status.Error(codes.InvalidArgument, "max_entries: negative")

@@ -21,22 +21,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Config is what a driver needs.
+// Config configures a driver.
 type Config struct {
-	// Name is its CSI name, NodeID what NodeGetInfo says.
+	// Name is its CSI name, NodeID the node id in NodeGetInfo.
 	Name, NodeID string
-	// StateDir holds what it knows, the data of its volumes, the script and the
-	// transcript; it is made.
+	// StateDir holds its state, the data of its volumes, the script and the
+	// transcript; New makes it.
 	StateDir string
-	// Zones are the nodes that share the storage, by what NodeGetInfo says of each,
-	// with the zone that each is in; each has a socket of its own (ServeNode). With
-	// it the driver has topology. Empty: the one node is NodeID.
+	// Zones has the zone of each node that shares the storage, by node id; each node
+	// has a socket of its own (ServeNode). With zones the driver has topology. If it is
+	// empty, the only node is NodeID.
 	Zones map[string]string
 	// Without are abilities that the driver lacks whatever its script says, by
 	// their CSI names.
 	Without []string
-	// Logger receives each call, at level debug, and what goes wrong in the driver
-	// itself; nil discards it.
+	// Logger receives each call, at level debug, and errors of the driver itself;
+	// nil discards them.
 	Logger *slog.Logger
 }
 
@@ -53,7 +53,7 @@ type Driver struct {
 	late  sync.WaitGroup
 }
 
-// New reads what the driver knew before and writes into the transcript that it is up.
+// New reads the driver's earlier state and writes into the transcript that it is up.
 func New(c Config) (*Driver, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -81,10 +81,10 @@ func New(c Config) (*Driver, error) {
 	return d, t.write(Event{Time: now, Event: EventUp, Text: c.Name})
 }
 
-// Serve answers calls at a socket until ctx ends; then late effects have happened.
+// Serve answers calls at a socket until ctx ends; when it returns, late effects have happened.
 func (d *Driver) Serve(ctx context.Context, socket string) error { return d.serve(ctx, socket, "") }
 
-// ServeNode does so on one of the nodes that share the storage.
+// ServeNode does the same on one of the nodes that share the storage.
 func (d *Driver) ServeNode(ctx context.Context, socket, id string) error {
 	return d.serve(ctx, socket, id)
 }
@@ -114,7 +114,7 @@ func (d *Driver) serve(ctx context.Context, socket, id string) error {
 }
 
 // intercept judges a call that arrived on a node ("" for the socket of Serve),
-// misbehaves where the script says so, and answers it.
+// misbehaves if the script says so, and answers it.
 func (d *Driver) intercept(ctx context.Context, node string, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	m, ok := req.(proto.Message)
 	if !ok {
@@ -142,7 +142,7 @@ func (d *Driver) intercept(ctx context.Context, node string, req any, info *grpc
 	return resp, err
 }
 
-// begin judges and notes the call, and finds the fault that it is to have.
+// begin judges and records the call, and finds the fault for it.
 func (d *Driver) begin(c *call) (fault Fault, busy bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,7 +179,7 @@ func (d *Driver) begin(c *call) (fault Fault, busy bool, err error) {
 	return fault, busy, d.save()
 }
 
-// end notes the answer and returns it.
+// end records the answer and returns it.
 func (d *Driver) end(c *call, answer error, busy, odd bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,7 +210,7 @@ func noted(err error) error {
 // save is called with mu held.
 func (d *Driver) save() error { return noted(d.judge.model.save(d.cfg.StateDir)) }
 
-// noteTold: what the driver can do now was told to the CO.
+// noteTold records that the CO was told the driver's current abilities.
 func (d *Driver) noteTold(name string) {
 	if !strings.HasSuffix(name, "Capabilities") || name == "ValidateVolumeCapabilities" {
 		return
@@ -227,7 +227,7 @@ func (d *Driver) script() Script {
 	return d.judge.script
 }
 
-// volume returns a copy of what is known of a volume.
+// volume returns a copy of a volume's state.
 func (d *Driver) volume(id string) (Volume, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,7 +240,7 @@ func (d *Driver) volume(id string) (Volume, error) {
 	return copied, nil
 }
 
-// update changes what is known of a volume.
+// update changes a volume's state.
 func (d *Driver) update(id string, change func(*Volume)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,7 +249,7 @@ func (d *Driver) update(id string, change func(*Volume)) {
 	}
 }
 
-// ephemeral makes an inline volume known with its first publication.
+// ephemeral adds an inline volume at its first publication.
 func (j *judge) ephemeral(c *call) {
 	req, ok := c.req.(*csi.NodePublishVolumeRequest)
 	if !ok || req.GetVolumeContext()[ephemeralKey] != "true" || req.GetVolumeId() == "" || j.model.Volumes[c.volume] != nil {
@@ -270,7 +270,7 @@ func look(req proto.Message) (s seen) {
 	if r, ok := req.(interface{ GetTargetPath() string }); ok && r.GetTargetPath() != "" {
 		s.parent = dir(filepath.Dir(r.GetTargetPath()))
 		var st unix.Stat_t
-		// What cannot be looked at, such as a mount that is dead, is there.
+		// A path that cannot be looked at, such as a dead mount, counts as present.
 		s.target = !errors.Is(unix.Lstat(r.GetTargetPath(), &st), unix.ENOENT)
 	}
 	return s

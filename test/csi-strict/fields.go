@@ -27,7 +27,7 @@ const (
 // tokensKey holds service account tokens, which change with each call.
 const tokensKey = reserved + "serviceAccount.tokens"
 
-// canonical is a request in one line, without what may differ when it is repeated.
+// canonical returns a request in one line, without the fields that may differ in a repetition.
 func canonical(req proto.Message) string {
 	m := proto.Clone(req).ProtoReflect()
 	if f := m.Descriptor().Fields().ByName("secrets"); f != nil {
@@ -45,7 +45,7 @@ func hasTokens(req proto.Message) bool {
 	return ok && r.GetVolumeContext()[tokensKey] != ""
 }
 
-// bytesOf is how many bytes a request asks for; 0 for none.
+// bytesOf returns how many bytes a request asks for, or 0.
 func bytesOf(req proto.Message) int64 {
 	if r, ok := req.(interface{ GetCapacityRange() *csi.CapacityRange }); ok {
 		return r.GetCapacityRange().GetRequiredBytes()
@@ -53,7 +53,7 @@ func bytesOf(req proto.Message) int64 {
 	return 0
 }
 
-// oneLine is JSON with nothing in it that differs from run to run.
+// oneLine returns JSON that is the same in each run.
 func oneLine(m proto.Message) string {
 	b, err := protojson.Marshal(m)
 	if err != nil {
@@ -66,7 +66,7 @@ func oneLine(m proto.Message) string {
 	return out.String()
 }
 
-// capabilityText is the volume capability of a request in one line.
+// capabilityText returns the volume capability of a request in one line.
 func capabilityText(req proto.Message) string {
 	r, ok := req.(interface {
 		GetVolumeCapability() *csi.VolumeCapability
@@ -115,7 +115,7 @@ func (c *call) measureList(f protoreflect.FieldDescriptor, l protoreflect.List, 
 		switch {
 		case f.Message() != nil:
 			c.measure(l.Get(i).Message(), name+".")
-		case strings.HasSuffix(name, "_ids"): // as many as it takes, each as long as an id may be
+		case strings.HasSuffix(name, "_ids"): // any number of ids, each as long as an id may be
 			c.limit(fmt.Sprintf("%s[%d]", name, i), len(l.Get(i).String()), maxString)
 		case f.Kind() == protoreflect.StringKind:
 			n += len(l.Get(i).String())
@@ -178,7 +178,7 @@ func secretsOf(req proto.Message) map[string]string {
 	return r.GetSecrets()
 }
 
-// secrets: each call carries those that were given for it, and no other (N-34).
+// secrets: each call carries the secrets that were given for it, and no others (N-34).
 func (j *judge) secrets(c *call) {
 	if j.script.Secrets == nil {
 		return
@@ -190,7 +190,7 @@ func (j *judge) secrets(c *call) {
 	}
 }
 
-// path is the one that a request is about.
+// path returns the path that a request is about.
 func pathOf(req proto.Message) string {
 	switch r := req.(type) {
 	case *csi.NodePublishVolumeRequest:
@@ -205,7 +205,7 @@ func pathOf(req proto.Message) string {
 	return ""
 }
 
-// volumeOf is the volume that a request is about; of CreateVolume, its name; of a group's call, the group.
+// volumeOf returns the volume that a request is about; for CreateVolume, its name; for a group's call, the group.
 func volumeOf(req proto.Message) string {
 	switch r := req.(type) {
 	case *csi.CreateVolumeRequest:

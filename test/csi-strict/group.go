@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Group is what the driver knows of a group snapshot: copies of several volumes, all or none.
+// Group is the driver's state of a group snapshot: copies of several volumes, all or none.
 type Group struct {
 	ID string `json:"id"`
 	// Sources are the ids of the volumes, Snapshots those of the members, in the same order.
@@ -28,7 +28,7 @@ type groupController struct {
 	driver *Driver
 }
 
-// shown is a group as a CO is told of it. It is called with mu held.
+// shown returns a group for the CO. The caller holds mu.
 func (d *Driver) shown(g *Group) *csi.VolumeGroupSnapshot {
 	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.ID, CreationTime: timestamppb.New(g.Created), ReadyToUse: true}
 	for _, id := range g.Snapshots {
@@ -48,8 +48,8 @@ func (s *groupController) GroupControllerGetCapabilities(context.Context, *csi.G
 	return resp, nil
 }
 
-// CreateVolumeGroupSnapshot implements the GroupController service. No other call of the services of the
-// controller makes or changes a volume meanwhile; what pods write is theirs to hold still.
+// CreateVolumeGroupSnapshot implements the GroupController service. No other call of the controller's
+// services makes or changes a volume meanwhile; the caller has to keep pods from writing.
 func (s *groupController) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	d, id := s.driver, req.GetName()
 	d.mu.Lock()

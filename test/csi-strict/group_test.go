@@ -28,7 +28,7 @@ func withGroup(s Script) *court {
 	return k
 }
 
-// Each case breaks the rule, with the code as its answer, or none.
+// Each case breaks the rule and gets the code as its answer, or breaks none.
 func TestRulesOfGroups(t *testing.T) {
 	remove := func(id string, snapshots ...string) proto.Message {
 		return &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: id, SnapshotIds: snapshots}
@@ -100,7 +100,7 @@ func TestRulesOfGroups(t *testing.T) {
 	}
 }
 
-// A group is not made of a volume that is being changed or copied to a snapshot, nor the other way round.
+// A group is not made from a volume that is being changed or copied to a snapshot, nor the other way round.
 func TestAGroupIsAlone(t *testing.T) {
 	for _, other := range []proto.Message{
 		&csi.CreateSnapshotRequest{Name: "cut", SourceVolumeId: "w"},
@@ -163,7 +163,7 @@ func groupDriver(t *testing.T, without ...string) (*Driver, *groupController) {
 	return d, &groupController{driver: d}
 }
 
-// All members of a group are made, or none; each is a snapshot that a volume can be made of; they go together.
+// All members of a group are made, or none; a volume can be made from each; they are deleted together.
 func TestAGroupIsAllOrNone(t *testing.T) {
 	d, s := groupDriver(t)
 	if _, err := s.CreateVolumeGroupSnapshot(t.Context(), cutGroup("v", "nope")); status.Code(err) != codes.NotFound {
@@ -226,7 +226,7 @@ func TestAGroupIsAllOrNone(t *testing.T) {
 	}
 }
 
-// The driver says what it can do with groups, and refuses what it said it cannot.
+// The driver reports its abilities for groups, and refuses calls for those that it lacks.
 func TestGroupAbilities(t *testing.T) {
 	for _, tc := range []struct {
 		without      []string

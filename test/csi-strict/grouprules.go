@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// The rules of CSI 1.13 for groups that the tests of csi-volmgr have no number for.
+// The rules of CSI 1.13 for groups that have no parity item.
 const (
 	ruleMembers = "G-1" // snapshot_ids are those of the group
 	ruleAlone   = "G-2" // a member is deleted with its group only
 )
 
-// grouping: group calls are made where the driver says that it has them.
+// grouping: group calls are made only if the driver says that it has them.
 func (j *judge) grouping(c *call) {
 	if !j.told.groups() {
 		c.breach(codes.Unimplemented, "N-13", "%s, and the driver has no %s in %s", c.name, groupSnapshots, groupService)
@@ -59,12 +59,12 @@ func (j *judge) showGroup(c *call, _ *Volume) {
 	j.members(c, req.GetGroupSnapshotId(), req.GetSnapshotIds())
 }
 
-// members: a call for a group that is there has all of its snapshots and no other.
+// members: a call for an existing group has all of its snapshots and no others.
 func (j *judge) members(c *call, id string, snapshots []string) {
 	j.grouping(c)
 	c.required("group_snapshot_id", id)
 	if len(snapshots) == 0 {
-		c.breach(codes.OK, "N-24", "snapshot_ids is not set") // a group that is gone is answered as such
+		c.breach(codes.OK, "N-24", "snapshot_ids is not set") // the driver answers that the group is gone
 	}
 	if g, ok := j.model.Groups[id]; ok && !same(g.Snapshots, snapshots) {
 		c.breach(codes.InvalidArgument, ruleMembers, "snapshot_ids is %q, and those of group %s are %q", snapshots, id, g.Snapshots)
@@ -79,7 +79,7 @@ func (j *judge) removeSnapshot(c *call, _ *Volume) {
 	}
 }
 
-// same reports whether two lists are of the same ids, in whatever order.
+// same reports whether two lists have the same ids, in any order.
 func same(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

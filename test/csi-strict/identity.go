@@ -26,7 +26,7 @@ func (s Script) can(name string) bool {
 	return !slices.Contains(s.Without, name) && (slices.Contains(able, name) || slices.Contains(s.With, name))
 }
 
-// The abilities of groups: the service, and the one that it has.
+// The abilities of groups: the service, and its only ability.
 const (
 	groupService   = "GROUP_CONTROLLER_SERVICE"
 	groupSnapshots = "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT"
@@ -35,7 +35,7 @@ const (
 // groups reports whether the driver makes snapshots of groups.
 func (s Script) groups() bool { return s.can(groupService) && s.can(groupSnapshots) }
 
-// The Controller and the Node service have abilities of one name. A script gives it to one of them by these.
+// The Controller and the Node service share some ability names. With these a script gives one to one service.
 const (
 	byController = "CONTROLLER_"
 	byNode       = "NODE_"
@@ -47,12 +47,12 @@ const (
 	volumeHealth = "GET_VOLUME_HEALTH"
 )
 
-// serves reports whether the driver has an ability in the service: it may have it there alone.
+// serves reports whether the driver has an ability in the service, possibly only there.
 func (s Script) serves(service, name string) bool {
 	return (s.can(name) || s.can(service+name)) && !slices.Contains(s.Without, service+name)
 }
 
-// nodeCan are those that the Node service has.
+// nodeCan are the abilities of the Node service.
 func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
 	for number, name := range csi.NodeServiceCapability_RPC_Type_name {
 		if s.serves(byNode, name) {
@@ -63,7 +63,7 @@ func (s Script) nodeCan() (types []csi.NodeServiceCapability_RPC_Type) {
 	return types
 }
 
-// controllerCan are those that the Controller service has.
+// controllerCan are the abilities of the Controller service.
 func (s Script) controllerCan() (types []csi.ControllerServiceCapability_RPC_Type) {
 	for number, name := range csi.ControllerServiceCapability_RPC_Type_name {
 		if s.serves(byController, name) {

@@ -12,8 +12,8 @@ import (
 )
 
 // hot is the least pause after an error before the same call is made again:
-// CSI 1.13 wants back-off, and a pause below this is none. An event may end a
-// pause (the wish changed, the driver is back), so maxHot in a row are no breach.
+// CSI 1.13 requires back-off, and a shorter pause does not count as one. An event may end
+// a pause (the wanted state changed, the driver is back), so maxHot in a row are no breach.
 const (
 	hot    = 100 * time.Millisecond
 	maxHot = 2
@@ -23,7 +23,7 @@ const (
 // connection: they do not change while it lives.
 const maxAsked = 3
 
-// seen is what was at a call's paths when it arrived.
+// seen is the state of a call's paths when it arrived.
 type seen struct {
 	// staging, parent: the staging path, the target's parent, is a directory.
 	staging, parent bool
@@ -34,33 +34,33 @@ type seen struct {
 // finding is a rule that a call breaks.
 type finding struct {
 	rule, text string
-	// code is the answer; OK where the breach is recorded only.
+	// code is the answer; OK if the breach is only recorded.
 	code codes.Code
 }
 
-// call is a request with what is known of it when it arrives.
+// call is a request with the facts about it when it arrives.
 type call struct {
 	ctx     context.Context
-	node    string // that it arrived on; "" where there is but one socket, and for what controllers ask
+	node    string // that it arrived on; "" if there is only one socket, and for controllers' calls
 	id      uint64
 	name    string
 	req     proto.Message
 	at      time.Time
-	volume  string // its id; of CreateVolume, the name; of a group's call, the group
+	volume  string // its id; for CreateVolume, the name; for a group's call, the group
 	path    string // the one that the call is about, if any
 	request string // canonical, without secrets
-	asked   int    // questions for abilities on its connection, with this one
+	asked   int    // requests for abilities on its connection, including this one
 	seen    seen
 	found   []finding
-	hot     int // how many such calls in a row came at once after an error
+	hot     int // how many such calls in a row came without a pause after an error
 }
 
-// breach notes that the call breaks a rule, and is to be answered with code.
+// breach records that the call breaks a rule, and gets code as its answer.
 func (c *call) breach(code codes.Code, rule, format string, args ...any) {
 	c.found = append(c.found, finding{rule, fmt.Sprintf(format, args...), code})
 }
 
-// code is what the breaches have the call answered with; OK where none does.
+// code returns the answer that the breaches give the call, or OK.
 func (c *call) refusal() (finding, bool) {
 	for _, f := range c.found {
 		if f.code != codes.OK {
@@ -73,22 +73,22 @@ func (c *call) refusal() (finding, bool) {
 // judge knows the rules. It is not safe for concurrent use.
 type judge struct {
 	model *Model
-	// script is the one now; told the one that the CO was last told of, by the
-	// answers to its questions for abilities.
+	// script is the current one; told the one that the CO last learned from the
+	// answers to its requests for abilities.
 	script, told Script
 	nodeID       string
 	// zones are the zones of the nodes that share the storage, by node id; empty: there is one node.
 	zones map[string]string
-	// since is when this process began: until then, nothing is known of calls in flight.
+	// since is when this process began: calls in flight before that are unknown.
 	since    time.Time
 	inFlight map[string]*call
-	// open are the requests that were not answered, by what they are to bring about; cuts are the
-	// volumes that a snapshot is being made of.
+	// open are the unanswered requests, by the object that they make; cuts are the
+	// volumes of which a snapshot is being made.
 	open map[string]string
 	cuts map[string]bool
 }
 
-// rules are those of each call.
+// rules has the rules of each call.
 var rules = map[string]func(*judge, *call, *Volume){
 	"NodeStageVolume":           (*judge).stage,
 	"NodeUnstageVolume":         (*judge).unstage,
@@ -142,9 +142,9 @@ func (j *judge) begin(c *call) (busy bool) {
 	return false
 }
 
-// flight is the key under which a call is the only one in flight: the volume or group, at
-// one socket, since what asks at another is another program; statistics, health and the
-// look at a group, which change nothing, have keys of their own.
+// flight returns the key under which a call must be the only one in flight: the volume or group,
+// per socket, since another program calls at another socket. Statistics, health and reading
+// a group, which change nothing, have keys of their own.
 func (c *call) flight() string {
 	key := c.volume
 	switch c.name {
@@ -161,9 +161,9 @@ func (c *call) flight() string {
 	return key
 }
 
-// repetition: UNIMPLEMENTED must not be repeated unless the driver was asked
-// anew (N-31); what failed is repeated after a pause (N-30); an expansion that
-// the use of the volume forbids is not repeated as it was (N-102).
+// repetition: UNIMPLEMENTED must not be repeated unless the driver's abilities were
+// read again (N-31); a failed call is repeated after a pause (N-30); an expansion that
+// the volume's use forbids is not repeated unchanged (N-102).
 func (j *judge) repetition(c *call, v *Volume) {
 	if v == nil {
 		return
@@ -188,7 +188,7 @@ func (j *judge) repetition(c *call, v *Volume) {
 
 func (c *call) key() string { return c.name + " " + c.path }
 
-// accept takes into the model what a CO may believe once the call was made.
+// accept records in the model what a CO may believe after it has made the call.
 func (j *judge) accept(c *call) {
 	v := j.model.Volumes[c.volume]
 	if v == nil {
@@ -233,8 +233,8 @@ func leaving(f Fact) Fact {
 	return f
 }
 
-// end takes the answer to a call into the model. heard: its caller was still
-// there. odd: the script made the driver misbehave.
+// end records the answer to a call in the model. heard: its caller was still
+// connected. odd: the script made the driver misbehave.
 func (j *judge) end(c *call, code codes.Code, heard, odd bool, at time.Time) {
 	if j.inFlight[c.flight()] == c {
 		delete(j.inFlight, c.flight())

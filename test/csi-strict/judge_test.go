@@ -119,7 +119,7 @@ func statsOf() *csi.NodeGetVolumeStatsRequest {
 	return &csi.NodeGetVolumeStatsRequest{VolumeId: "v", VolumePath: target, StagingTargetPath: staging}
 }
 
-// up makes the volume as far as the steps say, which must break no rule.
+// up makes the volume by these steps, which must break no rule.
 func (k *court) up(t *testing.T, steps ...proto.Message) {
 	t.Helper()
 	for _, req := range steps {
@@ -398,7 +398,7 @@ func TestEachRuleCatchesItsBreach(t *testing.T) {
 	}
 }
 
-// What a failed removal leaves is not made again, and must be removed before more.
+// After a failed removal the volume is not made again, and must be removed first.
 func TestNothingIsTurnedBackFromARemoval(t *testing.T) {
 	k := newCourt(Script{})
 	k.up(t, attach(), stage(), publish(target))
@@ -418,7 +418,7 @@ func TestNothingIsTurnedBackFromARemoval(t *testing.T) {
 	}
 }
 
-// A publication that failed may be there all the same.
+// A failed publication may exist nevertheless.
 func TestAFailedPublicationIsToBeUnpublished(t *testing.T) {
 	k := newCourt(Script{})
 	k.up(t, attach(), stage())
@@ -500,7 +500,7 @@ func TestAbilitiesAreNotForEveryCall(t *testing.T) {
 	}
 }
 
-// What the CO was told of counts, not what the driver has become since.
+// The abilities that the CO was told count, not later changes of the driver.
 func TestAbilitiesCountAsTold(t *testing.T) {
 	k := newCourt(Script{})
 	k.up(t, attach())

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// misbehave makes a call as f says; the zero Fault is how it should be made.
+// misbehave makes a call as f says; the zero Fault makes it correctly.
 func (d *Driver) misbehave(c *call, f Fault, handler grpc.UnaryHandler) (any, error) {
 	if err := wait(c.ctx, f); err != nil {
 		return nil, err
@@ -66,10 +66,10 @@ func wait(ctx context.Context, f Fault) error {
 	}
 }
 
-// crash ends the process as a fault of its own would: at once.
+// crash ends the process at once, as a real crash would.
 func crash() { os.Exit(2) }
 
-// effect makes what the call is to make, or what f makes of it.
+// effect does what the call asks for, or what f makes of it.
 func (d *Driver) effect(c *call, f Fault, handler grpc.UnaryHandler) (any, error) {
 	switch f.Effect {
 	case EffectNone:
@@ -111,7 +111,7 @@ func (d *Driver) effect(c *call, f Fault, handler grpc.UnaryHandler) (any, error
 func (d *Driver) hold(c *call) (life context.Context, release func()) {
 	life = context.WithoutCancel(c.ctx)
 	gone, cancel := context.WithCancel(life)
-	cancel() // nobody waits for it: what comes meanwhile is no breach
+	cancel() // no caller waits for it, so calls that arrive meanwhile are no breach
 	held := *c
 	held.ctx = gone
 	d.mu.Lock()
@@ -124,7 +124,7 @@ func (d *Driver) hold(c *call) (life context.Context, release func()) {
 	}
 }
 
-// setuid puts a program of root's for everybody, and a device, into a volume.
+// setuid puts a setuid-root program, executable by all users, and a device into a volume.
 func setuid(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "setuid"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		return err
@@ -163,10 +163,10 @@ func empty(c *call) any {
 // raw is an answer that is sent as it is.
 type raw []byte
 
-// rawCodec is gRPC's own, but for raw answers.
+// rawCodec is gRPC's own codec, except for raw answers.
 type rawCodec struct{}
 
-// Name implements encoding.CodecV2: to the caller it is the ordinary one.
+// Name implements encoding.CodecV2: to the caller it is the ordinary codec.
 func (rawCodec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Phase is what a CO may believe of a fact, by the answers that it was given.
+// Phase is what a CO may believe about a fact, given the answers that it got.
 type Phase string
 
-// The phases. Only a removal that was answered OK makes a fact absent again.
+// The phases. Only a removal with the answer OK makes a fact absent again.
 const (
 	Absent  Phase = ""
 	Maybe   Phase = "maybe" // begun, and never answered OK
@@ -23,7 +23,7 @@ const (
 // Fact is an attachment, a stage or a publication.
 type Fact struct {
 	Phase Phase `json:"phase,omitempty"`
-	// Request is the one that made it, without secrets.
+	// Request is the request that made it, without secrets.
 	Request string `json:"request,omitempty"`
 	// Context is the publish context that an attachment gave.
 	Context map[string]string `json:"context,omitempty"`
@@ -33,7 +33,7 @@ type Fact struct {
 	Capability string `json:"capability,omitempty"`
 }
 
-// Volume is what the driver knows of a volume.
+// Volume is the driver's state of a volume.
 type Volume struct {
 	ID   string `json:"id"`
 	Name string `json:"name,omitempty"`
@@ -45,22 +45,22 @@ type Volume struct {
 	// Context is the volume context that CreateVolume gave.
 	Context map[string]string `json:"context,omitempty"`
 	Params  map[string]string `json:"params,omitempty"`
-	// Mutable are the mutable_parameters that it has.
+	// Mutable are its current mutable_parameters.
 	Mutable map[string]string `json:"mutable,omitempty"`
 	// SizeBytes is its size, NodeSizeBytes what NodeExpandVolume last made of it.
 	SizeBytes     int64 `json:"sizeBytes"`
 	NodeSizeBytes int64 `json:"nodeSizeBytes,omitempty"`
 
-	// Zone is where the volume can be reached; empty: everywhere.
+	// Zone is the zone in which the volume can be reached; empty: everywhere.
 	Zone   string `json:"zone,omitempty"`
 	NodeID string `json:"nodeID,omitempty"` // that it is attached to
 	Attach Fact   `json:"attach,omitzero"`
 	Stage  Fact   `json:"stage,omitzero"`
-	// StagePath is the one that it was first staged at.
+	// StagePath is the path at which it was first staged.
 	StagePath string          `json:"stagePath,omitempty"`
 	Targets   map[string]Fact `json:"targets,omitempty"`
 
-	// Last is how calls last ended, by call and path.
+	// Last has the last end of each call, by call and path.
 	Last map[string]ended `json:"last,omitempty"`
 }
 
@@ -68,26 +68,26 @@ type Volume struct {
 type ended struct {
 	At   time.Time `json:"at"`
 	Code uint32    `json:"code"` // a gRPC code, or one that gRPC does not know
-	// Request is what was asked, without secrets.
+	// Request is the request, without secrets.
 	Request string `json:"request,omitempty"`
-	// Hot is how many calls in a row came at once after an error.
+	// Hot is how many calls in a row came without a pause after an error.
 	Hot int `json:"hot,omitempty"`
-	// Asked is how often the driver had been asked for its abilities by then.
+	// Asked is how often the driver had been asked for its abilities at that time.
 	Asked int `json:"asked,omitempty"`
 }
 
-// Model is all that the driver knows, as it is in its state directory.
+// Model is the driver's whole state, as stored in its state directory.
 type Model struct {
 	Volumes   map[string]*Volume   `json:"volumes"`
 	Snapshots map[string]*Snapshot `json:"snapshots,omitempty"`
 	Groups    map[string]*Group    `json:"groups,omitempty"`
 	// Fired counts the calls that each fault matched, by its ID.
 	Fired map[string]int `json:"fired,omitempty"`
-	// Asked counts the questions for abilities.
+	// Asked counts the requests for abilities.
 	Asked int `json:"asked,omitempty"`
 }
 
-// ReadModel reads what the driver whose state is in dir knows.
+// ReadModel reads the state of the driver with the state directory dir.
 func ReadModel(dir string) (Model, error) {
 	m := Model{}
 	data, err := os.ReadFile(modelPath(dir))
@@ -128,8 +128,8 @@ func (m Model) save(dir string) error {
 	return nil
 }
 
-// Left says what of the volumes a CO never took back: attached, staged or
-// published, or perhaps so.
+// Left lists the volumes that are or may be still attached, staged or published, since
+// no CO removed them.
 func (m Model) Left() (left []string) {
 	for id, v := range m.Volumes {
 		if v.Attach.Phase != Absent {
@@ -148,7 +148,7 @@ func (m Model) Left() (left []string) {
 // inUse reports whether anything of v may be on the node.
 func (v *Volume) inUse() bool { return v.Stage.Phase != Absent || len(v.Targets) > 0 }
 
-// match returns the fault that a call is to have, and counts the call.
+// match returns the fault for a call, and counts the call.
 func (m Model) match(s Script, c *call, v *Volume) (Fault, bool) {
 	for _, f := range s.Faults {
 		if f.Call != c.name || f.Volume != "" && f.Volume != c.volume && (v == nil || f.Volume != v.Tag) || f.Above != 0 && bytesOf(c.req) <= f.Above {

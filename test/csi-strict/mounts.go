@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dataDir is where the files of a volume are.
+// dataDir returns the directory of a volume's files.
 func (d *Driver) dataDir(id string) string {
 	return filepath.Join(d.cfg.StateDir, "volumes", pathName(id), "data")
 }
 
-// image is the file behind a raw block volume.
+// image returns the file behind a raw block volume.
 func (d *Driver) image(id string) string {
 	return filepath.Join(d.cfg.StateDir, "volumes", pathName(id), "image")
 }
 
-// pathName is an id as one element of a path.
+// pathName returns an id as one element of a path.
 func pathName(id string) string { return strings.NewReplacer("/", "_", "..", "_").Replace(id) }
 
 // isMount reports whether path is the root of a mount.
@@ -70,7 +70,7 @@ func readOnly(target string) error {
 	return nil
 }
 
-// unmount takes one mount away from path, as drivers do that make one.
+// unmount removes one mount from path, like a driver that made one.
 func unmount(path string) error {
 	if !isMount(path) {
 		return nil
@@ -81,7 +81,7 @@ func unmount(path string) error {
 	return nil
 }
 
-// remove takes away what publishing made at target.
+// remove removes what publishing made at target.
 func remove(target string) error {
 	if err := unmount(target); err != nil || isMount(target) {
 		return err
@@ -99,7 +99,7 @@ func loops(path string) (devices []string, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		// One that was detached meanwhile is none.
+		// A device that was detached meanwhile does not count.
 		if b, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(b)) == path {
 			devices = append(devices, "/dev/"+strings.Split(name, "/")[3])
 		}
@@ -133,7 +133,7 @@ func loopFor(path string) (string, error) {
 			copy(config.Info.File_name[:len(config.Info.File_name)-1], path)
 			return unix.IoctlLoopConfigure(fd, &config)
 		})
-		if !errors.Is(err, unix.EBUSY) { // another was quicker
+		if !errors.Is(err, unix.EBUSY) { // another process took it first
 			return device, err
 		}
 	}

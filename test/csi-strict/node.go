@@ -14,7 +14,7 @@ import (
 type node struct {
 	csi.UnimplementedNodeServer
 	driver *Driver
-	id     string // of the node that it serves; "" where there is but one
+	id     string // of the node that it serves; "" if there is only one
 }
 
 // NodeStageVolume implements the Node service.
@@ -134,7 +134,7 @@ func (s *node) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHeal
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: s.driver.health(v)}, nil
 }
 
-// health is what the script says is wrong with a volume.
+// health returns the script's troubles of a volume.
 func (d *Driver) health(v Volume) *csi.VolumeHealth {
 	health := &csi.VolumeHealth{VolumeId: v.ID}
 	all := d.script().Health

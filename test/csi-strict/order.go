@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// madeBy is the key of what a call is to bring about, which stays while its answer is open; "" of
-// other calls.
+// madeBy returns the key of the object that a call makes, which stays while the answer is open, or ""
+// for other calls.
 func madeBy(c *call) string {
 	switch r := c.req.(type) {
 	case *csi.CreateVolumeRequest:
@@ -22,15 +22,15 @@ func madeBy(c *call) string {
 	return ""
 }
 
-// unanswered: a call whose answer its caller did not get is repeated as it was (N-59), unless what
-// it brings about was deleted since (N-26).
+// unanswered: a call whose answer its caller did not get is repeated unchanged (N-59), unless the
+// object that it makes was deleted since (N-26).
 func (j *judge) unanswered(c *call) {
 	if request, open := j.open[madeBy(c)]; open && request != c.request {
 		c.breach(codes.InvalidArgument, "N-59", "%s again, with other fields, and the one before was not answered: %s", c.name, request)
 	}
 }
 
-// answered notes whether the caller knows how the call ended.
+// answered records whether the caller knows how the call ended.
 func (j *judge) answered(c *call, code codes.Code, heard bool) {
 	key := madeBy(c)
 	switch {
@@ -54,7 +54,7 @@ func (j *judge) answered(c *call, code codes.Code, heard bool) {
 	}
 }
 
-// sourcesOf are the volumes that a call makes a snapshot of.
+// sourcesOf returns the volumes of which a call makes a snapshot.
 func sourcesOf(req proto.Message) []string {
 	switch r := req.(type) {
 	case *csi.CreateSnapshotRequest:
@@ -65,7 +65,7 @@ func sourcesOf(req proto.Message) []string {
 	return nil
 }
 
-// cutting: what changes a volume, and a snapshot of it, alone or in a group, are not made at once (N-21).
+// cutting: a change of a volume and a snapshot of it, alone or in a group, are not made at once (N-21).
 func (j *judge) cutting(c *call) {
 	sources := sourcesOf(c.req)
 	for _, source := range sources {
@@ -73,7 +73,7 @@ func (j *judge) cutting(c *call) {
 			c.breach(codes.OK, "N-21", "%s arrived while another call is in flight for volume %s", c.name, source)
 		}
 	}
-	for _, source := range sources { // after all were looked at: one that is named twice is another breach
+	for _, source := range sources { // after the check of all: a source that is named twice is another breach
 		j.cuts[source] = true
 	}
 	if changes(c.name) && j.cuts[c.volume] {

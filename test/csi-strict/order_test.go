@@ -20,7 +20,7 @@ func (k *court) rulesOf(req proto.Message, code codes.Code, heard bool) (rules [
 	return rules
 }
 
-// What was not answered is repeated as it was, or deleted first.
+// An unanswered call is repeated unchanged, or its object is deleted first.
 func TestARepeatHasTheSameFields(t *testing.T) {
 	volume := func(tier string) proto.Message {
 		return &csi.CreateVolumeRequest{Name: "new", Parameters: map[string]string{"tier": tier}, Secrets: map[string]string{"s": tier}}
@@ -72,7 +72,7 @@ func TestARepeatHasTheSameFields(t *testing.T) {
 	}
 }
 
-// A volume is not changed while a snapshot of it is made, nor the other way round.
+// A volume is not changed during a snapshot of it, nor the other way round.
 func TestASnapshotIsAlone(t *testing.T) {
 	cut := &csi.CreateSnapshotRequest{Name: "cut", SourceVolumeId: "v"}
 	for _, change := range []proto.Message{
@@ -101,7 +101,7 @@ func TestASnapshotIsAlone(t *testing.T) {
 	}
 }
 
-// A volume is modified only where the driver can.
+// A volume is modified only if the driver has that ability.
 func TestModifyNeedsTheAbility(t *testing.T) {
 	modify := &csi.ControllerModifyVolumeRequest{VolumeId: "v", MutableParameters: map[string]string{"a": "b"}}
 	for _, s := range []Script{{}, {With: []string{"MODIFY_VOLUME"}}} {

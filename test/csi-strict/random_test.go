@@ -102,7 +102,7 @@ func (c *direct) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Ca
 	return nil, errors.New("no streams")
 }
 
-// others are those that the controller asks: there is no secret, no pod, and no file system to freeze.
+// others are the controller's dependencies: there is no secret, no pod, and no file system to freeze.
 type others struct{}
 
 func (others) Secret(context.Context, state.SecretRef) (map[string]string, error) { return nil, nil }
@@ -115,7 +115,7 @@ func (others) Freeze(context.Context, state.VolumeID, time.Duration) (func(conte
 	return func(context.Context) bool { return false }, nil
 }
 
-// world is a controller, its driver, and what is wanted of it, at random.
+// world is a controller, its driver, and random claims and snapshots.
 type world struct {
 	t       *testing.T
 	luck    *rand.Rand
@@ -153,7 +153,7 @@ func key(name string) co.Key { return co.Key{Namespace: "default", Name: name} }
 
 func (w *world) uid() string { w.uids++; return strconv.Itoa(w.uids) }
 
-// claim is a new claim or a changed one, of a name.
+// claim returns a new or changed claim with a name.
 func (w *world) claim(name string) {
 	c, ok := w.claims[name]
 	if !ok {
@@ -163,7 +163,7 @@ func (w *world) claim(name string) {
 		}
 		other := fmt.Sprint("claim-", w.luck.IntN(6))
 		switch n := w.luck.IntN(4); {
-		case n == 0 && w.claims[other].Source == nil: // a copy is larger than its source, which grows
+		case n == 0 && w.claims[other].Source == nil: // a copy is larger than its source, since the source may grow
 			c.Source, c.SizeBytes = &co.DataSource{Claim: key(other)}, 1<<30
 		case n == 1:
 			c.Source, c.SizeBytes = &co.DataSource{Snapshot: key(fmt.Sprint("cut-", w.luck.IntN(4)))}, 1<<30
@@ -202,7 +202,7 @@ func (w *world) cut(name string) {
 	w.c.SetSnapshot(cut)
 }
 
-// group asks for snapshots of all claims that have a volume and are no copies, or of some.
+// group asks for snapshots of all or some claims that have a volume and are no copies.
 func (w *world) group(name string) {
 	if _, ok := w.groups[name]; ok {
 		return
@@ -267,7 +267,7 @@ func (w *world) step() {
 	time.Sleep(time.Duration(w.luck.IntN(1500)) * time.Millisecond)
 }
 
-// attach attaches or detaches as the manager does: what is being detached is detached to the end.
+// attach attaches or detaches as the manager does: a detachment that has begun is repeated until it succeeds.
 func (w *world) attach(ctx context.Context, v co.Volume) {
 	volume := state.Volume{ID: v.ID(), Spec: &state.Spec{
 		Driver: v.Driver, Handle: v.Handle, Name: v.Name, Mode: v.Mode, AccessModes: v.AccessModes, Context: v.Context,
@@ -282,10 +282,10 @@ func (w *world) attach(ctx context.Context, v co.Volume) {
 	}
 }
 
-// What the controller asks of a driver whose calls and answers are lost at random, while claims,
-// snapshots, groups of them and attributes come, change and go and the daemon is killed, breaks no
-// rule of the strict driver, whether that makes groups or not. STRICT_CALLS is for how many calls;
-// 1,000 without it.
+// The controller's calls break no rule of the strict driver while calls and answers are lost at
+// random, claims, snapshots, groups and attributes are added, changed and removed, and the daemon is
+// killed, with and without a driver that makes groups. STRICT_CALLS is the number of calls, 1,000 by
+// default.
 func TestRandomCallsOfTheController(t *testing.T) {
 	t.Run("groups", func(t *testing.T) {
 		randomCalls(t, Script{With: []string{"MODIFY_VOLUME"}}, "CreateVolumeGroupSnapshot", "DeleteVolumeGroupSnapshot")

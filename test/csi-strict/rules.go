@@ -85,7 +85,7 @@ func (j *judge) publish(c *call, v *Volume) {
 	c.same(f)
 }
 
-// alone: what other publications and the stage say must agree with this one.
+// alone: other publications and the stage must agree with this one.
 func (j *judge) alone(c *call, v *Volume, want *csi.VolumeCapability) {
 	text := capabilityText(c.req)
 	if v.Stage.Capability != "" && v.Stage.Capability != text {
@@ -169,7 +169,7 @@ func (j *judge) stats(c *call, v *Volume) {
 	}
 }
 
-// health: NodeGetVolumeHealth, also of a volume that was tried.
+// health: NodeGetVolumeHealth, also for a volume that a call has tried to stage or publish.
 func (j *judge) health(c *call, v *Volume) {
 	req := c.req.(*csi.NodeGetVolumeHealthRequest)
 	if v == nil {
@@ -188,7 +188,7 @@ func (j *judge) health(c *call, v *Volume) {
 	}
 }
 
-// controllerHealth: ControllerGetVolumeHealth. Of a volume that was deleted it is no question any more.
+// controllerHealth: ControllerGetVolumeHealth, which is not called for a deleted volume.
 func (j *judge) controllerHealth(c *call, v *Volume) {
 	if !j.told.serves(byController, volumeHealth) {
 		c.breach(codes.Unimplemented, "N-84", "ControllerGetVolumeHealth, and the driver's Controller service has no GET_VOLUME_HEALTH")
@@ -265,14 +265,14 @@ func (j *judge) create(c *call, _ *Volume) {
 	}
 }
 
-// capabilities: NodeGetCapabilities is not for every call.
+// capabilities: NodeGetCapabilities must not precede every call.
 func (j *judge) capabilities(c *call, _ *Volume) {
 	if c.asked > maxAsked {
 		c.breach(codes.OK, "N-15", "NodeGetCapabilities for the %dth time on one connection", c.asked)
 	}
 }
 
-// attached: the volume must be attached first where it is to be.
+// attached: the volume must be attached first if the driver attaches.
 func (j *judge) attached(c *call, v *Volume, rule string) {
 	switch {
 	case !j.told.attaches():
@@ -283,7 +283,7 @@ func (j *judge) attached(c *call, v *Volume, rule string) {
 	}
 }
 
-// publishContext must be exactly what ControllerPublishVolume gave.
+// publishContext must be exactly what ControllerPublishVolume returned.
 func (j *judge) publishContext(c *call, v *Volume, got map[string]string) {
 	var want map[string]string
 	if j.told.attaches() && !v.Ephemeral {
@@ -294,7 +294,7 @@ func (j *judge) publishContext(c *call, v *Volume, got map[string]string) {
 	}
 }
 
-// staged: the staging path goes along where there is one, and only there.
+// staged: the request has the staging path if there is one, and only then.
 func (j *judge) staged(c *call, v *Volume, got, rule string) {
 	want := ""
 	if !v.Ephemeral && (j.told.can("STAGE_UNSTAGE_VOLUME") || v.Stage.Phase != Absent) {
@@ -312,16 +312,16 @@ func (j *judge) staged(c *call, v *Volume, got, rule string) {
 	}
 }
 
-// reserved begins the keys that a CO adds to the volume context of a publication.
+// reserved is the prefix of the keys that a CO adds to the volume context of a publication.
 const reserved = "csi.storage.k8s.io/"
 
-// ephemeralKey says that a volume is written into its pod.
+// ephemeralKey says that a volume is inline in its pod.
 const ephemeralKey = reserved + "ephemeral"
 
-// provisionerKey is what external-provisioner adds to the context of a volume.
+// provisionerKey is the key that external-provisioner adds to the context of a volume.
 const provisionerKey = "storage.kubernetes.io/csiProvisionerIdentity"
 
-// own is a volume context without what external-provisioner added to it.
+// own returns a volume context without the key that external-provisioner added.
 func own(volumeContext map[string]string) map[string]string {
 	out := maps.Clone(volumeContext)
 	delete(out, provisionerKey)
@@ -335,8 +335,8 @@ func elsewhere(c *call, v *Volume) bool {
 	return ok && r.GetNodeId() != "" && v.NodeID != "" && r.GetNodeId() != v.NodeID
 }
 
-// volumeContext must be the volume's; to a publication the CO may add what it
-// knows of the pod, and must where the CSIDriver object asks for it.
+// volumeContext must be the volume's; to a publication the CO may add facts about
+// the pod, and must if the CSIDriver object asks for them.
 func (j *judge) volumeContext(c *call, v *Volume, got map[string]string) {
 	plain, info := map[string]string{}, 0
 	for key, value := range own(got) {

@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// Script tells the driver what it can do, what it is to expect, and how to
-// misbehave. The zero value is an honest driver with its ordinary abilities.
+// Script sets the driver's abilities, its expectations, and how it misbehaves.
+// The zero value is an honest driver with its ordinary abilities.
 type Script struct {
 	// With and Without change the abilities, by their CSI names:
 	// STAGE_UNSTAGE_VOLUME, PUBLISH_UNPUBLISH_VOLUME, VOLUME_MOUNT_GROUP...
-	// OFFLINE among With makes expansion offline only. An ability that two services may have is that of one
-	// of them after CONTROLLER_ or NODE_, as CONTROLLER_EXPAND_VOLUME.
+	// OFFLINE in With makes expansion offline only. For an ability that two services may have, the prefix
+	// CONTROLLER_ or NODE_ selects one of them, as in CONTROLLER_EXPAND_VOLUME.
 	With    []string `json:"with,omitempty"`
 	Without []string `json:"without,omitempty"`
 	// NoController: the driver says that it has no Controller service.
 	NoController bool `json:"noController,omitempty"`
-	// Attach is attachRequired of the CSIDriver object; nil stands for true.
+	// Attach is attachRequired of the CSIDriver object; nil means true.
 	Attach *bool `json:"attach,omitempty"`
 	// PodInfo is podInfoOnMount of the CSIDriver object; nil: not checked.
 	PodInfo *bool `json:"podInfo,omitempty"`
-	// Secrets are those that each call, by name, must carry, and no other call
-	// may carry any; nil: not checked.
+	// Secrets are the secrets that each call, by name, must carry; no other call
+	// may carry any. nil: not checked.
 	Secrets map[string]map[string]string `json:"secrets,omitempty"`
-	// NodeID replaces the configured one where set.
+	// NodeID replaces the configured one if it is set.
 	NodeID string `json:"nodeID,omitempty"`
-	// MaxVolumes is what NodeGetInfo says, whether it makes sense or not.
+	// MaxVolumes is the limit in NodeGetInfo, whether it makes sense or not.
 	MaxVolumes int64 `json:"maxVolumes,omitempty"`
-	// Health is what is wrong with volumes, by the id of each or the parameter "tag" that
-	// it was made with; Storage is what is wrong with the storage behind the driver.
+	// Health has the troubles of volumes, by the id of each or the parameter "tag" that
+	// it was made with; Storage has the troubles of the storage behind the driver.
 	Health  map[string][]Trouble `json:"health,omitempty"`
 	Storage []Trouble            `json:"storage,omitempty"`
 
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Trouble is one thing that is wrong. Status is CSI's word for it, as DATA_LOSS.
+// Trouble is one condition. Status is CSI's word for it, such as DATA_LOSS.
 type Trouble struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason,omitempty"`
@@ -49,8 +49,8 @@ type Trouble struct {
 
 // Fault is one way to misbehave, in the calls that it matches.
 type Fault struct {
-	// ID names the fault; how often it has happened is counted by it, also
-	// across restarts of the driver.
+	// ID names the fault; the driver counts the fault's calls by it, also
+	// across restarts.
 	ID string `json:"id"`
 	// Call is the RPC's name, such as NodeStageVolume.
 	Call string `json:"call"`
@@ -59,8 +59,8 @@ type Fault struct {
 	Volume string `json:"volume,omitempty"`
 	// Above spares requests for that many bytes or fewer; 0 spares none.
 	Above int64 `json:"above,omitempty"`
-	// After is how many matching calls are spared first, Times how many then
-	// are not; 0 stands for all.
+	// After is how many matching calls are spared first, Times how many are then
+	// hit; 0 means all.
 	After int `json:"after,omitempty"`
 	Times int `json:"times,omitempty"`
 
@@ -68,20 +68,20 @@ type Fault struct {
 	// gives up, unless IgnoreCancel.
 	Delay        int  `json:"delay,omitempty"`
 	IgnoreCancel bool `json:"ignoreCancel,omitempty"`
-	// Effect is what happens to the volume; "" is what should.
+	// Effect is what happens to the volume; "" is the correct effect.
 	Effect Effect `json:"effect,omitempty"`
-	// Path is where EffectForeign mounts and where EffectSymlink leads.
+	// Path is the path where EffectForeign mounts and the target of EffectSymlink.
 	Path string `json:"path,omitempty"`
 	// Late is when EffectLate happens, in milliseconds after the answer.
 	Late int `json:"late,omitempty"`
 	// Crash ends the process: CrashBefore or CrashAfter the effect.
 	Crash string `json:"crash,omitempty"`
-	// Code is the answer, a gRPC code or one that gRPC does not know; 0 stands
-	// for the one that the effect had.
+	// Code is the answer, a gRPC code or one that gRPC does not know; 0 means
+	// the code of the effect.
 	Code uint32 `json:"code,omitempty"`
 	// Message is the error's text.
 	Message string `json:"message,omitempty"`
-	// Drop closes all connections in place of an answer.
+	// Drop closes all connections instead of answering.
 	Drop bool `json:"drop,omitempty"`
 	// Garbage replaces the answer: GarbageHuge or GarbageBytes.
 	Garbage string `json:"garbage,omitempty"`
@@ -90,10 +90,10 @@ type Fault struct {
 // Effect is what a call does to its volume.
 type Effect string
 
-// Effects other than the one that should be.
+// Effects other than the correct one.
 const (
 	EffectNone    Effect = "none"    // nothing
-	EffectPartial Effect = "partial" // the directory of the target is made, and no mount
+	EffectPartial Effect = "partial" // makes the directory of the target, and no mount
 	EffectDouble  Effect = "double"  // one mount more than there should be
 	EffectForeign Effect = "foreign" // the mount is made at another path
 	EffectSymlink Effect = "symlink" // the target is a symbolic link
@@ -109,8 +109,8 @@ const (
 	GarbageBytes = "bytes"
 )
 
-// WriteScript puts s into effect for the driver whose state is in dir, at once:
-// the next call is made by it.
+// WriteScript puts s into effect for the driver with the state directory dir, from its
+// next call on.
 func WriteScript(dir string, s Script) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -140,8 +140,8 @@ func (c Config) readScript() (Script, error) {
 	return s, nil
 }
 
-// attaches reports whether volumes are to be attached, as driver and CSIDriver
-// object say together.
+// attaches reports whether volumes must be attached, according to both the driver and
+// the CSIDriver object.
 func (s Script) attaches() bool {
 	return s.can("PUBLISH_UNPUBLISH_VOLUME") && !s.NoController && (s.Attach == nil || *s.Attach)
 }

@@ -17,12 +17,12 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Snapshot is what the driver knows of a snapshot: a copy of a volume's data.
+// Snapshot is the driver's state of a snapshot: a copy of a volume's data.
 type Snapshot struct {
 	ID string `json:"id"`
-	// Source is the id of the volume that it was taken of.
+	// Source is the id of the volume from which it was taken.
 	Source string `json:"source"`
-	// Group is the id of the group that it is a member of; "": of none.
+	// Group is the id of its group, or "".
 	Group     string    `json:"group,omitempty"`
 	Block     bool      `json:"block,omitempty"`
 	SizeBytes int64     `json:"sizeBytes"`
@@ -36,12 +36,12 @@ func (s *Snapshot) proto() *csi.Snapshot {
 	}
 }
 
-// snapshotDir holds a snapshot's copy of what a volume's directory holds.
+// snapshotDir returns the directory of a snapshot's copy of a volume's directory.
 func (d *Driver) snapshotDir(id string) string {
 	return filepath.Join(d.cfg.StateDir, "snapshots", pathName(id))
 }
 
-// volumeDir holds a volume's data and image.
+// volumeDir returns the directory of a volume's data and image.
 func (d *Driver) volumeDir(id string) string { return filepath.Dir(d.dataDir(id)) }
 
 // copyDir makes to a copy of from, with owners, modes and holes.
@@ -119,15 +119,15 @@ func (s *controller) ListSnapshots(_ context.Context, req *csi.ListSnapshotsRequ
 	return resp, nil
 }
 
-// source is what a new volume begins as a copy of.
+// source is the volume or snapshot from which a new volume is copied.
 type source struct {
-	dir       string // "": of nothing
+	dir       string // "": no source
 	block     bool
 	sizeBytes int64
 }
 
-// sourceOf finds the snapshot or volume that a new volume is to be a copy of.
-// It is called with mu held.
+// sourceOf finds the snapshot or volume from which a new volume is copied.
+// The caller holds mu.
 func (d *Driver) sourceOf(c *csi.VolumeContentSource) (source, error) {
 	switch id := c.GetSnapshot().GetSnapshotId(); {
 	case c == nil:

@@ -17,7 +17,7 @@ import (
 const (
 	EventUp     = "up"     // the driver's process began
 	EventBegin  = "begin"  // a call arrived
-	EventEnd    = "end"    // a call was answered; or could not be, because the caller had gone
+	EventEnd    = "end"    // a call was answered, or could not be, because the caller had left
 	EventBreach = "breach" // a call broke a rule
 	EventFault  = "fault"  // the script made the driver misbehave
 )
@@ -26,19 +26,19 @@ const (
 type Event struct {
 	Time  time.Time `json:"time"`
 	Event string    `json:"event"`
-	// ID tells the calls of one process apart.
+	// ID identifies a call of one process.
 	ID     uint64 `json:"id,omitempty"`
 	Call   string `json:"call,omitempty"`
 	Volume string `json:"volume,omitempty"`
-	// Request is what was asked, without the values of secrets and tokens.
+	// Request is the request, without the values of secrets and tokens.
 	Request json.RawMessage `json:"request,omitempty"`
 	// SecretKeys are the keys of the request's secrets, sorted.
 	SecretKeys []string `json:"secretKeys,omitempty"`
 	// Tokens: the request's volume context has service account tokens.
 	Tokens bool `json:"tokens,omitempty"`
-	// Code is the answer's, by its gRPC name; "OK" for success.
+	// Code is the answer's gRPC code by name; "OK" for success.
 	Code string `json:"code,omitempty"`
-	// Lost: when the call ended, its caller had gone, so the answer was not heard.
+	// Lost: when the call ended, its caller had left, so nothing received the answer.
 	Lost bool   `json:"lost,omitempty"`
 	Rule string `json:"rule,omitempty"`
 	Text string `json:"text,omitempty"`
@@ -81,8 +81,8 @@ func (t *transcript) write(e Event) error {
 	return nil
 }
 
-// ReadTranscript reads all events of the driver whose state is in dir. A line
-// that is still being written is left out.
+// ReadTranscript reads all events of the driver with the state directory dir. It omits
+// a line that is still being written.
 func ReadTranscript(dir string) ([]Event, error) {
 	f, err := os.Open(transcriptPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +107,7 @@ func ReadTranscript(dir string) ([]Event, error) {
 	}
 }
 
-// Breaches returns those of the events that are breaches.
+// Breaches returns the breaches among the events.
 func Breaches(events []Event) (breaches []Event) {
 	for _, e := range events {
 		if e.Event == EventBreach {

@@ -34,9 +34,9 @@ func detachFrom(node string) *csi.ControllerUnpublishVolumeRequest {
 	return &csi.ControllerUnpublishVolumeRequest{VolumeId: "v", NodeId: node}
 }
 
-// A volume that nodes share is where it is attached, on each node at a path of that
+// A shared volume is used only where it is attached, on each node at a path of that
 // node's own; it is not attached to a second node, nor detached from the first while
-// it is staged there. A detachment from a node that does not have it is none.
+// it is staged there. A detachment from a node that does not have it does not count.
 func TestNodesThatShareTheStorage(t *testing.T) {
 	k := newCourt(Script{})
 	k.zones = map[string]string{"a": "east", "b": "east"}
