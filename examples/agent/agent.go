@@ -27,19 +27,19 @@ import (
 )
 
 const (
-	// glanceEvery is how often the runtime is asked what has changed: not every one
-	// tells of containers that end.
+	// glanceEvery is how often the runtime is asked for changes: not every runtime
+	// announces containers that end.
 	glanceEvery = time.Second
-	// firstRetry and maxRetry are the pauses after a step that failed.
+	// firstRetry and maxRetry are the first and longest pause after a failed step.
 	firstRetry = time.Second
 	maxRetry   = 30 * time.Second
 	byUID      = "uid"
 )
 
-// volumeNode is what an agent needs of csi-volmgr.
+// volumeNode is the part of csi-volmgr that an agent needs.
 type volumeNode struct{ *node.Node }
 
-// of says how the volumes of a pod stand.
+// of returns the state of a pod's volumes.
 func (v volumeNode) of(uid types.UID) volumes {
 	m, id := v.Manager(), state.PodUID(uid)
 	p, ok := m.Pod(id)
@@ -71,16 +71,16 @@ type agent struct {
 	events     record.EventRecorder
 	pods       cache.SharedIndexInformer
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	workers map[types.UID]*worker
-	closed  bool // no worker begins any more
+	closed  bool // no new worker begins
 	running sync.WaitGroup
 }
 
 // worker is the goroutine of one pod.
 type worker struct {
 	uid     types.UID
-	poke    chan struct{} // capacity 1: something of the pod has changed
+	poke    chan struct{} // capacity 1: the pod has changed
 	trouble string        // why the last step failed
 	retry   time.Duration
 }
@@ -101,8 +101,8 @@ func newAgent(client kubernetes.Interface, containers *containerRuntime, v volum
 	}
 }
 
-// run runs pods until ctx ends. Before all pods of the node are known nothing is
-// done: containers whose pods are not among them are stopped.
+// run runs pods until ctx ends. It does nothing until it knows all pods of the node,
+// because it stops containers whose pods are not among them.
 func (a *agent) run(ctx context.Context) error {
 	defer func() {
 		a.mu.Lock()
@@ -169,7 +169,7 @@ func (a *agent) glance(ctx context.Context, before map[types.UID]string) map[typ
 	return now
 }
 
-// poke has the worker of a pod look again; one that has none gets one.
+// poke makes the worker of a pod look again, and starts one if the pod has none.
 func (a *agent) poke(ctx context.Context, uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,7 +188,7 @@ func (a *agent) poke(ctx context.Context, uid types.UID) {
 	}
 }
 
-// work does what is to be done about a pod until nothing is left of it.
+// work does a pod's steps until nothing is left of it.
 func (a *agent) work(ctx context.Context, w *worker) {
 	for {
 		select {
@@ -225,7 +225,7 @@ func (a *agent) waited(ctx context.Context, w *worker, d time.Duration) bool {
 	}
 }
 
-// note keeps what a step ended with, and returns whether it failed.
+// note records the error of a step, and reports whether the step failed.
 func (w *worker) note(err error) bool {
 	if err == nil {
 		w.trouble, w.retry = "", 0
@@ -254,7 +254,7 @@ func (a *agent) pod(uid types.UID) (*corev1.Pod, bool) {
 	return found[0].(*corev1.Pod), true
 }
 
-// turn looks at a pod, tells the API server how it stands, and does the next step.
+// turn looks at a pod, writes its status to the API server, and does the next step.
 func (a *agent) turn(ctx context.Context, w *worker) (step, error) {
 	pod, _ := a.pod(w.uid)
 	has, err := a.containers.look(ctx, w.uid)
@@ -283,10 +283,10 @@ func (a *agent) turn(ctx context.Context, w *worker) (step, error) {
 		}
 		return s, fmt.Errorf("%s: %w", s.do, err)
 	}
-	return s, told // an API server that is away keeps no container from being started
+	return s, told // containers start even if the API server is away
 }
 
-// tell writes the pod's status where it says something else than before.
+// tell writes the pod's status if it has changed.
 func (a *agent) tell(ctx context.Context, pod *corev1.Pod, f facts) error {
 	now := pod.DeepCopy()
 	now.Status = statusOf(pod, f)
@@ -296,7 +296,7 @@ func (a *agent) tell(ctx context.Context, pod *corev1.Pod, f facts) error {
 	_, err := a.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, now, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		return nil // the watch brings a newer object, or that there is none
+		return nil // the watch brings a newer object, or its deletion
 	case err != nil:
 		return fmt.Errorf("write the status: %w", err)
 	case f.refused != "":
@@ -326,7 +326,7 @@ func (a *agent) do(ctx context.Context, pod *corev1.Pod, has seen, s step) error
 		err := a.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 		})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another one has its name
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // another pod has its name
 			return nil
 		}
 		return err
@@ -334,8 +334,8 @@ func (a *agent) do(ctx context.Context, pod *corev1.Pod, has seen, s step) error
 	return nil
 }
 
-// start starts a container. What was mounted a moment ago need not be, so
-// csi-volmgr looks again first, and says then what the container is given.
+// start starts a container. A mount may have vanished meanwhile, so csi-volmgr
+// first checks the mounts again, and then returns the container's mounts.
 func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) error {
 	if err := a.volumes.Manager().Verify(ctx, state.PodUID(pod.UID)); err != nil {
 		return err

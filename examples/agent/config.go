@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// Labels and annotations of what this agent makes. Those of Kubernetes are what
-// other programs (csi-volmgr, crictl) know pods and containers by.
+// Labels and annotations of the sandboxes and containers that this agent makes. Other
+// programs (csi-volmgr, crictl) identify pods and containers by Kubernetes' labels.
 const (
 	labelNode      = "agent.csi-volmgr.dev/node"
 	labelPod       = "io.kubernetes.pod.name"
@@ -25,7 +25,7 @@ const (
 	annQuick       = "agent.csi-volmgr.dev/quick-ends"
 )
 
-// maker says what sandboxes and containers of one pod are to be.
+// maker builds the configurations of one pod's sandboxes and containers.
 type maker struct {
 	pod          *corev1.Pod
 	node, ip     string
@@ -39,7 +39,8 @@ func (m maker) labels() map[string]string {
 	}
 }
 
-// sandbox is the pod's place: the host's network and what else of the host's it asks for.
+// sandbox returns the pod's sandbox: in the host's network and its other namespaces if
+// the pod asks for them.
 func (m maker) sandbox(attempt uint32) *runtimev1.PodSandboxConfig {
 	return &runtimev1.PodSandboxConfig{
 		Metadata: &runtimev1.PodSandboxMetadata{
@@ -70,7 +71,7 @@ func (m maker) namespaces() *runtimev1.NamespaceOption {
 	return n
 }
 
-// groups are the pod's, its fsGroup, and those that its volumes ask for.
+// groups returns the pod's groups, its fsGroup, and those that its volumes ask for.
 func (m maker) groups() []int64 {
 	groups := m.volumeGroups
 	if s := m.pod.Spec.SecurityContext; s != nil {
@@ -91,7 +92,7 @@ func (m maker) privileged() bool {
 	return false
 }
 
-// container is one run of c with what csi-volmgr gives it of the pod's volumes.
+// container returns one run of c with the mounts that csi-volmgr gives it.
 func (m maker) container(s step, image string, given []server.ContainerMount) *runtimev1.ContainerConfig {
 	c := s.container
 	labels := m.labels()
@@ -104,7 +105,7 @@ func (m maker) container(s step, image string, given []server.ContainerMount) *r
 	}
 	env := map[string]string{}
 	for _, e := range c.Env {
-		value, _ := fieldOf(m.pod, e, m.ip) // what cannot be had was refused
+		value, _ := fieldOf(m.pod, e, m.ip) // unknown fields were refused
 		if e.ValueFrom == nil {
 			value = expand(value, env)
 		}
@@ -131,7 +132,7 @@ func (m maker) container(s step, image string, given []server.ContainerMount) *r
 	return out
 }
 
-// propagations are CRI's words for the kernel's.
+// propagations maps the kernel's words to CRI's.
 var propagations = map[string]runtimev1.MountPropagation{
 	"rprivate": runtimev1.MountPropagation_PROPAGATION_PRIVATE,
 	"rslave":   runtimev1.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
@@ -172,7 +173,7 @@ func words[T ~string](in []T) (out []string) {
 	return out
 }
 
-// resources are what a container may use, in the kernel's terms.
+// resources returns a container's limits in the kernel's terms.
 func resources(c *corev1.Container) *runtimev1.LinuxContainerResources {
 	const period, leastShares, leastQuota = 100000, 2, 1000
 	out := &runtimev1.LinuxContainerResources{
@@ -187,7 +188,7 @@ func resources(c *corev1.Container) *runtimev1.LinuxContainerResources {
 
 var reference = regexp.MustCompile(`\$\$|\$\([^()]+\)`)
 
-// expand replaces $(NAME) as Kubernetes does: what is not known stays, $$ is a $.
+// expand replaces $(NAME) as Kubernetes does: an unknown name stays, $$ is a $.
 func expand(text string, env map[string]string) string {
 	return reference.ReplaceAllStringFunc(text, func(r string) string {
 		if r == "$$" {

@@ -1,12 +1,12 @@
 // Program agent runs the pods that a Kubernetes API server binds to a node, without
-// a kubelet: it registers the Node, has csi-volmgr's pkg/node make the pods' volumes
+// a kubelet: it registers the Node, mounts the pods' volumes with csi-volmgr's pkg/node
 // in this process, and runs their containers with a container runtime that speaks
-// CRI. README.md beside it says what it does of a pod, and what it does not.
+// CRI. README.md lists the fields of a pod that it supports and those that it refuses.
 //
-// How it is made: next (plan.go) decides what to do about a pod, and statusOf
-// (status.go) what to tell the API server of it; both are functions of what is
-// wanted and what the runtime has. All else brings them facts or does what they say.
-// The agent keeps nothing on disk: what runs is read from the runtime.
+// Its design: next (plan.go) decides the next step of a pod, and statusOf (status.go)
+// its status for the API server; both are functions of the wanted state and of the
+// runtime's state. All other code brings them facts or carries out their decisions.
+// The agent keeps nothing on disk: it reads from the runtime what runs.
 package main
 
 import (
@@ -36,10 +36,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// helperArg makes this program a helper of pkg/node: calls that may hang hang there.
+// helperArg makes this program a helper of pkg/node, which runs calls that may hang.
 const helperArg = "helper"
 
-// options are the command line.
+// options are the command line's flags.
 type options struct {
 	kubeconfig, name, ip, labels     string
 	root, state, socket, logs        string
@@ -75,7 +75,7 @@ func main() {
 	}
 }
 
-// serve serves the node until ctx ends. Containers go on after that, and volumes stay mounted.
+// serve serves the node until ctx ends. After that containers continue, and volumes stay mounted.
 func serve(ctx context.Context, o options) error {
 	cluster, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -100,7 +100,7 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	// csi-volmgr writes to the Node from its start on.
+	// csi-volmgr writes to the Node as soon as it starts.
 	if err := self.register(ctx); err != nil {
 		return fmt.Errorf("register node %s: %w", o.name, err)
 	}
@@ -118,13 +118,13 @@ func serve(ctx context.Context, o options) error {
 	return all(ctx, n.Run, api.Run, self.run, a.run)
 }
 
-// volumeManager wires csi-volmgr, and the API by which the program csi-volmgr shows
-// how the volumes stand.
+// volumeManager builds csi-volmgr, and the API through which the program csi-volmgr
+// shows the state of the volumes.
 func volumeManager(ctx context.Context, o options, cluster *rest.Config) (*node.Node, *server.Server, error) {
 	cfg := node.Config{
 		Root: o.root, StateDir: o.state, RuntimeDir: filepath.Dir(o.socket), Name: o.name, Cluster: rest.CopyConfig(cluster),
 		// A pod's volumes stay until the runtime agrees that its containers have ended,
-		// also where the pod's object was deleted by force.
+		// also if the pod's object was deleted by force.
 		ContainerRuntime: o.runtime,
 		Helper:           func() *exec.Cmd { return exec.Command("/proc/self/exe", helperArg) },
 	}
@@ -149,7 +149,7 @@ func volumeManager(ctx context.Context, o options, cluster *rest.Config) (*node.
 	return n, api, nil
 }
 
-// localIP is the address from which this host reaches a URL; no packet is sent.
+// localIP returns the address from which this host reaches a URL; it sends no packet.
 func localIP(host string) (string, error) {
 	u, err := url.Parse(host)
 	if err != nil {
@@ -167,7 +167,7 @@ func localIP(host string) (string, error) {
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// all runs parts until each has returned; the first that returns ends the others.
+// all runs parts until each has returned; the first part that returns ends the others.
 func all(ctx context.Context, parts ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

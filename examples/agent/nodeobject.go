@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// leaseTime is how long the lease holds, renewEvery how often it is renewed: the
-	// kubelet's. A Node without a valid lease is taken for dead.
+	// leaseTime is how long the lease is valid, renewEvery how often it is renewed: the
+	// kubelet's values. Kubernetes treats a Node without a valid lease as dead.
 	leaseTime  = 40 * time.Second
 	renewEvery = 10 * time.Second
-	// statusEvery is how often the Node's status is written where it is as it was.
+	// statusEvery is how often an unchanged status of the Node is written.
 	statusEvery = 5 * time.Minute
 )
 
-// nodeObject keeps the Node and its lease. Of the Node's status it patches its own
-// fields only: csi-volmgr keeps status.volumesInUse in the same object.
+// nodeObject maintains the Node and its lease. In the Node's status it patches only its
+// own fields: csi-volmgr maintains status.volumesInUse in the same object.
 type nodeObject struct {
 	client   kubernetes.Interface
 	name, ip string
@@ -69,7 +69,7 @@ func newNodeObject(client kubernetes.Interface, o options) (*nodeObject, error) 
 	}}, nil
 }
 
-// register makes the Node, or gives its labels to the one that there is.
+// register makes the Node, or sets the labels of an existing one.
 func (n *nodeObject) register(ctx context.Context) error {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: n.labels}, Spec: corev1.NodeSpec{Taints: n.taints}}
 	_, err := n.client.CoreV1().Nodes().Create(ctx, o, metav1.CreateOptions{})
@@ -90,7 +90,7 @@ func (n *nodeObject) patch(ctx context.Context, patch []byte, sub ...string) err
 	return err
 }
 
-// run keeps the lease and the status until ctx ends.
+// run renews the lease and the status until ctx ends.
 func (n *nodeObject) run(ctx context.Context) error {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
@@ -104,7 +104,7 @@ func (n *nodeObject) run(ctx context.Context) error {
 	}
 }
 
-// renew writes what is due; what fails is due again.
+// renew writes the lease and the status when they are due; a failed write is due again.
 func (n *nodeObject) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
@@ -127,7 +127,7 @@ func (n *nodeObject) renew(ctx context.Context) {
 	n.written, n.last = now, ready
 }
 
-// ready is the Node's condition: whether pods can be run here.
+// ready returns the Node's condition that says whether pods can run here.
 func (n *nodeObject) ready(unhealthy error, now time.Time) corev1.NodeCondition {
 	c := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "AgentReady", Message: "pods are run",
@@ -142,8 +142,8 @@ func (n *nodeObject) ready(unhealthy error, now time.Time) corev1.NodeCondition 
 	return c
 }
 
-// status is a patch of the Node's status: lists are merged by type, and what is not
-// named stays.
+// status returns a patch of the Node's status: lists are merged by type, and fields that
+// are not named stay.
 func (n *nodeObject) status(ready corev1.NodeCondition) map[string]any {
 	var uts unix.Utsname
 	_ = unix.Uname(&uts) // which never fails
@@ -170,7 +170,7 @@ func (n *nodeObject) renewLease(ctx context.Context, now time.Time) error {
 			return err
 		}
 		_, err = leases.Create(ctx, &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{ // it goes with the Node
+			ObjectMeta: metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{ // it is deleted with the Node
 				{APIVersion: "v1", Kind: "Node", Name: n.name, UID: node.UID},
 			}},
 			Spec: coordinationv1.LeaseSpec{HolderIdentity: &n.name, LeaseDurationSeconds: &seconds, RenewTime: &at},

@@ -8,7 +8,7 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// seen is what the container runtime has of one pod, the newest first.
+// seen has the sandboxes and containers of one pod in the runtime, the newest first.
 type seen struct {
 	sandboxes  []sandbox
 	containers []container
@@ -38,7 +38,7 @@ func (c container) running() bool {
 }
 func (c container) exited() bool { return c.state == runtimev1.ContainerState_CONTAINER_EXITED }
 
-// box returns the sandbox that containers are made in; it may have ended.
+// box returns the sandbox for new containers; it may have ended.
 func (s seen) box() (sandbox, bool) {
 	if len(s.sandboxes) == 0 {
 		return sandbox{}, false
@@ -55,20 +55,20 @@ func (s seen) last(name string) (container, bool) {
 	return s.containers[i], true
 }
 
-// lives reports whether anything of the pod may run.
+// lives reports whether a container or sandbox of the pod may run.
 func (s seen) lives() bool {
 	return slices.ContainsFunc(s.sandboxes, func(b sandbox) bool { return b.ready }) ||
 		slices.ContainsFunc(s.containers, func(c container) bool { return !c.exited() })
 }
 
-// volumes is how csi-volmgr stands with a pod.
+// volumes is the state of a pod's volumes in csi-volmgr.
 type volumes struct {
-	ready   bool   // all that the pod wants is mounted
-	mounted bool   // something of the pod's may be mounted
+	ready   bool   // all volumes of the pod are mounted
+	mounted bool   // a volume of the pod may be mounted
 	waits   string // what ready waits for
 }
 
-// verb is what is done about a pod.
+// verb is the action of a step.
 type verb string
 
 const (
@@ -79,14 +79,14 @@ const (
 	stop       verb = "stop"               // all containers, then the sandboxes
 	dropBox    verb = "remove the sandbox" // with all containers in it
 	deleteNow  verb = "delete the pod"     // its object
-	forgetThis verb = "forget"             // nothing is left, here and there
+	forgetThis verb = "forget"             // nothing is left, in the runtime and at the API server
 	fail       verb = "refuse the pod"     // this agent does not run it
 )
 
-// step is what to do next about a pod.
+// step is the next action for a pod.
 type step struct {
 	do        verb
-	id        string            // of the sandbox or container that goes
+	id        string            // of the sandbox or container to remove
 	container *corev1.Container // to start
 	attempt   uint32            // of what is made
 	quick     int
@@ -96,19 +96,19 @@ type step struct {
 
 const (
 	// firstBackOff and maxBackOff are the pauses before a container that keeps ending
-	// is started again; one that ran for longPeriod has them forgotten.
+	// is restarted; a run of longPeriod resets them.
 	firstBackOff = 10 * time.Second
 	maxBackOff   = 5 * time.Minute
 	longPeriod   = 10 * time.Minute
-	// strayGrace is how long containers have to end whose pod's object is gone, and
-	// leastGrace how long any has (the kubelet's), also of a pod that is deleted by force.
+	// strayGrace is the grace period of containers whose pod's object is gone, and
+	// leastGrace the least one of any (the kubelet's), also for a pod that is deleted by force.
 	strayGrace = 10 * time.Second
 	leastGrace = 2 * time.Second
-	// reasonRefused is the reason of a pod that asks for what this agent does not do.
+	// reasonRefused is the reason of a pod that uses a field that this agent does not support.
 	reasonRefused = "UnsupportedByAgent"
 )
 
-// next decides what to do about a pod; nil is one that the API server has no more.
+// next decides the next step for a pod; nil is a pod that the API server no longer has.
 func next(pod *corev1.Pod, has seen, v volumes, now time.Time) step {
 	if pod == nil || pod.DeletionTimestamp != nil || over(pod.Status.Phase) {
 		return end(pod, has, v, now)
@@ -140,8 +140,8 @@ func next(pod *corev1.Pod, has seen, v volumes, now time.Time) step {
 	return s
 }
 
-// due returns the container that is to be started now, if any, and otherwise how
-// long to wait for one; 0 is until something happens.
+// due returns the container to start now, if any, and otherwise how long to wait for
+// one; 0 means until something happens.
 func due(pod *corev1.Pod, has seen, now time.Time) (*corev1.Container, time.Duration) {
 	box, _ := has.box()
 	if !initialized(pod, has) {
@@ -186,8 +186,8 @@ func later(c *corev1.Container, d time.Duration) (*corev1.Container, time.Durati
 	return nil, d
 }
 
-// initialized reports whether the init containers need not run: they did for the
-// sandbox that there is, a container after them has run in it, or none is to run.
+// initialized reports whether the init containers need not run: they have run in the
+// current sandbox, a later container has run in it, or no container will run.
 func initialized(pod *corev1.Pod, has seen) bool {
 	box, _ := has.box()
 	done := true
@@ -209,12 +209,12 @@ func initialized(pod *corev1.Pod, has seen) bool {
 	return true
 }
 
-// restarts reports whether a container that ended is to run again.
+// restarts reports whether a container that ended must run again.
 func restarts(p corev1.RestartPolicy, exitCode int32) bool {
 	return p == corev1.RestartPolicyAlways || p == corev1.RestartPolicyOnFailure && exitCode != 0
 }
 
-// quickAfter is how many runs have ended soon once c has.
+// quickAfter returns how many runs in a row have ended soon, including c.
 func quickAfter(c container) int {
 	if c.finished.Sub(c.started) >= longPeriod {
 		return 0
@@ -222,8 +222,8 @@ func quickAfter(c container) int {
 	return c.quick + 1
 }
 
-// backOff is how long from now c is not started again: after the first quick end
-// not at all, then ever longer.
+// backOff returns the pause from now until c is started again: none after the first
+// quick end, then longer and longer.
 func backOff(c container, now time.Time) time.Duration {
 	n := quickAfter(c)
 	if n < 2 {
@@ -236,8 +236,8 @@ func backOff(c container, now time.Time) time.Duration {
 	return max(0, c.finished.Add(pause).Sub(now))
 }
 
-// garbage removes what no status needs: of each container the runs before its last
-// two, then sandboxes before the newest with no run in them.
+// garbage returns a step that removes what no status needs: each container's runs
+// before its last two, then older sandboxes without a run.
 func garbage(has seen, wait time.Duration) step {
 	runs := map[string]int{}
 	used := map[string]bool{}
@@ -255,7 +255,7 @@ func garbage(has seen, wait time.Duration) step {
 	return step{do: idle, after: wait}
 }
 
-// end decides what to do about a pod that is to end, has ended, or is gone.
+// end decides the step for a pod that must end, has ended, or is gone.
 func end(pod *corev1.Pod, has seen, v volumes, now time.Time) step {
 	switch {
 	case has.lives():
@@ -267,12 +267,12 @@ func end(pod *corev1.Pod, has seen, v volumes, now time.Time) step {
 	case pod == nil:
 		return step{do: forgetThis}
 	case pod.DeletionTimestamp == nil || v.mounted:
-		return step{do: idle} // until a user or a controller deletes it; until csi-volmgr has unmounted what is over
+		return step{do: idle} // until a user or a controller deletes it, or until csi-volmgr has unmounted its volumes
 	}
 	return step{do: deleteNow}
 }
 
-// grace is how long the pod's containers have to end from now on.
+// grace returns how long the pod's containers have from now on to end.
 func grace(pod *corev1.Pod, now time.Time) time.Duration {
 	switch {
 	case pod == nil:

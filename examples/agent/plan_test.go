@@ -19,7 +19,7 @@ const (
 	lostSite = runtimev1.ContainerState_CONTAINER_UNKNOWN
 )
 
-// pod is one with an init container, where init is set, and the containers a and b.
+// pod returns a pod with the containers a and b, and an init container if init is set.
 func pod(policy corev1.RestartPolicy, init bool) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "u"},
@@ -34,7 +34,7 @@ func pod(policy corev1.RestartPolicy, init bool) *corev1.Pod {
 	return p
 }
 
-// deleted is the pod with a grace period that ends in 30 s.
+// deleted returns the pod with a grace period that ends in 30 s.
 func deleted(p *corev1.Pod) *corev1.Pod {
 	at := metav1.NewTime(now.Add(30 * time.Second))
 	p.DeletionTimestamp = &at
@@ -46,7 +46,7 @@ func inPhase(p *corev1.Pod, phase corev1.PodPhase) *corev1.Pod {
 	return p
 }
 
-// run is a run of a container in sandbox s1 that ended 5 s ago, if it did.
+// run returns a run of a container in sandbox s1; if it ended, 5 s ago.
 func run(name string, state runtimev1.ContainerState, exit int32) container {
 	return container{id: name + "-0", name: name, sandbox: "s1", state: state, exitCode: exit, started: now.Add(-time.Minute), finished: now.Add(-5 * time.Second)}
 }
@@ -64,7 +64,7 @@ func in(ready bool, runs ...container) seen {
 	return seen{sandboxes: []sandbox{{id: "s1", ready: ready}}, containers: runs}
 }
 
-// say is a step in one line.
+// say returns a step in one line.
 func say(s step) string {
 	text := string(s.do)
 	if s.container != nil {
@@ -165,8 +165,8 @@ func TestGracePeriod(t *testing.T) {
 	}
 }
 
-// From every state a deleted pod gets to the end of its object, and one that is
-// wanted never has more than one container of a name: whatever is there, next leads on.
+// From every state next leads a deleted pod to the end of its object, and a wanted pod
+// never has more than one running container of a name.
 func TestEveryStateLeadsToAnEnd(t *testing.T) {
 	states := []runtimev1.ContainerState{created, runs, exited, lostSite}
 	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
@@ -190,7 +190,7 @@ func TestEveryStateLeadsToAnEnd(t *testing.T) {
 	}
 }
 
-// world is a runtime and an API server that do what they are told at once.
+// world is a runtime and an API server that carry out each request at once.
 type world struct {
 	pod  *corev1.Pod
 	has  seen

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// refusal names what a pod asks for that this agent does not do; "" for nothing.
+// refusal names the fields of a pod that this agent does not support, or returns "".
 func refusal(pod *corev1.Pod) string {
 	s := &pod.Spec
 	var found []string
@@ -50,7 +50,7 @@ func refusal(pod *corev1.Pod) string {
 	return "this node's agent does not do " + strings.Join(found, ", ")
 }
 
-// refusedOf names what one container asks for.
+// refusedOf names the unsupported fields of one container.
 func refusedOf(at string, pod *corev1.Pod, c *corev1.Container) (found []string) {
 	no := func(is bool, field string) {
 		if is {
@@ -82,7 +82,7 @@ func refusedOf(at string, pod *corev1.Pod, c *corev1.Container) (found []string)
 	return found
 }
 
-// userOf returns the user that a container is to run as, and whether it must not be root.
+// userOf returns the user of a container, and whether it must not be root.
 func userOf(pod *corev1.Pod, c *corev1.Container) (user *int64, notRoot bool) {
 	if s := pod.Spec.SecurityContext; s != nil {
 		user, notRoot = s.RunAsUser, s.RunAsNonRoot != nil && *s.RunAsNonRoot

@@ -21,15 +21,16 @@ import (
 )
 
 const (
-	// answerTime is how long the runtime may take for what should be quick, and
-	// pullTime for an image.
+	// answerTime is how long the runtime may take for a call that should be quick, and
+	// pullTime for pulling an image.
 	answerTime = 2 * time.Minute
 	pullTime   = 15 * time.Minute
 	// maxAnswer bounds one answer (bytes), as the kubelet does.
 	maxAnswer = 16 << 20
 )
 
-// containerRuntime is the container runtime, and in it what this node's agent made.
+// containerRuntime is the container runtime with the sandboxes and containers that this
+// node's agent made.
 type containerRuntime struct {
 	node, logs string
 	name       string // the runtime's, for container ids; known after the first healthy
@@ -50,10 +51,10 @@ func connect(endpoint, node, logs string) (*containerRuntime, error) {
 	}, nil
 }
 
-// Close gives up the connection.
+// Close closes the connection.
 func (r *containerRuntime) Close() { _ = r.conn.Close() }
 
-// healthy returns why no container can be run; nil where one can.
+// healthy returns why no container can run, or nil.
 func (r *containerRuntime) healthy(ctx context.Context) error {
 	s, err := r.runtime.Status(ctx, &runtimev1.StatusRequest{})
 	if err != nil {
@@ -64,7 +65,7 @@ func (r *containerRuntime) healthy(ctx context.Context) error {
 			return fmt.Errorf("container runtime: %s: %s", c.GetReason(), c.GetMessage())
 		}
 	}
-	return nil // that it has no network concerns no pod of this agent's
+	return nil // a missing network does not matter: this agent's pods use the host's
 }
 
 // mountOptions reports whether the runtime gives mounts noexec, nodev and nosuid.
@@ -76,7 +77,7 @@ func (r *containerRuntime) mountOptions(ctx context.Context) (bool, error) {
 	return s.GetFeatures().GetMountOptions(), nil
 }
 
-// list returns what this node's agent made: for one pod, or with "" for all.
+// list returns the sandboxes and containers that this node's agent made: for one pod, or with "" for all.
 func (r *containerRuntime) list(ctx context.Context, uid types.UID) ([]*runtimev1.PodSandbox, []*runtimev1.Container, error) {
 	labels := map[string]string{labelNode: r.node}
 	if uid != "" {
@@ -95,7 +96,7 @@ func (r *containerRuntime) list(ctx context.Context, uid types.UID) ([]*runtimev
 	return boxes.GetItems(), runs.GetContainers(), nil
 }
 
-// glance returns, by pod, a text that is another one when anything there has changed.
+// glance returns a text for each pod that changes whenever one of its sandboxes or containers does.
 func (r *containerRuntime) glance(ctx context.Context) (map[types.UID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -120,7 +121,7 @@ func (r *containerRuntime) glance(ctx context.Context) (map[types.UID]string, er
 	return out, nil
 }
 
-// look returns what there is of one pod.
+// look returns the sandboxes and containers of one pod.
 func (r *containerRuntime) look(ctx context.Context, uid types.UID) (s seen, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -184,7 +185,7 @@ func (r *containerRuntime) run(ctx context.Context, box string, in *runtimev1.Po
 	return nil
 }
 
-// image returns an image's name at the runtime, and pulls it where the policy says so.
+// image returns an image's name at the runtime, and pulls it if the policy says so.
 func (r *containerRuntime) image(ctx context.Context, c *corev1.Container) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTime)
 	defer cancel()
@@ -205,7 +206,7 @@ func (r *containerRuntime) image(ctx context.Context, c *corev1.Container) (stri
 	return pulled.GetImageRef(), nil
 }
 
-// stop ends the pod's containers, all at once, in the grace period at most, then its sandboxes.
+// stop ends the pod's containers, all at once, within the grace period, then its sandboxes.
 func (r *containerRuntime) stop(ctx context.Context, has seen, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+answerTime)
 	defer cancel()

@@ -8,19 +8,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// facts are what a pod's status is made of, besides its object.
+// facts are the inputs of a pod's status in addition to its object.
 type facts struct {
 	has     seen
 	volumes volumes
-	trouble string // what failed last, if it did
+	trouble string // the error of the last step, if it failed
 	refused string // why this agent does not run the pod
 	runtime string // the container runtime's name, for container ids
 	ip      string
 	now     time.Time
 }
 
-// statusOf returns what the pod's status has to say. What others write there stays:
-// it begins with the status that there is.
+// statusOf returns the pod's new status. It begins with the current status, so that the
+// fields of other writers stay.
 func statusOf(pod *corev1.Pod, f facts) corev1.PodStatus {
 	s := *pod.Status.DeepCopy()
 	s.HostIP, s.PodIP = f.ip, f.ip
@@ -58,7 +58,7 @@ func statusOf(pod *corev1.Pod, f facts) corev1.PodStatus {
 	return s
 }
 
-// phaseOf says in which phase a pod is that was not over before.
+// phaseOf returns the phase of a pod whose last phase was not final.
 func phaseOf(pod *corev1.Pod, has seen) corev1.PodPhase {
 	ending := pod.DeletionTimestamp != nil
 	ran, ended, failed := 0, 0, false
@@ -80,7 +80,7 @@ func phaseOf(pod *corev1.Pod, has seen) corev1.PodPhase {
 	all := len(pod.Spec.Containers)
 	switch {
 	case ending && !has.lives() && (failed || ended < all):
-		return corev1.PodFailed // also one that was deleted before it ran
+		return corev1.PodFailed // also a pod that was deleted before it ran
 	case ending && has.lives():
 		return running(ran == all)
 	case ended == all && failed:
@@ -98,7 +98,7 @@ func running(is bool) corev1.PodPhase {
 	return corev1.PodPending
 }
 
-// containerStatus says how a container stands: the run that there is, and the one before.
+// containerStatus returns a container's status: its current run, and the one before.
 func containerStatus(pod *corev1.Pod, c *corev1.Container, f facts, isInit bool) corev1.ContainerStatus {
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image}
 	var runs []container
@@ -157,11 +157,11 @@ func terminated(r container, runtime string) *corev1.ContainerStateTerminated {
 	}
 }
 
-// second is a time as the API server gives it back, so that a status that says
-// nothing new is equal to the one before.
+// second returns a time as the API server returns it, so that an unchanged status is
+// equal to the one before.
 func second(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// condition returns the conditions with this one set; reason is why it is not so.
+// condition returns the conditions with this one set; reason says why it is false.
 func condition(all []corev1.PodCondition, t corev1.PodConditionType, is bool, reason string, now time.Time) []corev1.PodCondition {
 	c := corev1.PodCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}
 	if !is {

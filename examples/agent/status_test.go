@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sayStatus is a container's status in one line.
+// sayStatus returns a container's status in one line.
 func sayStatus(s corev1.ContainerStatus) string {
 	text := s.Name + " "
 	switch {
@@ -38,7 +38,7 @@ func sayStatus(s corev1.ContainerStatus) string {
 	return text
 }
 
-// sayPod is a pod's status in one line: phase, containers, conditions that hold.
+// sayPod returns a pod's status in one line: phase, containers, true conditions.
 func sayPod(s corev1.PodStatus) string {
 	parts := []string{string(s.Phase)}
 	for _, c := range append(s.InitContainerStatuses, s.ContainerStatuses...) {
@@ -149,14 +149,14 @@ func TestStatusOfAPod(t *testing.T) {
 	}
 }
 
-// What others say in a pod's status stays, and the time of a condition is that of
-// its last change; so a status that says nothing new is equal to the one before.
+// The fields of other writers in a pod's status stay, and the time of a condition is that
+// of its last change; so an unchanged status is equal to the one before.
 func TestStatusKeepsWhatOthersSay(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, false)
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: "example.org/mine", Status: corev1.ConditionFalse}}
 	p.Status.QOSClass = corev1.PodQOSBestEffort
 	a := run("a", runs, 0)
-	a.started = a.started.Add(time.Nanosecond) // the runtime counts them, the API server seconds
+	a.started = a.started.Add(time.Nanosecond) // the runtime's times have nanoseconds, the API server's only seconds
 	f := facts{has: in(true, a, run("b", runs, 0)), ip: "192.0.2.7", runtime: "containerd", now: now}
 	p.Status = statusOf(p, f)
 	if c := p.Status.Conditions; c[0].Type != corev1.PodScheduled || c[1].Type != "example.org/mine" || p.Status.QOSClass != corev1.PodQOSBestEffort {

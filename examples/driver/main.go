@@ -1,6 +1,6 @@
-// Program driver is a whole CSI driver: each volume is a tmpfs of its own, made
-// inline in the pod that has it (`csi: {driver: memory.example.com}`), as large as
-// its attribute "size" says. It registers itself, so it needs no registrar.
+// Program driver is a complete CSI driver: each volume is a tmpfs of its own, written
+// inline in its pod (`csi: {driver: memory.example.com}`), with the size in its
+// attribute "size". It registers itself, so it needs no registrar.
 //
 //	go run ./examples/driver -root /var/lib/kubelet -node node-1
 package main
@@ -49,7 +49,7 @@ func run(ctx context.Context, root, node string) error {
 	registerapi.RegisterRegistrationServer(registration, d)
 	go func() {
 		<-ctx.Done()
-		registration.GracefulStop() // the socket goes, and so the driver is known to end
+		registration.GracefulStop() // removes the socket, by which csi-volmgr notices that the driver ends
 		server.GracefulStop()
 	}()
 	ended := make(chan error, 2)
@@ -60,7 +60,7 @@ func run(ctx context.Context, root, node string) error {
 	return errors.Join(<-ended, <-ended)
 }
 
-// serve takes the place of a socket that an earlier run left.
+// serve listens on a socket, and replaces one that an earlier run left.
 func serve(s *grpc.Server, socket string) error {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return err
@@ -98,13 +98,13 @@ func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 	return &csi.NodeGetInfoResponse{NodeId: d.node}, nil
 }
 
-// NodeGetCapabilities: none, so volumes are published and not staged before.
+// NodeGetCapabilities returns none, so csi-volmgr publishes volumes without staging them.
 func (*driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	return &csi.NodeGetCapabilitiesResponse{}, nil
 }
 
-// NodePublishVolume mounts a tmpfs at the target. It may be asked again for what
-// it has done: that is OK, and must not make a second layer.
+// NodePublishVolume mounts a tmpfs at the target. A repeated call must answer OK, and
+// must not mount a second layer.
 func (*driver) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	target := req.GetTargetPath()
 	size, err := resource.ParseQuantity(strings.TrimSpace(req.GetVolumeContext()["size"]))
@@ -127,7 +127,7 @@ func (*driver) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRe
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// NodeUnpublishVolume succeeds where there is nothing any more, too.
+// NodeUnpublishVolume also succeeds if nothing is mounted.
 func (*driver) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	target := req.GetTargetPath()
 	if mounted(target) {
@@ -148,7 +148,7 @@ func mounted(path string) bool {
 	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// GetInfo answers csi-volmgr, which found the registration's socket.
+// GetInfo answers csi-volmgr, which has found the registration socket.
 func (d *driver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
 	return &registerapi.PluginInfo{
 		Type: registerapi.CSIPlugin, Name: driverName, Endpoint: d.endpoint, SupportedVersions: []string{"1.0.0"},

@@ -1,6 +1,6 @@
-// Program embed is an agent that runs pods without a kubelet, reduced to what
-// concerns volumes: it makes those of the pod in a manifest, says where they are,
-// and takes them back at SIGTERM.
+// Program embed is an agent that runs pods without a kubelet, reduced to its part for
+// volumes: it mounts those of the pod in a manifest, prints their paths, and unmounts
+// them at SIGTERM.
 //
 //	go run ./examples/embed -manifest pod.yaml -root /var/lib/kubelet
 package main
@@ -26,7 +26,7 @@ import (
 )
 
 func main() {
-	// Calls that may hang are made in helper processes, so that they hang there.
+	// Helper processes make the calls that may hang, so that this process does not.
 	if len(os.Args) == 2 && os.Args[1] == "helper" {
 		if err := node.ServeHelper(context.Background()); err != nil {
 			log.Fatal(err)
@@ -73,7 +73,7 @@ func run(ctx context.Context, file, root, state string) error {
 	if err != nil {
 		return err
 	}
-	// The node goes on while the pod is taken back, so its context is its own.
+	// The node continues while the pod is unmounted, so it has a context of its own.
 	working, end := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Run(working) }()
@@ -82,8 +82,8 @@ func run(ctx context.Context, file, root, state string) error {
 	return errors.Join(err, <-ended)
 }
 
-// serve has the pod's volumes mounted until ctx ends. What cannot be had in time
-// stays wanted, and the error says which volume waits for what.
+// serve keeps the pod's volumes mounted until ctx ends. A volume that is not mounted in
+// time stays wanted, and the error says which volume waits for what.
 func serve(ctx context.Context, n *node.Node, pod *corev1.Pod, beside []runtime.Object) error {
 	volumes, err := n.MountPod(ctx, pod, beside...)
 	if err != nil {
