@@ -163,7 +163,10 @@ func (s stepper[E, R, O]) step(ctx context.Context, c *Controller) []Key {
 	for _, p := range todo {
 		s.begin(ctx, p.e, p.op, p.rec, err)
 	}
-	for key := range changes {
+	for _, key := range keys { // in order, so that a simulated life runs the same way each time
+		if _, written := changes[key]; !written {
+			continue
+		}
 		e := s.table.entries[key]
 		r := s.row(e)
 		if err != nil {

@@ -66,7 +66,7 @@ func (e *PeerError) Error() string {
 
 // DialTrusted connects to a socket on which root, the user of this process or one of
 // others listens; for any other listener it returns a [PeerError]. The owner and mode
-// of the socket's file would prove less: whoever can write to the directory can put a
+// of the socket's file would prove less: any writer of the directory can put a
 // socket there, and the owner of a file can let others connect.
 func DialTrusted(ctx context.Context, path string, others ...uint32) (net.Conn, error) {
 	conn, err := Dial(ctx, path)

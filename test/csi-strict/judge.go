@@ -83,7 +83,7 @@ type judge struct {
 	since    time.Time
 	inFlight map[string]*call
 	// open are the unanswered requests, by the object that they make; cuts are the
-	// volumes of which a snapshot is being made.
+	// volumes whose snapshot a request is making.
 	open map[string]string
 	cuts map[string]bool
 }

@@ -54,7 +54,7 @@ func (j *judge) answered(c *call, code codes.Code, heard bool) {
 	}
 }
 
-// sourcesOf returns the volumes of which a call makes a snapshot.
+// sourcesOf returns the volumes that a call makes snapshots of.
 func sourcesOf(req proto.Message) []string {
 	switch r := req.(type) {
 	case *csi.CreateSnapshotRequest:
