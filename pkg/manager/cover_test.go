@@ -80,8 +80,9 @@ func TestARestartEndsEveryPause(t *testing.T) {
 		rest()
 		_ = l.stop()
 		h.fails(nil)
-		l = live(t, h, d)
+		l = live(t, h, d, sources("s"))
 		l.SetPod(podWant("a", "v"))
+		l.SourceSynced("s")
 		synctest.Wait()
 		if v, _ := l.Volume("d^v"); v.Volume.Stage.Retry().Final || v.Volume.Stage.Retry().Error == "" {
 			t.Errorf("%+v", v.Volume.Stage.Retry())
@@ -155,8 +156,9 @@ func TestNothingIsSyncedBeforeEveryRecordWasLookedAt(t *testing.T) {
 		_ = l.stop()
 		before := len(h.calls())
 		k := slow{h, make(chan struct{})}
-		l = live(t, h, d, func(c *Config) { c.Kernel = k })
+		l = live(t, h, d, sources("s"), func(c *Config) { c.Kernel = k })
 		l.up(h)
+		l.SourceSynced("s")
 		synctest.Wait()
 		if l.ReconcilerStatesHasBeenSynced() || len(h.calls()) != before {
 			t.Error("synced, or a call is made, before the look has ended")

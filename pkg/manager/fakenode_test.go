@@ -266,6 +266,10 @@ func live(t *testing.T, h *fakeNode, d *disk, opts ...option) *life {
 	for _, o := range opts {
 		o(&cfg)
 	}
+	if len(cfg.Sources) == 0 && len(d.records(t)) > 0 {
+		t.Fatal("the journal has records and no source lists its pods: the manager would remove mounts that a pod " +
+			"wants if it plans before the test's next line")
+	}
 	m, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

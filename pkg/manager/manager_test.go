@@ -105,9 +105,10 @@ func TestCrashAtEveryCommit(t *testing.T) {
 				synctest.Wait()
 				d.fail(-1)
 				h.fails(nil)
-				next := live(t, h, d)
+				next := live(t, h, d, sources("s"))
 				next.up(h)
 				next.SetPod(podWant("a", "v"))
+				next.SourceSynced("s")
 				mounted(t, next, "a")
 				rest()
 				if len(h.published) != 1 || len(h.staged) != 1 || h.published["/pods/a/v"] == "" {

@@ -60,9 +60,10 @@ func TestWhatALyingOKMayHaveMadeIsUndone(t *testing.T) {
 			if right {
 				h.fails(nil)
 			}
-			l = live(t, h, d)
+			l = live(t, h, d, sources("s"))
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, driver)
 			l.SetPod(podWant("a", "v"))
+			l.SourceSynced("s")
 			if right {
 				mounted(t, l, "a")
 			}

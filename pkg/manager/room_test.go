@@ -18,7 +18,7 @@ func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
 		begin := func() *life {
-			l := live(t, h, d, func(c *Config) { c.HoldAtLimit = true })
+			l := live(t, h, d, sources("s"), func(c *Config) { c.HoldAtLimit = true })
 			l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true, MaxVolumes: 3}, h)
 			return l
 		}
@@ -46,6 +46,7 @@ func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 			l.SetPod(inline(fmt.Sprint("inline", i)))
 			l.SetPod(podWant(fmt.Sprint("claim", i), fmt.Sprint("v", i)))
 		}
+		l.SourceSynced("s")
 		if n := ready(l); n != 3 {
 			t.Errorf("%d pods are ready", n)
 		}
@@ -55,6 +56,7 @@ func TestTheLimitIsForEphemeralAndPersistentVolumesTogether(t *testing.T) {
 			l.SetPod(inline(fmt.Sprint("inline", i)))
 			l.SetPod(podWant(fmt.Sprint("claim", i), fmt.Sprint("v", i)))
 		}
+		l.SourceSynced("s")
 		if n := ready(l); n != 3 {
 			t.Errorf("after a restart %d pods are ready", n)
 		}

@@ -120,10 +120,11 @@ func TestWhatHasNoRecordStaysUntilItIsUnderstood(t *testing.T) {
 			}
 			d.lose(t)
 			before := len(h.calls())
-			l = live(t, h, d, places)
+			l = live(t, h, d, sources("s"), places)
 			l.up(h)
 			l.SetPod(podWant("b", "v", "w"))
 			l.SetPod(podWant("c", "v"))
+			l.SourceSynced("s")
 			l.MountsSeen(oneLayer("/stage/v", "/pods/b/v", "/pods/u/v"))
 			mounted(t, l, "b")
 			l.RemovePod("b")
