@@ -57,7 +57,7 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 	}
 	c, lastLost := content{}, false
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-		if c, lastLost, err = readFile(path); err != nil {
+		if c, s, lastLost, err = readFile(path); err != nil {
 			return nil, sums{}, Recovery{}, err
 		}
 		if lastLost {
@@ -65,20 +65,22 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 				keepAside(path, os.Link)); err != nil {
 				return nil, sums{}, Recovery{}, err
 			}
+			s = c.sums()
 		}
 	}
 	if len(c) == 0 {
 		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
+		s = c.sums()
 	}
 	r = recoveryOf(c[metaBucket])
-	if err := c.rebuild(path); err != nil && (!noRoom(err) || lastLost) {
+	if err := c.rebuild(path, s); err != nil && (!noRoom(err) || lastLost) {
 		return nil, sums{}, Recovery{}, fmt.Errorf("write what was read to a new file: %w", err)
 	}
 	db, err = bolt.Open(path, 0o600, &bolt.Options{
 		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType,
 		NoStatistics: true,
 	})
-	return db, c.sums(), r, openError(err)
+	return db, s, r, openError(err)
 }
 
 // lost returns an error if the journal is missing or empty although it existed before.

@@ -140,19 +140,19 @@ func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 	v := sample("v")
 	commit(t, b, map[VolumeID]*Volume{"v": &v})
 	must(t, b.Close())
-	c, _, err := readFile(path)
+	c, _, _, err := readFile(path)
 	must(t, err)
 	for name, meta := range map[string]map[string][]byte{"none": {}, "earlier": {sumsKey: seal([]byte(`{"tx":1,"buckets":{}}`))}} {
 		old := maps.Clone(c)
 		old[metaBucket] = map[string][]byte{formatKey: []byte("1")}
-		must(t, old.rebuild(path))
+		must(t, old.rebuild(path, old.sums()))
 		plantRaw(t, path, meta)
 		b = openBolt(t, path)
 		if got, err := b.Load(t.Context()); err != nil || b.Recovery().Why != "" || len(got.Volumes) != 1 {
 			t.Errorf("%s: %v, recovered %q, %d volumes", name, err, b.Recovery().Why, len(got.Volumes))
 		}
 		must(t, b.Close())
-		if c, _, err := readFile(path); err != nil || c[metaBucket][sumsKey] == nil {
+		if c, _, _, err := readFile(path); err != nil || c[metaBucket][sumsKey] == nil {
 			t.Errorf("%s: no sums afterwards: %v", name, err)
 		}
 	}
@@ -164,19 +164,19 @@ func TestOldValuesAreNoneOfTheJournal(t *testing.T) {
 	b := openBolt(t, path)
 	must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{"k": []byte("old"), "l": []byte("x")}))
 	must(t, b.Close())
-	c, _, err := readFile(path)
+	c, _, _, err := readFile(path)
 	must(t, err)
 	old := content{metaBucket: c[metaBucket], kvPrefix + "claims": {"k": seal([]byte("older")), "l": seal([]byte("x"))}}
 	var s sums
-	if err := old.check(s.Tx); err != nil {
+	if _, err := old.check(s.Tx); err != nil {
 		t.Errorf("sums of another transaction: %v", err)
 	}
 	stored := sumsOf(t, c)
-	if err := old.check(stored.Tx); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "values that were written") {
+	if _, err := old.check(stored.Tx); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "values that were written") {
 		t.Errorf("another value: %v", err)
 	}
 	delete(old[kvPrefix+"claims"], "l")
-	if err := old.check(stored.Tx); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "keys that were written") {
+	if _, err := old.check(stored.Tx); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "keys that were written") {
 		t.Errorf("a key less: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func readExisting(path string) (content, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%w: the file is empty", ErrDamaged)
 	}
-	c, _, err := readFile(path)
+	c, _, _, err := readFile(path)
 	return c, err
 }
 
@@ -130,7 +130,7 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 	var c content
 	if err := b.withFile(func() error {
 		return b.db.View(func(tx *bolt.Tx) (err error) {
-			c, err = contentOf(tx)
+			c, err = copyOf(tx)
 			return err
 		})
 	}); err != nil {

@@ -21,9 +21,9 @@ import (
 // all not on the list of free pages: a flipped bit there would free a page in use.
 
 // readFile reads a journal's file. It returns ErrDamaged if the content is damaged, and
-// ErrFormat if it has a newer format. lastLost means that the file's last write may be
-// missing.
-func readFile(path string) (c content, lastLost bool, err error) {
+// ErrFormat if it has a newer format. s are the sums of the content. lastLost means that
+// the file's last write may be missing.
+func readFile(path string) (c content, s sums, lastLost bool, err error) {
 	var file *os.File
 	defer func() {
 		if file != nil {
@@ -44,10 +44,11 @@ func readFile(path string) (c content, lastLost bool, err error) {
 			return openError(err)
 		}
 		if err := db.View(func(tx *bolt.Tx) error {
-			if c, err = contentOf(tx); err != nil {
+			if c, err = copyOf(tx); err != nil {
 				return err
 			}
-			return c.check(tx.ID())
+			s, err = c.check(tx.ID())
+			return err
 		}); err != nil {
 			return err
 		}
@@ -58,13 +59,14 @@ func readFile(path string) (c content, lastLost bool, err error) {
 		err = c.checkFormat()
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, sums{}, false, err
 	}
 	lastLost, err = lostLast(path)
-	return c, lastLost, err
+	return c, s, lastLost, err
 }
 
-// contentOf copies what the transaction sees, and checks the order of the keys.
+// contentOf returns what the transaction sees, and checks the order of the keys. The values
+// are in the file's memory map, and invalid after the transaction.
 func contentOf(tx *bolt.Tx) (content, error) {
 	c := content{}
 	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
@@ -76,10 +78,21 @@ func contentOf(tx *bolt.Tx) (content, error) {
 				return fmt.Errorf("%w: bucket %q: keys are out of order", ErrDamaged, name)
 			}
 			last = k
-			values[string(k)] = bytes.Clone(v)
+			values[string(k)] = v
 			return nil
 		})
 	})
+	return c, err
+}
+
+// copyOf is contentOf with copies of the values, which stay valid after the transaction.
+func copyOf(tx *bolt.Tx) (content, error) {
+	c, err := contentOf(tx)
+	for _, values := range c {
+		for key, value := range values {
+			values[key] = bytes.Clone(value)
+		}
+	}
 	return c, err
 }
 
@@ -147,9 +160,13 @@ func (c content) room() int {
 	return n
 }
 
+// rebuildFill is how much of a page a rebuilt file uses; bbolt's own half would write
+// twice the pages, at each start and for each spare copy.
+const rebuildFill = 0.9
+
 // rebuild atomically and durably replaces the file at path with a new one that holds the
-// content.
-func (c content) rebuild(path string) error {
+// content, whose sums are s.
+func (c content) rebuild(path string, s sums) error {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
 		return err
@@ -162,13 +179,8 @@ func (c content) rebuild(path string) error {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		s := sums{Buckets: map[string]sum{}}
 		for _, bucket := range slices.Sorted(maps.Keys(c)) {
-			values := maps.Clone(c[bucket])
-			if bucket == metaBucket {
-				delete(values, sumsKey)
-			}
-			if err := s.put(tx, change{bucket: bucket, values: values}); err != nil {
+			if err := putAll(tx, bucket, c[bucket]); err != nil {
 				return err
 			}
 		}
@@ -181,4 +193,19 @@ func (c content) rebuild(path string) error {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// putAll makes a bucket with the values.
+func putAll(tx *bolt.Tx, bucket string, values map[string][]byte) error {
+	b, err := tx.CreateBucket([]byte(bucket))
+	if err != nil {
+		return fmt.Errorf("bucket %q: %w", bucket, err)
+	}
+	b.FillPercent = rebuildFill
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if err := b.Put([]byte(key), values[key]); err != nil {
+			return fmt.Errorf("bucket %q, key %q: %w", bucket, key, err)
+		}
+	}
+	return nil
 }

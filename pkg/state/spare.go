@@ -89,7 +89,7 @@ func saveSpare(db *bolt.DB, path string) error {
 			if err != nil {
 				return err
 			}
-			if err := c.check(tx.ID()); err != nil {
+			if _, err := c.check(tx.ID()); err != nil {
 				return err
 			}
 			if bad := c.refused(unsound); len(bad) > 0 {
@@ -120,7 +120,7 @@ func restoreSpare(path string, damage error) error {
 			"Look with csi-volmgr journal check. Restore %s from a backup; or move it and %s away to start without records, "+
 			"after which csi-volmgr does not know the volumes that are mounted now", damage, err, path, path+spareSuffix)
 	}
-	if err := c.rebuild(path + tmpSuffix); err != nil {
+	if err := c.rebuild(path+tmpSuffix, c.sums()); err != nil {
 		return fmt.Errorf("make a journal of the spare copy: %w", err)
 	}
 	if err := keepAside(path, os.Rename); err != nil {
@@ -142,7 +142,7 @@ func readSpare(path, why string) (content, error) {
 	case info.Size() == 0:
 		return nil, errors.New("it is empty")
 	}
-	c, _, err := readFile(path)
+	c, _, _, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -161,14 +161,15 @@ func unsound(bucket string, value []byte) error {
 	return err
 }
 
-// check compares the content with the sums that transaction tx stored. Content without
-// sums, or with those of an earlier transaction, was written by a version that does not
-// know sums. An unreadable value is not damage of the whole file: it is quarantined, and
-// if the keys match, nothing else is missing.
-func (c content) check(tx int) error {
+// check compares the content with the sums that transaction tx stored, and returns the
+// content's own. Content without sums, or with those of an earlier transaction, was written
+// by a version that does not know sums. An unreadable value is not damage of the whole
+// file: it is quarantined, and if the keys match, nothing else is missing.
+func (c content) check(tx int) (have sums, err error) {
+	have = c.sums()
 	stored, there := c[metaBucket][sumsKey]
 	if !there {
-		return nil
+		return have, nil
 	}
 	var want sums
 	b, err := unseal(stored)
@@ -176,21 +177,20 @@ func (c content) check(tx int) error {
 		err = json.Unmarshal(b, &want)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: its checksums cannot be read: %w", ErrDamaged, err)
+		return sums{}, fmt.Errorf("%w: its checksums cannot be read: %w", ErrDamaged, err)
 	}
 	if want.Tx != tx {
-		return nil
+		return have, nil
 	}
-	have := c.sums()
 	for _, buckets := range []map[string]sum{want.Buckets, have.Buckets} {
 		for name := range buckets {
 			switch w, h := want.Buckets[name], have.Buckets[name]; {
 			case w.Keys != h.Keys:
-				return fmt.Errorf("%w: bucket %q does not have the keys that were written", ErrDamaged, name)
+				return sums{}, fmt.Errorf("%w: bucket %q does not have the keys that were written", ErrDamaged, name)
 			case w.Entries != h.Entries && (name == metaBucket || len(c.refused(unreadable)) == 0):
-				return fmt.Errorf("%w: bucket %q does not have the values that were written", ErrDamaged, name)
+				return sums{}, fmt.Errorf("%w: bucket %q does not have the values that were written", ErrDamaged, name)
 			}
 		}
 	}
-	return nil
+	return have, nil
 }
