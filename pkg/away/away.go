@@ -20,7 +20,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
-	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -60,10 +59,19 @@ type Config struct {
 
 // New returns the driver of a built-in kind whose verbs access storage in more ways
 // than mounting and unmounting. It calls them in a helper.
-func New(c Config) manager.Driver { return driver{c} }
+func New(c Config) Driver { return Driver{c} }
 
-// newInHelper returns the driver of a kind, for use in a helper.
-func newInHelper(r verbRequest) (manager.Driver, error) {
+// mounter has the verbs of a kind whose mounts are never renewed.
+type mounter interface {
+	Stage(ctx context.Context, v state.Volume) error
+	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	Unstage(ctx context.Context, v state.Volume) error
+	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
+}
+
+// newInHelper returns the verbs of a kind, for use in a helper.
+func newInHelper(r verbRequest) (mounter, error) {
 	kernel := mount.New(r.Root).AtOnce()
 	layout := state.Layout{Root: r.Root}
 	switch r.Kind {

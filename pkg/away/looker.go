@@ -9,15 +9,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Looker answers the manager loop's questions about the kernel (manager.Kernel and its
-// optional interfaces).
+// Looker answers the manager loop's questions about the kernel (manager.Kernel).
 type Looker struct {
 	Kernel *mount.Kernel
 	// Allow lists the directories at or below which hostPath volumes may be.
 	Allow []string
 }
 
-// HostPath implements manager.Pather.
+// HostPath implements manager.Kernel.
 func (l Looker) HostPath(ctx context.Context, path string) error {
 	return l.Kernel.Aside(ctx, path, func() error {
 		f, err := hostpath.Open(l.Allow, path)
@@ -37,16 +36,16 @@ func (l Looker) Look(ctx context.Context, path string) (state.Seen, error) {
 	return state.Seen(i), err
 }
 
-// Elsewhere implements manager.Finder.
+// Elsewhere implements manager.Kernel.
 func (l Looker) Elsewhere(ctx context.Context, path string) ([]string, error) {
 	return l.Kernel.Elsewhere(ctx, path)
 }
 
-// Size implements manager.Sizer.
+// Size implements manager.Kernel.
 func (l Looker) Size(ctx context.Context, path string) (state.Sizes, error) {
 	s, err := l.Kernel.Size(ctx, path)
 	return state.Sizes(s), err
 }
 
-// Probe implements manager.Prober.
+// Probe implements manager.Kernel.
 func (l Looker) Probe(ctx context.Context, path string) error { return l.Kernel.Probe(ctx, path) }

@@ -31,39 +31,39 @@ type verbReply struct {
 	Text    string        `json:"text,omitempty"`
 }
 
-// driver is a kind whose verbs run in a helper.
-type driver struct{ Config }
+// Driver is a kind whose verbs run in a helper.
+type Driver struct{ Config }
 
-// Stage implements manager.Driver.
-func (d driver) Stage(ctx context.Context, v state.Volume) error {
+// Stage calls the verb.
+func (d Driver) Stage(ctx context.Context, v state.Volume) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Stage", Volume: v})
 	return err
 }
 
-// Publish implements manager.Driver.
-func (d driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+// Publish calls the verb.
+func (d Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Publish", Volume: v, Pod: pod})
 	return err
 }
 
-// Unpublish implements manager.Driver.
-func (d driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+// Unpublish calls the verb.
+func (d Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Unpublish", Volume: v, Pod: pod})
 	return err
 }
 
-// Unstage implements manager.Driver.
-func (d driver) Unstage(ctx context.Context, v state.Volume) error {
+// Unstage calls the verb.
+func (d Driver) Unstage(ctx context.Context, v state.Volume) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Unstage", Volume: v})
 	return err
 }
 
-// Expand implements manager.Driver.
-func (d driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+// Expand calls the verb.
+func (d Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
 	return d.do(ctx, verbRequest{Verb: "Expand", Volume: v, Pod: pod, Bytes: bytes})
 }
 
-func (d driver) do(ctx context.Context, r verbRequest) (int64, error) {
+func (d Driver) do(ctx context.Context, r verbRequest) (int64, error) {
 	r.Kind, r.Root, r.Allow = d.Kind, d.Layout.Root, d.Allow
 	a, err := isolate.Ask[verbReply](ctx, d.Helpers, string(r.Volume.ID), callVerb, r)
 	if err != nil {

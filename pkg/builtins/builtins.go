@@ -63,6 +63,23 @@ type Config struct {
 // Usage measures a volume of a kind that does not mount.
 type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 
+// mounter is a kind whose mounts are never renewed.
+type mounter interface {
+	Stage(ctx context.Context, v state.Volume) error
+	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	Unstage(ctx context.Context, v state.Volume) error
+	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
+}
+
+// lasting is the driver of a mounter.
+type lasting struct{ mounter }
+
+// Publish implements manager.Driver.
+func (l lasting) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, l.mounter.Publish(ctx, v, pod)
+}
+
 // Set has the drivers of every built-in kind. Any goroutine may call its methods.
 type Set struct {
 	drivers map[state.DriverName]manager.Driver
@@ -77,23 +94,23 @@ func New(c Config) *Set {
 	servers := func(of state.DriverName, command func(state.Spec, state.Mount, string) (program.Command,
 		error),
 	) manager.Driver {
-		return netfs.New(netfs.Config{Kind: of, Layout: c.Layout, Kernel: c.Kernel, Run: run, Command: command})
+		return lasting{netfs.New(netfs.Config{Kind: of, Layout: c.Layout, Kernel: c.Kernel, Run: run, Command: command})}
 	}
 	inHelper := func(of state.DriverName) manager.Driver {
-		return away.New(away.Config{Kind: of, Allow: c.HostPaths, Layout: c.Layout, Helpers: c.Helpers})
+		return lasting{away.New(away.Config{Kind: of, Allow: c.HostPaths, Layout: c.Layout, Helpers: c.Helpers})}
 	}
 	disks := disk.Stager{Layout: c.Layout, Kernel: c.Kernel, Host: disk.NewHost(run)}
 	s := &Set{
 		drivers: map[state.DriverName]manager.Driver{
 			kind.CephFS:    servers(kind.CephFS, netfs.CephFSCommand),
-			kind.EmptyDir:  scratch,
-			kind.FC:        fc.New(fc.Config{Stager: disks, Volumes: c.Volumes}),
+			kind.EmptyDir:  lasting{scratch},
+			kind.FC:        lasting{fc.New(fc.Config{Stager: disks, Volumes: c.Volumes})},
 			kind.GlusterFS: servers(kind.GlusterFS, netfs.GlusterFSCommand),
 			kind.HostPath:  inHelper(kind.HostPath),
-			kind.Image:     c.Images,
-			kind.ISCSI:     iscsi.New(iscsi.Config{Stager: disks, Secret: c.Secret, Volumes: c.Volumes, Log: c.Logger}),
+			kind.Image:     lasting{c.Images},
+			kind.ISCSI:     lasting{iscsi.New(iscsi.Config{Stager: disks, Secret: c.Secret, Volumes: c.Volumes, Log: c.Logger})},
 			kind.Local:     inHelper(kind.Local),
-			kind.NFS:       nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run}),
+			kind.NFS:       lasting{nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run})},
 		},
 		usage: map[state.DriverName]Usage{kind.EmptyDir: scratch.Usage},
 	}

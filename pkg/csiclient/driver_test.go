@@ -44,7 +44,7 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 	}
 	v := n.volume(state.Filesystem)
 	must(t, n.d.Stage(t.Context(), v))
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	for _, once := range []string{"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"} {
 		if f.calls(once) != 1 {
 			t.Errorf("%s was called %d times", once, f.calls(once))
@@ -376,7 +376,7 @@ func TestADriverThatDiesAndReturnsIsAskedAnew(t *testing.T) {
 		t.Errorf("info is the old one: %+v", i)
 	}
 	v.Needs.Stage = false
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 }
 
 func TestAConnectionIsLostOnlyOnceGRPCHasSettled(t *testing.T) {
@@ -613,7 +613,7 @@ func TestSecretsAreInNoLogAndNoError(t *testing.T) {
 		return status.Errorf(codes.Internal, "mount -o %v failed:\nlevel=ERROR %v", secretsIn(req), strings.Repeat("x", 5000))
 	}
 	n.f.mu.Unlock()
-	errs := []error{n.d.Stage(t.Context(), v), n.d.Publish(t.Context(), v, "pod-1")}
+	errs := []error{n.d.Stage(t.Context(), v), publish(t.Context(), n.d, v, "pod-1")}
 	_, err := n.d.Expand(t.Context(), v, "pod-1", 1)
 	errs = append(errs, err)
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
@@ -747,7 +747,7 @@ func TestManyDriversCallsRunAtOnce(t *testing.T) {
 			v.Mounts["pod-1"] = m
 			for range 5 {
 				for _, err := range []error{
-					n.d.Stage(context.Background(), v), n.d.Publish(context.Background(), v, "pod-1"),
+					n.d.Stage(context.Background(), v), publish(context.Background(), n.d, v, "pod-1"),
 					n.d.Unpublish(context.Background(), v, "pod-1"), n.d.Unstage(context.Background(), v),
 				} {
 					if err != nil {

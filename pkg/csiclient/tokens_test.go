@@ -52,7 +52,7 @@ func tokensOf(t *testing.T, source TokenSource, mode state.Mode, want state.Rene
 	m := v.Mounts["pod-1"]
 	m.Renewal, m.Pod.ServiceAccount = want, "web"
 	v.Mounts["pod-1"] = m
-	until, err := n.d.PublishUntil(t.Context(), v, "pod-1")
+	until, err := n.d.Publish(t.Context(), v, "pod-1")
 	r, _ := n.f.last.(*csi.NodePublishVolumeRequest)
 	return r, until, err
 }
@@ -124,7 +124,7 @@ func TestARepeatedPublishBringsWhatIsNew(t *testing.T) {
 	var sent []*csi.NodePublishVolumeRequest
 	for _, hour := range []time.Duration{0, time.Hour} {
 		source.issued = source.issued.Add(hour)
-		_, err := n.d.PublishUntil(t.Context(), v, "pod-1")
+		_, err := n.d.Publish(t.Context(), v, "pod-1")
 		must(t, err)
 		sent = append(sent, proto.CloneOf(n.f.last.(*csi.NodePublishVolumeRequest)))
 		m.Phase = state.Present

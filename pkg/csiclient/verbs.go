@@ -49,15 +49,9 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 // Publish makes the volume available to a pod at its target path (CSI 1.13,
 // NodePublishVolume). It makes the target's parent, never the target, and for a block
 // volume the pod's link to the device. If v says that the mount is already present,
-// Publish renews it, and a failure leaves it in place.
-func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	_, err := d.PublishUntil(ctx, v, pod)
-	return err
-}
-
-// PublishUntil is Publish and also returns when the tokens in the request must be
-// renewed by another call; zero if it had none.
-func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+// Publish renews it, and a failure leaves it in place. Publish returns when the tokens in
+// the request must be renewed by another call; zero if it had none.
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	m, err := mountOf(nodePublish, v, pod)
 	if err != nil {
 		return time.Time{}, err

@@ -59,8 +59,8 @@ func TestAVolumeComesAndGoesAndLeavesNothing(t *testing.T) {
 			for range 2 { // each verb twice: all are idempotent
 				must(t, n.d.Stage(t.Context(), v))
 			}
-			must(t, n.d.Publish(t.Context(), v, "pod-1"))
-			must(t, n.d.Publish(t.Context(), withPhase(v, state.Present), "pod-1"))
+			must(t, publish(t.Context(), n.d, v, "pod-1"))
+			must(t, publish(t.Context(), n.d, withPhase(v, state.Present), "pod-1"))
 			if mode == state.Block {
 				if to, err := os.Readlink(v.Mounts["pod-1"].DevicePath); err != nil || to != target(v) {
 					t.Errorf("the pod's link is to %q, %v; want %q", to, err, target(v))
@@ -96,7 +96,7 @@ func TestUnpublishKeepsWhatOthersHaveInTheSameDirectories(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
 	must(t, n.d.Stage(t.Context(), v))
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	other := filepath.Join(n.layout.Root, "pods/pod-1/volumes/kubernetes.io~empty-dir/x")
 	must(t, os.MkdirAll(other, 0o700))
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
@@ -140,7 +140,7 @@ func TestUnstageByADriverThatStagesNoMoreRemovesTheDirectory(t *testing.T) {
 func TestAPodWithoutAMountInTheRecordIsRefused(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
-	for _, err := range []error{n.d.Publish(t.Context(), v, "pod-2"), n.d.Unpublish(t.Context(), v, "pod-2")} {
+	for _, err := range []error{publish(t.Context(), n.d, v, "pod-2"), n.d.Unpublish(t.Context(), v, "pod-2")} {
 		if outcome(t, err) != state.Refused {
 			t.Errorf("%v, want refused", err)
 		}
@@ -166,7 +166,7 @@ func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 		m := v.Mounts["pod-1"]
 		m.Target = path
 		v.Mounts["pod-1"] = m
-		if err := n.d.Publish(t.Context(), v, "pod-1"); err == nil {
+		if err := publish(t.Context(), n.d, v, "pod-1"); err == nil {
 			t.Errorf("published at %s", path)
 		}
 		if path == beneath {
@@ -205,13 +205,13 @@ func TestTheDevicesLinkReplacesAnOlderOneAndNothingElse(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Dir(link), 0o700))
 	must(t, os.Symlink("/dev/null", link))
 	must(t, n.d.Stage(t.Context(), v))
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	if to, _ := os.Readlink(link); to != target(v) {
 		t.Errorf("link to %q", to)
 	}
 	must(t, os.Remove(link))
 	must(t, os.WriteFile(link, []byte("not ours"), 0o600))
-	if err := n.d.Publish(t.Context(), withPhase(v, state.Present), "pod-1"); err == nil {
+	if err := publish(t.Context(), n.d, withPhase(v, state.Present), "pod-1"); err == nil {
 		t.Error("a file in the link's place was replaced")
 	}
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
@@ -244,7 +244,7 @@ func TestSecretsAreReadAnewForEachCallAndGoWhereTheyBelong(t *testing.T) {
 	for range 2 {
 		must(t, n.d.Stage(t.Context(), v))
 	}
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	_, err := n.d.Expand(t.Context(), v, "pod-1", 1)
 	must(t, err)
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
@@ -281,7 +281,7 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 	_, expand := n.d.Expand(t.Context(), v, "pod-1", 1)
 	_, stats := n.d.Stats(t.Context(), v, "pod-1")
 	for _, err := range []error{
-		n.d.Stage(t.Context(), v), n.d.Publish(t.Context(), v, "pod-1"), n.d.Unpublish(t.Context(), v, "pod-1"),
+		n.d.Stage(t.Context(), v), publish(t.Context(), n.d, v, "pod-1"), n.d.Unpublish(t.Context(), v, "pod-1"),
 		n.d.Unstage(t.Context(), v), expand, stats,
 	} {
 		if e, _ := errors.AsType[*state.CallError](err); outcome(t, err) != state.Uncertain || e.Code != "DeadlineExceeded" || !e.Unanswered {
@@ -322,7 +322,7 @@ func TestDriverLesson1AnEmptyLeftoverIsGoneBeforeTheFirstPublish(t *testing.T) {
 	v := n.volume(state.Filesystem)
 	must(t, n.d.Stage(t.Context(), v))
 	must(t, os.MkdirAll(target(v), 0o700))
-	must(t, n.d.Publish(t.Context(), v, "pod-1")) // the driver notes a target that exists as wrong
+	must(t, publish(t.Context(), n.d, v, "pod-1")) // the driver notes a target that exists as wrong
 }
 
 func TestDriverLesson3ADeadMountIsNoObstacle(t *testing.T) {
@@ -346,7 +346,7 @@ func TestDriverLesson3ADeadMountIsNoObstacle(t *testing.T) {
 	must(t, os.MkdirAll(target(v), 0o700))
 	deadFUSE(t, target(v))
 	for call, verb := range map[string]func() error{
-		nodePublish:   func() error { return n.d.Publish(t.Context(), v, "pod-1") },
+		nodePublish:   func() error { return publish(t.Context(), n.d, v, "pod-1") },
 		nodeUnpublish: func() error { return n.d.Unpublish(t.Context(), v, "pod-1") },
 	} {
 		called = nil
@@ -374,10 +374,10 @@ func TestDriverLesson4AFailedRenewalRemovesNothing(t *testing.T) {
 		n := connect(t, newFake())
 		v := n.volume(mode)
 		must(t, n.d.Stage(t.Context(), v))
-		must(t, n.d.Publish(t.Context(), v, "pod-1"))
+		must(t, publish(t.Context(), n.d, v, "pod-1"))
 		before := n.tree()
 		n.f.inject(nodePublish, status.Error(codes.Internal, "no token"))
-		if err := n.d.Publish(t.Context(), withPhase(v, state.Present), "pod-1"); err == nil {
+		if err := publish(t.Context(), n.d, withPhase(v, state.Present), "pod-1"); err == nil {
 			t.Fatal("the failure is lost")
 		}
 		if after := n.tree(); !slices.Equal(before, after) {
@@ -404,7 +404,7 @@ func TestDriverLessons5And11RemovingWhatIsNotThere(t *testing.T) {
 			n := connect(t, newFake())
 			v := n.volume(state.Filesystem)
 			must(t, n.d.Stage(t.Context(), v))
-			must(t, n.d.Publish(t.Context(), v, "pod-1"))
+			must(t, publish(t.Context(), n.d, v, "pod-1"))
 			n.f.on(nodeUnpublish, func(any) error {
 				if !c.keep {
 					_ = os.Remove(target(v))
@@ -474,7 +474,7 @@ func TestDriverLesson6AFailedPublishLeavesNoPlainTarget(t *testing.T) {
 			must(t, place(target(v), mode == state.Block))
 			return status.Error(codes.Internal, "mkfs failed")
 		})
-		if err := n.d.Publish(t.Context(), v, "pod-1"); err == nil {
+		if err := publish(t.Context(), n.d, v, "pod-1"); err == nil {
 			t.Fatal("the failure is lost")
 		}
 		if there(target(v)) {
@@ -494,7 +494,7 @@ func TestDriverLesson6DataIsNeverRemoved(t *testing.T) {
 		_ = os.WriteFile(file, []byte("data"), 0o600)
 		return status.Error(codes.Internal, "mkfs failed")
 	})
-	if err := n.d.Publish(t.Context(), v, "pod-1"); err == nil {
+	if err := publish(t.Context(), n.d, v, "pod-1"); err == nil {
 		t.Fatal("the failure is lost")
 	}
 	n.f.on(nodeUnpublish, func(any) error { return status.Error(codes.NotFound, "no such volume") })
@@ -521,7 +521,7 @@ func TestDriverLesson7AfterADeadlineNothingIsCleanedUp(t *testing.T) {
 		return nil
 	}
 	n.f.mu.Unlock()
-	if err := n.d.Publish(t.Context(), v, "pod-1"); outcome(t, err) != state.Uncertain {
+	if err := publish(t.Context(), n.d, v, "pod-1"); outcome(t, err) != state.Uncertain {
 		t.Fatalf("%v, want uncertain", err)
 	}
 	if !there(target(v)) {
@@ -534,7 +534,7 @@ func TestDriverLesson10NotFoundOnTearDownIsDone(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
 	must(t, n.d.Stage(t.Context(), v))
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	n.f.mu.Lock()
 	n.f.fault = func(context.Context, string, any) error { return status.Error(codes.NotFound, "volume deleted") }
 	n.f.mu.Unlock()
@@ -550,7 +550,7 @@ func TestDriverLesson12LeftoversGoByRmdirAndMountsStay(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
 	must(t, n.d.Stage(t.Context(), v))
-	must(t, n.d.Publish(t.Context(), v, "pod-1"))
+	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	tmpfs(t, target(v))
 	n.f.inject(nodeUnpublish, status.Error(codes.NotFound, "it lies")) // the mount is still there
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))

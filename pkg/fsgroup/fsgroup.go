@@ -46,27 +46,15 @@ type Driver struct {
 }
 
 // Publish implements manager.Driver.
-func (d Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	_, err := d.PublishUntil(ctx, v, pod)
-	return err
-}
-
-// PublishUntil implements manager.Renewer.
-func (d Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
-	var ends time.Time
-	var err error
-	if r, ok := d.Driver.(manager.Renewer); ok {
-		ends, err = r.PublishUntil(ctx, v, pod)
-	} else {
-		err = d.Driver.Publish(ctx, v, pod)
-	}
-	if err == nil {
-		err = d.giveToGroup(ctx, v, pod)
-	}
+func (d Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	renewAt, err := d.Driver.Publish(ctx, v, pod)
 	if err != nil {
 		return time.Time{}, err
 	}
-	return ends, nil
+	if err := d.giveToGroup(ctx, v, pod); err != nil {
+		return time.Time{}, err
+	}
+	return renewAt, nil
 }
 
 // giveToGroup gives a published volume to its group.

@@ -26,7 +26,9 @@ type publishes struct {
 	err error
 }
 
-func (p publishes) Publish(context.Context, state.Volume, state.PodUID) error { return p.err }
+func (p publishes) Publish(context.Context, state.Volume, state.PodUID) (time.Time, error) {
+	return time.Time{}, p.err
+}
 
 // target makes a directory with a file, mounted at pods/a/mount of a root, and
 // returns the root and a record of the mount.
@@ -93,7 +95,7 @@ func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
 		if tc.driver.Driver == nil {
 			tc.driver.Driver = publishes{}
 		}
-		if err := tc.driver.Publish(t.Context(), v, "a"); !errors.Is(err, tc.err) || gidOf(t, root) != tc.gid {
+		if _, err := tc.driver.Publish(t.Context(), v, "a"); !errors.Is(err, tc.err) || gidOf(t, root) != tc.gid {
 			t.Errorf("%s: %v, the file's group is %d, want %d", name, err, gidOf(t, root), tc.gid)
 		}
 	}
@@ -116,19 +118,19 @@ func TestNothingElseIsGivenAway(t *testing.T) {
 		}
 		m.Target = path
 		v.Mounts["a"] = m
-		if err := d.Publish(t.Context(), v, "a"); !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
+		if _, err := d.Publish(t.Context(), v, "a"); !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
 			t.Errorf("%s: %v", link, err)
 		}
 		m.Target = filepath.Join(root.Name(), "pods/a/mount")
 	}
 	m.Target = filepath.Join(root.Name(), "data")
 	v.Mounts["a"] = m
-	if err := d.Publish(t.Context(), v, "a"); err != nil {
+	if _, err := d.Publish(t.Context(), v, "a"); err != nil {
 		t.Errorf("no mount: %v", err)
 	}
 	m.Target = filepath.Dir(root.Name()) // above the root
 	v.Mounts["a"] = m
-	if err := d.Publish(t.Context(), v, "a"); !errors.Is(err, unix.EXDEV) {
+	if _, err := d.Publish(t.Context(), v, "a"); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("outside of the root: %v", err)
 	}
 	if got := gidOf(t, root); got != 0 {
@@ -144,14 +146,14 @@ func TestWalkThatEndsIsRepeated(t *testing.T) {
 	d := Driver{publishes{}, Config{Root: root, Logger: slog.New(slog.DiscardHandler)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := d.Publish(ctx, v, "a")
+	_, err := d.Publish(ctx, v, "a")
 	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Uncertain || !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := unix.Mount("", v.Mounts["a"].Target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+	if _, err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
 		t.Errorf("read-only: %v, group %d", err, gidOf(t, root))
 	}
 }
@@ -193,7 +195,7 @@ func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
 		d := Driver{publishes{}, Config{Root: root, Helpers: helpers, Logger: slog.New(slog.DiscardHandler), Progress: func(id state.VolumeID, text string) {
 			told = append(told, string(id)+": "+text)
 		}}}
-		if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 2000 {
+		if _, err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 2000 {
 			t.Fatalf("%s: %v, group %d", name, err, gidOf(t, root))
 		}
 		// 21 files and the root directory.
@@ -213,7 +215,7 @@ func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
 func TestHelperGivesFilesToTheGroup(t *testing.T) {
 	root, v := target(t)
 	d := Driver{publishes{}, Config{Root: root, Helpers: newHelpers(t), Logger: slog.New(slog.DiscardHandler)}}
-	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) == 0 {
+	if _, err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) == 0 {
 		t.Errorf("publish: %v, group %d", err, gidOf(t, root))
 	}
 	path := filepath.Join(root.Name(), "pods/a/mount")
@@ -223,7 +225,7 @@ func TestHelperGivesFilesToTheGroup(t *testing.T) {
 	if err := os.Chown(filepath.Join(root.Name(), "data/f"), 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+	if _, err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
 		t.Errorf("read-only: %v, group %d; a file system that cannot is no failure", err, gidOf(t, root))
 	}
 }

@@ -106,6 +106,7 @@ func TestWhatACallIsCalledWhereItsDriverDoesNotSay(t *testing.T) {
 
 // seen is a kernel that shows one thing everywhere.
 type seen struct {
+	storage
 	state.Seen
 	err error
 }

@@ -6,12 +6,14 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // obliging is a driver and a kernel that answer at once.
 type obliging struct {
+	storage
 	mu    sync.Mutex
 	paths map[string]bool
 }
@@ -31,8 +33,8 @@ func (o *obliging) Unstage(_ context.Context, v state.Volume) error {
 	return o.set(v.Spec.StagePath, false)
 }
 
-func (o *obliging) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
-	return o.set(v.Mounts[pod].Target, true)
+func (o *obliging) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, o.set(v.Mounts[pod].Target, true)
 }
 
 func (o *obliging) Unpublish(_ context.Context, v state.Volume, pod state.PodUID) error {

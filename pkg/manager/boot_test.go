@@ -256,7 +256,7 @@ func TestASuspectThatWentIsNotLookedAt(t *testing.T) {
 }
 
 // hung is a kernel that never answers.
-type hung struct{}
+type hung struct{ storage }
 
 func (hung) Look(ctx context.Context, _ string) (state.Seen, error) {
 	<-ctx.Done()

@@ -194,7 +194,7 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 	case plan.Unstage, plan.Unpublish:
 		err = c.remove(ctx, v, op)
 	case plan.Publish, plan.Republish:
-		r.RenewAt, err = publish(ctx, c.driver, v, op.Pod)
+		r.RenewAt, err = c.driver.Publish(ctx, v, op.Pod)
 	case plan.Expand:
 		r.SizeBytes, err = c.expand(ctx, v, op)
 	default:
@@ -204,13 +204,6 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 		return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 	}
 	return err
-}
-
-func publish(ctx context.Context, d Driver, v state.Volume, pod state.PodUID) (time.Time, error) {
-	if r, ok := d.(Renewer); ok {
-		return r.PublishUntil(ctx, v, pod)
-	}
-	return time.Time{}, d.Publish(ctx, v, pod)
 }
 
 // errNoLook is the cause of a look at the kernel that timed out.

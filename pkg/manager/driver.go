@@ -19,19 +19,14 @@ import (
 // fails must leave the mount unchanged.
 type Driver interface {
 	Stage(ctx context.Context, v state.Volume) error
-	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	// Publish also returns when the mount has to be published again, for example because it
+	// contains a token that expires; zero means never, and comes with every error.
+	Publish(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error)
 	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
 	Unstage(ctx context.Context, v state.Volume) error
 	// Expand makes the volume, which pod has mounted, at least bytes large. It returns
 	// the new size; 0 if the driver does not say.
 	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
-}
-
-// Renewer is a Driver whose mounts expire, for example because they contain a token.
-// PublishUntil is Publish, and also returns when the mount has to be published again;
-// zero means never, and comes with every error.
-type Renewer interface {
-	PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error)
 }
 
 // Attacher attaches volumes to this node through the driver's Controller service, if no
@@ -75,18 +70,23 @@ type DriverInfo struct {
 	MountsTarget bool `json:"mountsTarget,omitempty"`
 }
 
-// Kernel reports what really exists at a path (rule 6).
+// Kernel reports what really exists at a path (rule 6). Every method must return when ctx
+// ends.
 type Kernel interface {
 	// Look reports what the kernel shows at path, without touching the storage behind
 	// a mount. It does not follow a symbolic link in the last element. An error means
 	// that the state is unknown; it is no error if path does not exist.
 	Look(ctx context.Context, path string) (state.Seen, error)
-}
-
-// Finder is a Kernel that also finds the other mounts of a file system.
-type Finder interface {
 	// Elsewhere returns the mount points outside the node's root of what is mounted at path.
 	Elsewhere(ctx context.Context, path string) ([]string, error)
+	// Size returns the size of what is mounted at path; zero if it is not known.
+	Size(ctx context.Context, path string) (state.Sizes, error)
+	// Probe returns nil if the storage behind path answers. It is called only when a caller
+	// wants a volume verified.
+	Probe(ctx context.Context, path string) error
+	// HostPath returns an error if a pod may not have what path, a path of the node itself,
+	// leads to now.
+	HostPath(ctx context.Context, path string) error
 }
 
 // Store keeps the records durably. Both journals of pkg/state implement it.

@@ -17,13 +17,12 @@ var ErrElsewhere = errors.New("the staged volume is also mounted elsewhere")
 // checkElsewhere looks before an Unstage for mounts of the volume outside the node's root, which
 // neither csi-volmgr nor the driver makes. If it cannot look, Unstage is not called.
 func (c caller) checkElsewhere(ctx *callContext, v state.Volume, op plan.Op) error {
-	f, finds := c.cfg.Kernel.(Finder)
-	if op.Kind != plan.Unstage || !v.Staged.Mounted || !finds {
+	if op.Kind != plan.Unstage || !v.Staged.Mounted {
 		return nil
 	}
 	ctx.setDeadline(lookDeadline, errNoLook)
 	defer ctx.setDeadline(ctx.limit, nil)
-	switch places, err := f.Elsewhere(ctx, v.Spec.StagePath); {
+	switch places, err := c.cfg.Kernel.Elsewhere(ctx, v.Spec.StagePath); {
 	case err != nil:
 		return fmt.Errorf("before the call: %w", err)
 	case len(places) > 0:

@@ -22,9 +22,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// storage answers what a Kernel is asked besides Look, on a node where nothing is wrong.
+type storage struct{}
+
+func (storage) Elsewhere(context.Context, string) ([]string, error) { return nil, nil }
+func (storage) Size(context.Context, string) (state.Sizes, error)   { return state.Sizes{}, nil }
+func (storage) Probe(context.Context, string) error                 { return nil }
+func (storage) HostPath(context.Context, string) error              { return nil }
+
 // fakeNode is a node in memory, which the manager sees only through its calls and looks. It
 // fails the test on a call that a strict driver would refuse.
 type fakeNode struct {
+	storage
 	t *testing.T
 
 	mu        sync.Mutex
@@ -112,8 +121,8 @@ func (h *fakeNode) Stage(ctx context.Context, v state.Volume) error {
 	})
 }
 
-func (h *fakeNode) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	return h.call(ctx, v, "Publish", pod, func() {
+func (h *fakeNode) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, h.call(ctx, v, "Publish", pod, func() {
 		if v.Needs.Stage && h.staged[v.Spec.StagePath] == "" {
 			h.t.Errorf("rule 1: publish of %s before stage", v.ID)
 		}

@@ -175,7 +175,7 @@ func (i *instance) Stage(ctx context.Context, v state.Volume) error {
 	return i.fakeNode.Stage(ctx, v)
 }
 
-func (i *instance) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (i *instance) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	i.note("Publish " + string(v.ID))
 	return i.fakeNode.Publish(ctx, v, pod)
 }

@@ -19,7 +19,7 @@ type counting struct {
 	publications int
 }
 
-func (c *counting) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (c *counting) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	c.publications++
 	return c.fakeNode.Publish(ctx, v, pod)
 }

@@ -54,7 +54,7 @@ type walk struct {
 	why  chan error
 }
 
-func (w walk) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (w walk) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	for {
 		select {
 		case <-w.free:
@@ -63,7 +63,7 @@ func (w walk) Publish(ctx context.Context, v state.Volume, pod state.PodUID) err
 			w.l.Progress(v.ID, "so far")
 		case <-ctx.Done():
 			w.why <- context.Cause(ctx)
-			return &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: ctx.Err()}
+			return time.Time{}, &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: ctx.Err()}
 		}
 	}
 }

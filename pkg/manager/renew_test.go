@@ -17,8 +17,8 @@ type renews struct {
 	ends time.Duration
 }
 
-func (r renews) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
-	if err := r.Publish(ctx, v, pod); err != nil {
+func (r renews) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	if _, err := r.fakeNode.Publish(ctx, v, pod); err != nil {
 		return time.Time{}, err
 	}
 	return time.Now().Add(r.ends), nil

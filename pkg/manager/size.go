@@ -8,12 +8,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Sizer is a Kernel that can also tell the size of what is at a path. Size must return when
-// ctx ends.
-type Sizer interface {
-	Size(ctx context.Context, path string) (state.Sizes, error)
-}
-
 // expand makes the call and checks its effect: after an expansion the device and the file
 // system must be larger than before (rule 6).
 func (c caller) expand(ctx context.Context, v state.Volume, op plan.Op) (int64, error) {
@@ -34,14 +28,10 @@ func (c caller) expand(ctx context.Context, v state.Volume, op plan.Op) (int64, 
 
 // size asks the kernel for sizes; zero if it cannot tell.
 func (c caller) size(ctx context.Context, path string) state.Sizes {
-	k, ok := c.cfg.Kernel.(Sizer)
-	if !ok {
-		return state.Sizes{}
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the storage within %v",
 		lookDeadline))
 	defer cancel()
-	s, err := k.Size(ctx, path)
+	s, err := c.cfg.Kernel.Size(ctx, path)
 	if err != nil {
 		return state.Sizes{}
 	}

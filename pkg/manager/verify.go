@@ -11,19 +11,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Prober is a Kernel that can also ask the storage behind a mount. It is used only when
-// a caller wants a volume verified.
-type Prober interface {
-	// Probe returns nil if the storage answers. It must return when ctx ends.
-	Probe(ctx context.Context, path string) error
-}
-
-// Pather is a Kernel that can also check a path on the node itself.
-type Pather interface {
-	// HostPath returns an error if a pod may not have what path leads to now.
-	HostPath(ctx context.Context, path string) error
-}
-
 // VerifyError says why a pod's volumes cannot be used now.
 type VerifyError struct {
 	Pod state.PodUID
@@ -103,24 +90,18 @@ func answerAll(asked []func(problem string), problem string) {
 	}
 }
 
-// probe asks the storage of v's mounts, if k can do that, and returns the first problem.
+// probe checks the host paths of v's mounts, asks their storage, and returns the first problem.
 func probe(ctx context.Context, k Kernel, v state.Volume) string {
-	if p, ok := k.(Pather); ok {
-		for _, m := range v.Mounts {
-			if m.Phase != state.Present || m.HostPath == "" {
-				continue
-			}
-			one, cancel := context.WithTimeout(ctx, lookDeadline)
-			err := p.HostPath(one, m.HostPath)
-			cancel()
-			if err != nil {
-				return err.Error()
-			}
+	for _, m := range v.Mounts {
+		if m.Phase != state.Present || m.HostPath == "" {
+			continue
 		}
-	}
-	p, ok := k.(Prober)
-	if !ok {
-		return ""
+		one, cancel := context.WithTimeout(ctx, lookDeadline)
+		err := k.HostPath(one, m.HostPath)
+		cancel()
+		if err != nil {
+			return err.Error()
+		}
 	}
 	for _, m := range v.Mounts {
 		if m.Phase != state.Present || !m.Seen.Mounted || m.Seen.BlockDevice {
@@ -128,7 +109,7 @@ func probe(ctx context.Context, k Kernel, v state.Volume) string {
 		}
 		one, cancel := context.WithTimeoutCause(ctx, lookDeadline, fmt.Errorf("no answer from the storage within %v",
 			lookDeadline))
-		err := p.Probe(one, m.Target)
+		err := k.Probe(one, m.Target)
 		cancel()
 		if err != nil {
 			return "its storage: " + err.Error()

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -29,7 +30,7 @@ func (m *marked) Stage(ctx context.Context, v state.Volume) error {
 	return m.fakeNode.Stage(ctx, v)
 }
 
-func (m *marked) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (m *marked) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	m.note(ctx, "Publish")
 	return m.fakeNode.Publish(ctx, v, pod)
 }

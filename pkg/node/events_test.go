@@ -36,8 +36,8 @@ func (d *refusing) answer(call string) error {
 	return &state.CallError{Outcome: state.Failed, Call: call, Code: "Internal", Err: errors.New("the array is on fire")}
 }
 
-func (d *refusing) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
-	return errors.Join(d.answer("NodePublishVolume"), os.MkdirAll(v.Mounts[pod].Target, 0o755))
+func (d *refusing) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, errors.Join(d.answer("NodePublishVolume"), os.MkdirAll(v.Mounts[pod].Target, 0o755))
 }
 
 func (d *refusing) Unpublish(_ context.Context, v state.Volume, pod state.PodUID) error {
@@ -202,15 +202,15 @@ func TestAnotherFileSystemIsToldOnThePersistentVolume(t *testing.T) {
 // mismatched is a driver whose disk has another file system.
 type mismatched struct{ manager.Driver }
 
-func (mismatched) Publish(context.Context, state.Volume, state.PodUID) error {
-	return &state.CallError{Outcome: state.Refused, Call: "Publish", Code: state.FilesystemMismatch, Err: errors.New("fsType: ext4 is asked for, and the disk has xfs")}
+func (mismatched) Publish(context.Context, state.Volume, state.PodUID) (time.Time, error) {
+	return time.Time{}, &state.CallError{Outcome: state.Refused, Call: "Publish", Code: state.FilesystemMismatch, Err: errors.New("fsType: ext4 is asked for, and the disk has xfs")}
 }
 
 // infeasible is a driver that can make nothing larger.
 type infeasible struct{ manager.Driver }
 
-func (infeasible) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
-	return os.MkdirAll(v.Mounts[pod].Target, 0o755)
+func (infeasible) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, os.MkdirAll(v.Mounts[pod].Target, 0o755)
 }
 
 func (infeasible) Expand(context.Context, state.Volume, state.PodUID, int64) (int64, error) {

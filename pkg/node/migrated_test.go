@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -35,8 +36,8 @@ func (d *told) Stage(_ context.Context, v state.Volume) error {
 	return d.note("Stage", v, v.Spec.StagePath, true)
 }
 
-func (d *told) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
-	return d.note("Publish", v, v.Mounts[pod].Target, true)
+func (d *told) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, d.note("Publish", v, v.Mounts[pod].Target, true)
 }
 
 func (d *told) Unpublish(_ context.Context, v state.Volume, pod state.PodUID) error {
@@ -56,6 +57,11 @@ func (d *told) Look(_ context.Context, path string) (state.Seen, error) {
 	defer d.mu.Unlock()
 	return state.Seen{Exists: d.there[path], Mounted: d.there[path]}, nil
 }
+
+func (*told) Elsewhere(context.Context, string) ([]string, error) { return nil, nil }
+func (*told) Size(context.Context, string) (state.Sizes, error)   { return state.Sizes{}, nil }
+func (*told) Probe(context.Context, string) error                 { return nil }
+func (*told) HostPath(context.Context, string) error              { return nil }
 
 // A volume of an in-tree kind is its CSI driver's from the first record on: after
 // a restart, with neither pod, claim nor PersistentVolume, it is unmounted by that

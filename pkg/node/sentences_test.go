@@ -165,11 +165,11 @@ func (d *scripted) Stage(ctx context.Context, v state.Volume) error {
 	return errors.Join(d.fails(v.Spec.Handle, "Stage"), os.MkdirAll(v.Spec.StagePath, 0o755))
 }
 
-func (d *scripted) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
+func (d *scripted) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	if err := d.fails(v.Spec.Handle, "Publish"); err != nil {
-		return err
+		return time.Time{}, err
 	}
-	return os.MkdirAll(v.Mounts[pod].Target, 0o755)
+	return time.Time{}, os.MkdirAll(v.Mounts[pod].Target, 0o755)
 }
 
 func (d *scripted) Unpublish(_ context.Context, v state.Volume, pod state.PodUID) error {

@@ -172,6 +172,11 @@ func (n *node) Look(_ context.Context, path string) (state.Seen, error) {
 	return state.Seen{Exists: true, Mounted: true, Layers: 1, Dev: 7, MountID: 7}, nil
 }
 
+func (*node) Elsewhere(context.Context, string) ([]string, error) { return nil, nil }
+func (*node) Size(context.Context, string) (state.Sizes, error)   { return state.Sizes{}, nil }
+func (*node) Probe(context.Context, string) error                 { return nil }
+func (*node) HostPath(context.Context, string) error              { return nil }
+
 // driver is the node's driver, and its configMaps: each call takes 10 ms.
 type driver node
 
@@ -193,8 +198,8 @@ func (d *driver) Stage(_ context.Context, v state.Volume) error {
 	})
 }
 
-func (d *driver) Publish(_ context.Context, v state.Volume, pod state.PodUID) error {
-	return d.do("Publish", v, func() {
+func (d *driver) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, d.do("Publish", v, func() {
 		if v.Spec.Builtin {
 			d.dirs[v.Mounts[pod].Target] = true
 			return

@@ -59,8 +59,8 @@ func (d *driver) Stage(ctx context.Context, v state.Volume) error {
 	return d.call(ctx, op{verb: "Stage", v: v})
 }
 
-func (d *driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	return d.call(ctx, op{verb: "Publish", v: v, pod: pod})
+func (d *driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	return time.Time{}, d.call(ctx, op{verb: "Publish", v: v, pod: pod})
 }
 
 func (d *driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
@@ -421,6 +421,11 @@ func (k kernel) Look(ctx context.Context, path string) (state.Seen, error) {
 	k.w.judge.looked(path)
 	return k.w.seen(path), nil
 }
+
+func (kernel) Elsewhere(context.Context, string) ([]string, error) { return nil, nil }
+func (kernel) Size(context.Context, string) (state.Sizes, error)   { return state.Sizes{}, nil }
+func (kernel) Probe(context.Context, string) error                 { return nil }
+func (kernel) HostPath(context.Context, string) error              { return nil }
 
 // seen is what is at a path; mu is held.
 func (w *world) seen(path string) state.Seen {

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Driver has the methods of manager.Driver, which built-in kinds implement without
-// importing it.
+// Driver has the verbs of manager.Driver, which built-in kinds implement without importing
+// it. Publish does not say when it has to be repeated.
 type Driver interface {
 	Stage(ctx context.Context, v state.Volume) error
 	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error

@@ -22,7 +22,7 @@ import (
 // Items: L12.
 func TestCertificatesAreWrittenAndRenewedInTime(t *testing.T) {
 	n := newNode(t, files.Projected, `{"sources": [{"podCertificate": {"signerName": "x.y/z", "keyType": "ED25519", "credentialBundlePath": "all", "keyPath": "key", "certificateChainPath": "chain"}}]}`)
-	if _, err := n.driver.PublishUntil(t.Context(), n.volume, pod); !errors.Is(err, content.ErrNeedsCluster) {
+	if _, err := n.driver.Publish(t.Context(), n.volume, pod); !errors.Is(err, content.ErrNeedsCluster) {
 		t.Errorf("without a cluster: got %v", err)
 	}
 	root := n.target()
@@ -43,7 +43,7 @@ func TestCertificatesAreWrittenAndRenewedInTime(t *testing.T) {
 	})
 	publish := func(want string) error {
 		t.Helper()
-		until, err := d.PublishUntil(t.Context(), n.volume, pod)
+		until, err := d.Publish(t.Context(), n.volume, pod)
 		if err == nil && !until.Equal(at) {
 			t.Errorf("to be renewed at %v, want %v", until, at)
 		}

@@ -88,16 +88,10 @@ func New(kind state.DriverName, c Config) *Driver {
 	}
 }
 
-// Publish does the same as PublishUntil for callers that do not renew.
-func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
-	_, err := d.PublishUntil(ctx, v, pod)
-	return err
-}
-
-// PublishUntil writes what the volume selects from the current objects, and returns
+// Publish writes what the volume selects from the current objects, and returns
 // when to repeat that because a token or certificate expires; the zero time means
 // never. If the content is there already, nothing changes.
-func (d *Driver) PublishUntil(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error) {
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (renewAt time.Time, err error) {
 	m, dir, err := poddir.Begin(ctx, d.c.Layout, v, pod)
 	if err != nil {
 		return time.Time{}, err

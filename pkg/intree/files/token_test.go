@@ -46,18 +46,18 @@ func TestTokensAreWrittenAndRenewedInTime(t *testing.T) {
 			}
 		}
 	}
-	at, err := d.PublishUntil(t.Context(), n.volume, pod)
+	at, err := d.Publish(t.Context(), n.volume, pod)
 	if err != nil || !at.Equal(soon) {
 		t.Errorf("to be renewed at %v, %v, want the earlier %v", at, err, soon)
 	}
 	wantFiles("1x", "1y")
 	i.value = "2"
-	if _, err := d.PublishUntil(t.Context(), n.volume, pod); err != nil {
+	if _, err := d.Publish(t.Context(), n.volume, pod); err != nil {
 		t.Error(err)
 	}
 	wantFiles("2x", "2y")
 	i.err = errors.New("no answer")
-	if _, err := d.PublishUntil(t.Context(), n.volume, pod); !errors.Is(err, i.err) {
+	if _, err := d.Publish(t.Context(), n.volume, pod); !errors.Is(err, i.err) {
 		t.Errorf("got %v", err)
 	}
 	wantFiles("2x", "2y") // what was good stays
