@@ -47,7 +47,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	c := Config{
-		Catalog: source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: sink{}}),
+		Catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: sink{}}),
 		Journal: &journal{Memory: state.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent,
 		Logger: slog.New(slog.DiscardHandler),
 	}

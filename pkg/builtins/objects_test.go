@@ -22,7 +22,7 @@ func (silent) SourceSynced(string)    {}
 // What files of the downward API say that the node has is what its Node says pods may use,
 // as what is wanted of them does.
 func TestFilesSayWhatTheNodeIsToGive(t *testing.T) {
-	catalog := source.New(source.Config{NodeName: "n1", Sink: silent{}})
+	catalog := source.New(source.Config{Resolve: resolve.Config{NodeName: "n1"}, Sink: silent{}})
 	has := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourceCPU: resource.MustParse("4")}
 	o := objects{Config{NodeName: "n1", Allocatable: has, Catalog: func() *source.Catalog { return catalog }}}
 	expect := func(memory, cpu string) {

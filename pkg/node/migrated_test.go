@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -103,7 +104,9 @@ func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
 				}
 			}
 			m, end := run()
-			catalog := source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n", Sink: only{m, pod}})
+			catalog := source.New(source.Config{
+				Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n"}, Sink: only{m, pod},
+			})
 			if err := catalog.Apply("file", source.Update{Put: objects}); err != nil {
 				t.Fatal(err)
 			}

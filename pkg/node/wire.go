@@ -22,6 +22,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -218,12 +219,14 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 		return err
 	}
 	n.catalog = source.New(source.Config{
-		SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(),
-		ClusterAttach: n.cfg.Cluster != nil, Remote: kube.Name,
+		Resolve: resolve.Config{
+			Layout: n.layout, NodeName: n.cfg.Name, NodeLabels: n.cfg.Labels, Builtins: n.builtins.Names(),
+			SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(), Allocatable: allocatable,
+			ClusterAttach: n.cfg.Cluster != nil, Certificates: n.cfg.Cluster != nil, Tokens: n.cfg.issuesTokens(),
+			RevisionKey: key,
+		},
+		Sink: sink{n}, Remote: kube.Name, Logger: n.log,
 		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
-		Layout: n.layout, NodeName: n.cfg.Name, NodeLabels: n.cfg.Labels, Sink: sink{n}, Logger: n.log,
-		Builtins: n.builtins.Names(), Allocatable: allocatable, RevisionKey: key, Tokens: n.cfg.issuesTokens(),
-		Certificates: n.cfg.Cluster != nil,
 	})
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: kube.Name, Translate: n.cfg.translated(),

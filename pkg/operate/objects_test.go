@@ -28,7 +28,7 @@ func (nothing) InUse(state.VolumeID, string) string { return "" }
 // what the controller has a moment later.
 func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 	var none nothing
-	catalog := source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: none})
+	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
 	o := NewObjects(ObjectsConfig{
 		Catalog: catalog, Controller: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}),
 		Changed: func() <-chan struct{} { return nil },

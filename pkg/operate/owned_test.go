@@ -23,7 +23,7 @@ import (
 // do; those of a claim of the node's own are not.
 func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 	var none nothing
-	catalog := source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: none})
+	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
 	for provider, name := range map[string]string{kube.Name: "theirs", file.Name: "ours"} {
 		err := catalog.Put(provider, &corev1.PersistentVolumeClaim{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"of": name}},

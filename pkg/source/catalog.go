@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -32,23 +31,9 @@ type Sink interface {
 
 // Config configures a Catalog.
 type Config struct {
-	// Layout, NodeName, Builtins and ClusterAttach are as in [resolve.Config].
-	Layout        state.Layout
-	NodeName      string
-	Builtins      []state.DriverName
-	ClusterAttach bool
-	// NodeLabels, Allocatable and RevisionKey are as in [resolve.Config]. New draws a random key if
-	// RevisionKey is nil.
-	NodeLabels  map[string]string
-	Allocatable corev1.ResourceList
-	RevisionKey []byte
-	// SELinux, InlineAllow, Translate, Tokens and Certificates are as in [resolve.Config].
-	SELinux      resolve.SELinux
-	Tokens       bool
-	Certificates bool
-	InlineAllow  []resolve.InlineRule
-	Translate    []string
-	Sink         Sink
+	// Resolve says how pods are resolved. New draws a random RevisionKey if it is nil.
+	Resolve resolve.Config
+	Sink    Sink
 	// Remote names the provider that delivers an object only after it was asked for it, as a
 	// cluster's API server does; "" if there is none. Until it answers, an object that one of its
 	// pods names counts as unread and not as absent.
@@ -116,16 +101,11 @@ func New(c Config) *Catalog {
 	if c.Precedence == nil {
 		c.Precedence = []string{"file", "api"}
 	}
-	if c.RevisionKey == nil {
-		c.RevisionKey = []byte(rand.Text())
+	if c.Resolve.RevisionKey == nil {
+		c.Resolve.RevisionKey = []byte(rand.Text())
 	}
 	return &Catalog{
-		config: resolve.Config{
-			NodeLabels: c.NodeLabels, Allocatable: c.Allocatable, RevisionKey: c.RevisionKey,
-			Layout: c.Layout, NodeName: c.NodeName, Builtins: slices.Clone(c.Builtins),
-			ClusterAttach: c.ClusterAttach, SELinux: c.SELinux, InlineAllow: c.InlineAllow, Translate: c.Translate,
-			Tokens: c.Tokens, Certificates: c.Certificates,
-		},
+		config:  c.Resolve,
 		sink:    c.Sink,
 		logger:  c.Logger,
 		ranking: slices.Clone(c.Precedence),

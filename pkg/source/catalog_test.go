@@ -71,8 +71,10 @@ func (s *sink) problem(t *testing.T, uid state.PodUID) string {
 func start() (*source.Catalog, *sink) {
 	s := &sink{pods: map[state.PodUID]state.PodWant{}}
 	return source.New(source.Config{
-		Layout: state.Layout{Root: "/r"}, NodeName: "n", Sink: s,
-		Builtins: []state.DriverName{kind.EmptyDir, kind.ConfigMap},
+		Resolve: resolve.Config{
+			Layout: state.Layout{Root: "/r"}, NodeName: "n", Builtins: []state.DriverName{kind.EmptyDir, kind.ConfigMap},
+		},
+		Sink: s,
 	}), s
 }
 

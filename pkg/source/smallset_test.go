@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -66,7 +67,7 @@ func BenchmarkLive(b *testing.B) {
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		c := New(Config{Layout: state.Layout{Root: "/r"}})
+		c := New(Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}}})
 		if err := c.Apply("file", u); err != nil {
 			b.Fatal(err)
 		}

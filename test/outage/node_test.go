@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -84,9 +85,12 @@ func (n *node) start() {
 		Standing: func(holds bool, why string) { n.held = holds; n.manager.SetHold(why) },
 	})
 	n.catalog = source.New(source.Config{
-		Layout: state.Layout{Root: "/r"}, NodeName: n.name, ClusterAttach: true, Sink: n.manager, Remote: kube.Name,
-		Builtins: []state.DriverName{"kubernetes.io/configmap"},
-		Demand:   func(pod source.Key, keys []source.Key) { n.provider.Demand(pod, keys) },
+		Resolve: resolve.Config{
+			Layout: state.Layout{Root: "/r"}, NodeName: n.name, ClusterAttach: true,
+			Builtins: []state.DriverName{"kubernetes.io/configmap"},
+		},
+		Sink: n.manager, Remote: kube.Name,
+		Demand: func(pod source.Key, keys []source.Key) { n.provider.Demand(pod, keys) },
 	})
 	n.provider = kube.New(kube.Config{
 		Core: core, Storage: storage, Bulk: &kubeclient.Clients{Core: bulkCore, Storage: bulkStorage}, NodeName: n.name,

@@ -78,9 +78,12 @@ func startAs(t *testing.T, objects func(*fakeapi.Server), configure func(*kube.C
 	objects(w.server)
 	core, storage := w.server.Clients(kube.Transport)
 	w.catalog = source.New(source.Config{
-		Layout: state.Layout{Root: "/r"}, NodeName: "n1", ClusterAttach: true, Sink: w, Remote: kube.Name,
-		Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/glusterfs"},
-		Demand:   func(pod source.Key, keys []source.Key) { w.provider.Demand(pod, keys) },
+		Resolve: resolve.Config{
+			Layout: state.Layout{Root: "/r"}, NodeName: "n1", ClusterAttach: true,
+			Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/glusterfs"},
+		},
+		Sink: w, Remote: kube.Name,
+		Demand: func(pod source.Key, keys []source.Key) { w.provider.Demand(pod, keys) },
 	})
 	c := kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), CertificatesBeta: w.server.CertificatesBeta(kube.Transport), NodeName: "n1", Catalog: w.catalog}
 	configure(&c)

@@ -70,7 +70,7 @@ func TestACloneOfTheClustersClaimIsTheClusters(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		catalog := source.New(source.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1", Sink: none})
+		catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
 		p := New(Config{Catalog: catalog, Controller: c, Remote: "kube", Logger: slog.New(slog.DiscardHandler)})
 		claim := func(name, of string) *corev1.PersistentVolumeClaim {
 			obj := &corev1.PersistentVolumeClaim{

@@ -146,7 +146,7 @@ func (h *host) hold(holders ...Holder) {
 // start runs a provider on the host until stop is called.
 func (h *host) start(t *testing.T, boot string) (p *Provider, c *source.Catalog, stop func()) {
 	t.Helper()
-	c = source.New(source.Config{Sink: h, NodeName: "n"})
+	c = source.New(source.Config{Resolve: resolve.Config{NodeName: "n"}, Sink: h})
 	class := &storagev1.StorageClass{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: resolve.KindClass},
 		ObjectMeta:  metav1.ObjectMeta{Name: "local", Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}},
