@@ -42,9 +42,9 @@ It takes over all volumes, or none. Run again, it finds nothing to do.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("from") {
-				if cmd.Flags().Changed("root-dir") && o.from != o.run.rootDir {
+				if cmd.Flags().Changed("root-dir") && o.from != o.run.node.Root {
 					return usagef("--from=%s and --root-dir=%s: expected one directory, since what is mounted cannot move", o.from,
-						o.run.rootDir)
+						o.run.node.Root)
 				}
 				if err := cmd.Flags().Set("root-dir", o.from); err != nil {
 					return err

@@ -12,7 +12,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 )
 
 // started runs `run` with args and a configuration file (none if config is ""),
@@ -37,14 +41,22 @@ func started(t *testing.T, config string, args ...string) (o runOptions, code in
 	return o, code, errs.String()
 }
 
+// diffOf says how the options differ; an empty map or slice equals none.
+func diffOf(want, got runOptions) string {
+	return cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, rules{}, logOptions{}, node.Config{}), cmpopts.EquateEmpty())
+}
+
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	got, code, stderr := started(t, "", "--node-name", "n")
 	want := runOptions{
-		rootDir: "/var/lib/kubelet", stateDir: "/var/lib/csi-volmgr", socket: "/run/csi-volmgr/csi-volmgr.sock",
-		httpAddress: "127.0.0.1:9811", page: true, nodeName: "n", registrationDir: "/var/lib/kubelet/plugins_registry",
-		seLinuxMount: "auto", pluginSocket: "/run/docker/plugins/csi.sock", log: logOptions{"info", "text"},
+		node: node.Config{
+			Root: "/var/lib/kubelet", StateDir: "/var/lib/csi-volmgr", Name: "n",
+			RegistrationDir: "/var/lib/kubelet/plugins_registry", SELinuxMount: selinux.Auto,
+		},
+		socket: "/run/csi-volmgr/csi-volmgr.sock", httpAddress: "127.0.0.1:9811", page: true,
+		pluginSocket: "/run/docker/plugins/csi.sock", log: logOptions{"info", "text"},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
+	if diff := diffOf(want, got); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
 	}
 }
@@ -67,10 +79,13 @@ log-level: debug
 log-format: json
 `)
 	want := runOptions{
-		rootDir: "/r", stateDir: "/s", socket: "/x.sock", manifests: "/m", nodeName: "n", localDriver: true, plugin: true,
-		pluginSocket: "/p.sock", registrationDir: "/reg", seLinuxMount: "auto", log: logOptions{"debug", "json"}, hostPaths: []string{"/srv", "/dev"},
+		node: node.Config{
+			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
+			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
+		},
+		socket: "/x.sock", plugin: true, pluginSocket: "/p.sock", log: logOptions{"debug", "json"},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, logOptions{})); code != 0 || diff != "" {
+	if diff := diffOf(want, got); code != 0 || diff != "" {
 		t.Errorf("exit code %d %s (-want +got):\n%s", code, stderr, diff)
 	}
 }
@@ -78,18 +93,18 @@ log-format: json
 func TestFlagsWinOverTheConfiguration(t *testing.T) {
 	got, code, stderr := started(t, "root-dir: /file\nsocket: /file.sock\nlocal-driver: true\n",
 		"--root-dir=/flag", "--socket=/flag.sock", "--local-driver=false")
-	if code != 0 || got.rootDir != "/flag" || got.socket != "/flag.sock" || got.localDriver {
+	if code != 0 || got.node.Root != "/flag" || got.socket != "/flag.sock" || got.node.LocalDriver {
 		t.Errorf("got %+v, exit code %d %s", got, code, stderr)
 	}
 }
 
 func TestRepeatedFlagsAddUpAndWinAsAWhole(t *testing.T) {
 	got, code, stderr := started(t, "host-path-allow: [/file]\n", "--host-path-allow=/a", "--host-path-allow", "/b,c/")
-	if want := []string{"/a", "/b,c"}; code != 0 || !slices.Equal(got.hostPaths, want) {
-		t.Errorf("got %q, exit code %d %s, want %q", got.hostPaths, code, stderr, want)
+	if want := []string{"/a", "/b,c"}; code != 0 || !slices.Equal(got.node.HostPaths, want) {
+		t.Errorf("got %q, exit code %d %s, want %q", got.node.HostPaths, code, stderr, want)
 	}
-	if got, code, stderr = started(t, "host-path-allow: /one\n"); code != 0 || !slices.Equal(got.hostPaths, []string{"/one"}) {
-		t.Errorf("got %q, exit code %d %s", got.hostPaths, code, stderr)
+	if got, code, stderr = started(t, "host-path-allow: /one\n"); code != 0 || !slices.Equal(got.node.HostPaths, []string{"/one"}) {
+		t.Errorf("got %q, exit code %d %s", got.node.HostPaths, code, stderr)
 	}
 }
 

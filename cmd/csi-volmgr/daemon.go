@@ -16,8 +16,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
-	"github.com/csi-volmgr/csi-volmgr/pkg/report"
-	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
@@ -69,7 +67,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		return err
 	}
 	version := thisVersion()
-	version.Node, version.RootDir, version.StateDir = o.nodeName, cfg.Root, cfg.StateDir
+	version.Node, version.RootDir, version.StateDir = o.node.Name, cfg.Root, cfg.StateDir
 	version.RegistrationDir, version.Cluster = cfg.RegistrationDir, cfg.Cluster != nil
 	s, err := server.New(ctx, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
@@ -91,7 +89,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, s.Close(), n.Close())
 	}
-	logger.Info("daemon starts", "version", version.Version, "node", o.nodeName, "root", o.rootDir, "socket", o.socket,
+	logger.Info("daemon starts", "version", version.Version, "node", o.node.Name, "root", o.node.Root, "socket", o.socket,
 		"http", s.HTTPAddress())
 	end := notifySystemd(ctx, notifier, n, logger)
 	err = runBoth(ctx, n.Run, withPlugin(s.Run, plugin))
@@ -109,50 +107,18 @@ func storageOf(n *node.Node, cfg node.Config) server.Storage {
 	return n.Objects
 }
 
-// nodeConfig converts the options to the node's configuration.
+// nodeConfig returns the node's configuration, with what is read from files.
 func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
-	tokens, err := tokenIssuer(o)
-	if err != nil {
+	c := o.node
+	var err error
+	if c.Tokens, err = tokenIssuer(o); err != nil {
 		return node.Config{}, err
 	}
-	cluster, err := clusterConfig(o.kubeconfig)
-	if err != nil {
+	if c.Cluster, err = clusterConfig(o.kubeconfig); err != nil {
 		return node.Config{}, err
 	}
-	inline, err := inlineRules(o.inlineAllow)
-	if err != nil {
-		return node.Config{}, err
-	}
-	kinds, err := translated(o.translate)
-	if err != nil {
-		return node.Config{}, err
-	}
-	calls, err := deadlines(o.deadlines)
-	if err != nil {
-		return node.Config{}, err
-	}
-	users, err := driverUIDs(o.driverUIDs)
-	if err != nil {
-		return node.Config{}, err
-	}
-	ladders, err := unmountSteps(o.unmountSteps)
-	if err != nil {
-		return node.Config{}, err
-	}
-	labels, err := nodeLabels(o.nodeLabels)
-	if err != nil {
-		return node.Config{}, err
-	}
-	return node.Config{
-		Root: filepath.Clean(o.rootDir), StateDir: filepath.Clean(o.stateDir), Name: o.nodeName, Labels: labels,
-		RegistrationDir: filepath.Clean(o.registrationDir), RuntimeDir: filepath.Dir(o.socket), Manifests: o.manifests,
-		HostPaths: o.hostPaths, Images: o.imageLayouts, ImageService: o.imageService,
-		LocalDriver: o.localDriver, Tokens: tokens, InlineAllow: inline, Translate: kinds, Deadlines: calls,
-		DriverUIDs: users, Ladders: ladders,
-		SELinuxMount: selinux.Mode(o.seLinuxMount), Cluster: cluster, ContainerRuntime: o.runtime,
-		NodeAlive: report.Alive{Heartbeat: o.nodeCondition, Taint: o.notReadyTaint},
-		Helper:    helper, Logger: logger,
-	}, nil
+	c.RuntimeDir, c.Helper, c.Logger = filepath.Dir(o.socket), helper, logger
+	return c, nil
 }
 
 // helper returns the command of a helper: the file of this process, even if another has been installed in

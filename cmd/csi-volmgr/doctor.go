@@ -54,9 +54,9 @@ that has a directory below the root directory, and of those that --driver names.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "the daemon's `directory` for volumes")
-	f.StringVar(&o.stateDir, "state-dir", defaultState, "the daemon's `directory` of the journal")
-	f.StringVar(&o.registrationDir, "registration-dir", "",
+	f.StringVar(&o.node.Root, "root-dir", defaultRoot, "the daemon's `directory` for volumes")
+	f.StringVar(&o.node.StateDir, "state-dir", defaultState, "the daemon's `directory` of the journal")
+	f.StringVar(&o.node.RegistrationDir, "registration-dir", "",
 		"`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringArrayVar(&drivers, "driver", nil, "`name` of a driver whose needs are also checked; repeatable")
 	f.BoolVarP(&quiet, "quiet", "q", false, "leave out checks that are ok")
@@ -75,19 +75,19 @@ func (p *program) asDaemon(cmd *cobra.Command, o *runOptions) {
 			*to = value
 		}
 	}
-	set("state-dir", &o.stateDir, v.StateDir)
+	set("state-dir", &o.node.StateDir, v.StateDir)
 	if !cmd.Flags().Changed("root-dir") {
-		set("registration-dir", &o.registrationDir, v.RegistrationDir)
+		set("registration-dir", &o.node.RegistrationDir, v.RegistrationDir)
 	}
-	set("root-dir", &o.rootDir, v.RootDir)
+	set("root-dir", &o.node.Root, v.RootDir)
 }
 
 // doctorConfig returns what to check on this host.
 func (p *program) doctorConfig(ctx context.Context, o runOptions, drivers []string) doctor.Config {
-	root := filepath.Clean(o.rootDir)
+	root := filepath.Clean(o.node.Root)
 	kernel := mount.New("/")
 	c := doctor.Config{
-		Root: root, StateDir: filepath.Clean(o.stateDir), RegistrationDir: filepath.Clean(o.registrationDir),
+		Root: root, StateDir: filepath.Clean(o.node.StateDir), RegistrationDir: filepath.Clean(o.node.RegistrationDir),
 		Socket:   o.socket,
 		Features: kernel.Features(), Shared: kernel.IsShared, Kubelet: disk.Host{}.Kubelet,
 		Unreached: func(socket string) (string, error) {

@@ -59,7 +59,7 @@ func newExport(p *program, o runOptions) (*export, error) {
 	daemonFlags(daemon, &x.o)
 	logFlags(daemon, &x.o.log)
 	x.flags = daemon.Flags()
-	for flag, value := range map[string]string{"root-dir": o.rootDir, "state-dir": o.stateDir} {
+	for flag, value := range map[string]string{"root-dir": o.node.Root, "state-dir": o.node.StateDir} {
 		if value == "" {
 			continue
 		}
@@ -173,12 +173,12 @@ func (x *export) mounts() ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return bundle.Mounts(f, x.o.rootDir, x.o.stateDir)
+	return bundle.Mounts(f, x.o.node.Root, x.o.node.StateDir)
 }
 
 // journal lists the files of the state directory. volumes.json has the content of the records.
 func (x *export) journal() ([]byte, error) {
-	entries, err := os.ReadDir(x.o.stateDir)
+	entries, err := os.ReadDir(x.o.node.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +224,9 @@ func exportFlags(cmd *cobra.Command, path *string, o *runOptions) {
 	f := cmd.Flags()
 	f.StringVar(path, "export", "", "write a bundle about this node, without secrets, to a new `file` (tar.gz)")
 	f.StringVar(&o.config, "config", "", "the daemon's configuration `file`, for --export (default "+defaultConfig+")")
-	f.StringVar(&o.rootDir, "root-dir", "",
+	f.StringVar(&o.node.Root, "root-dir", "",
 		"the daemon's `directory` for volumes, for --export, if the configuration does not set it")
-	f.StringVar(&o.stateDir, "state-dir", "", "the daemon's `directory` of the journal, for --export, likewise")
+	f.StringVar(&o.node.StateDir, "state-dir", "", "the daemon's `directory` of the journal, for --export, likewise")
 	_ = cmd.MarkFlagFilename("export", "gz") // fails only for a flag that does not exist
 	_ = cmd.MarkFlagFilename("config")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/google/go-cmp/cmp"
@@ -129,7 +130,8 @@ func TestNodeLabelsAreKeysAndValues(t *testing.T) {
 		}
 	}
 	o := runOptions{
-		rootDir: "/r", stateDir: "/s", socket: "/k", nodeName: "n", seLinuxMount: "auto", kubeconfig: "/c", nodeLabels: []string{"disk=ssd"},
+		node: node.Config{Root: "/r", StateDir: "/s", Name: "n"}, socket: "/k", kubeconfig: "/c",
+		rules: rules{nodeLabels: []string{"disk=ssd"}},
 	}
 	if err := o.complete(); err == nil || !strings.Contains(err.Error(), "--node-label and --kubeconfig") {
 		t.Errorf("in a cluster: %v", err)

@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 	"github.com/spf13/cobra"
@@ -19,39 +19,26 @@ import (
 
 // runOptions has the flags of run; the fields of its configuration file have the same names.
 type runOptions struct {
-	rootDir         string
-	stateDir        string
-	socket          string
-	httpAddress     string // "" is off
-	page            bool
-	profiles        bool
-	readers         string // "" is none
-	traces          string // "" is nowhere
-	manifests       string // "" is none
-	nodeName        string
-	nodeLabels      []string
-	hostPaths       []string
-	imageLayouts    []string
-	imageService    string // "" is none
-	localDriver     bool
-	plugin          bool
-	pluginSocket    string
-	inlineAllow     []string
-	translate       []string
-	deadlines       []string
-	driverUIDs      []string
-	unmountSteps    []string
-	seLinuxMount    string
-	tokenKey        string // "" is none
-	tokenIssuer     string
-	registrationDir string
-	kubeconfig      string // "" is no cluster
-	nodeCondition   time.Duration
-	notReadyTaint   bool
-	runtime         string // "" is none
-	config          string
-	log             logOptions
+	// node is the part of the node's configuration that flags set. nodeConfig adds the rest.
+	node         node.Config
+	rules        rules
+	socket       string
+	httpAddress  string // "" is off
+	page         bool
+	profiles     bool
+	readers      string // "" is none
+	traces       string // "" is nowhere
+	plugin       bool
+	pluginSocket string
+	tokenKey     string // "" is none
+	tokenIssuer  string
+	kubeconfig   string // "" is no cluster
+	config       string
+	log          logOptions
 }
+
+// rules are the values of flags that have a syntax of their own.
+type rules struct{ nodeLabels, inlineAllow, translate, deadlines, driverUIDs, unmountSteps []string }
 
 type logOptions struct{ level, format string }
 
@@ -101,8 +88,8 @@ A flag wins over the file. An unknown field is an error.`,
 // daemonFlags adds the flags that describe the node to the daemon.
 func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f := cmd.Flags()
-	f.StringVar(&o.rootDir, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
-	f.StringVar(&o.stateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
+	f.StringVar(&o.node.Root, "root-dir", defaultRoot, "`directory` below which volumes are mounted and drivers register")
+	f.StringVar(&o.node.StateDir, "state-dir", "/var/lib/csi-volmgr", "`directory` of the journal")
 	f.StringVar(&o.httpAddress, "http-address", "127.0.0.1:9811",
 		"`address` of /metrics, /healthz, /readyz and the status page; \"\" or off for none")
 	f.BoolVar(&o.page, "page", true, "serve the status page at the http address; it shows the names of pods and volumes "+
@@ -112,47 +99,47 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"(default none)")
 	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that "+
 		"receives a span of each call, such as http://127.0.0.1:4318 (default none)")
-	f.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to watch (default none)")
-	f.StringVar(&o.nodeName, "node-name", "", "`name` of this node (default the host's)")
-	f.StringArrayVar(&o.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
+	f.StringVar(&o.node.Manifests, "manifests", "", "`directory` of manifests to watch (default none)")
+	f.StringVar(&o.node.Name, "node-name", "", "`name` of this node (default the host's)")
+	f.StringArrayVar(&o.rules.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
 		"affinity of PersistentVolumes is compared if no cluster has the Node; repeatable (default none)")
-	f.StringArrayVar(&o.hostPaths, "host-path-allow", nil,
+	f.StringArrayVar(&o.node.HostPaths, "host-path-allow", nil,
 		"`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
-	f.StringArrayVar(&o.imageLayouts, "image-layouts", nil,
+	f.StringArrayVar(&o.node.Images, "image-layouts", nil,
 		"`directory` at or below which layouts of OCI images are, for image volumes; repeatable (default none)")
-	f.StringVar(&o.imageService, "image-service-endpoint", "",
+	f.StringVar(&o.node.ImageService, "image-service-endpoint", "",
 		"`endpoint` of a container runtime's image service (CRI), such as unix:///run/containerd/containerd.sock, for image "+
 			"volumes that no layout has (default none)")
-	f.StringArrayVar(&o.inlineAllow, "inline-allow", nil,
+	f.StringArrayVar(&o.rules.inlineAllow, "inline-allow", nil,
 		"`NAMESPACE/DRIVER` that may have volumes defined in pods, of CSI and of network storage "+
 			"(kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
-	f.StringArrayVar(&o.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, that is "+
+	f.StringArrayVar(&o.rules.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, that is "+
 		"translated to its CSI driver, or none; repeatable (default all)")
-	f.StringArrayVar(&o.driverUIDs, "driver-uid", nil,
+	f.StringArrayVar(&o.rules.driverUIDs, "driver-uid", nil,
 		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
-	f.StringArrayVar(&o.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; "+
+	f.StringArrayVar(&o.rules.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; "+
 		"repeatable (default 2m)")
-	f.StringArrayVar(&o.unmountSteps, "unmount-steps", nil,
+	f.StringArrayVar(&o.rules.unmountSteps, "unmount-steps", nil,
 		"`DRIVER=STEPS` for an unmount that keeps failing, such as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
 			"driver; each may lose data that was not written back; repeatable (default none)")
-	o.seLinuxMount = string(selinux.Auto)
-	f.Var(oneOf{&o.seLinuxMount, selinux.Modes()}, "selinux-mount",
+	o.node.SELinuxMount = selinux.Auto
+	f.Var(oneOf{(*string)(&o.node.SELinuxMount), selinux.Modes()}, "selinux-mount",
 		"mount volumes with their pod's SELinux label: all (on, and auto), ReadWriteOncePod only (one-pod), none (off)")
-	f.BoolVar(&o.localDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
+	f.BoolVar(&o.node.LocalDriver, "local-driver", false, "also serve the embedded driver local.csi-volmgr.dev")
 	f.StringVar(&o.tokenKey, "token-signing-key", "",
 		"PEM `file` of the private key that signs service account tokens if no cluster issues them (default none)")
 	f.StringVar(&o.tokenIssuer, "token-issuer", "",
 		"`URL` that those tokens name as their issuer (default https://NODE-NAME)")
-	f.StringVar(&o.registrationDir, "registration-dir", "",
+	f.StringVar(&o.node.RegistrationDir, "registration-dir", "",
 		"`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this "+
 		"node, or in-cluster for the pod's service account (default no cluster)")
-	f.DurationVar(&o.nodeCondition, "node-condition", 0,
+	f.DurationVar(&o.node.NodeAlive.Heartbeat, "node-condition", 0,
 		"`duration` between two heartbeats of the Node's condition "+string(report.ReadyCondition)+
 			", such as 1m (default no condition)")
-	f.BoolVar(&o.notReadyTaint, "not-ready-taint", false, "put the taint "+report.NotReadyTaint+
+	f.BoolVar(&o.node.NodeAlive.Taint, "not-ready-taint", false, "put the taint "+report.NotReadyTaint+
 		":NoSchedule on the Node when the daemon stops, and take it off when it is ready; a node's own identity may not")
-	f.StringVar(&o.runtime, "container-runtime-endpoint", "",
+	f.StringVar(&o.node.ContainerRuntime, "container-runtime-endpoint", "",
 		"`endpoint` of a container runtime (CRI), such as unix:///run/containerd/containerd.sock: a removed pod's "+
 			"volumes are unmounted only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
@@ -175,29 +162,33 @@ func (o *runOptions) complete() error {
 			return usagef("--http-address=%s: expected HOST:PORT, or off", o.httpAddress)
 		}
 	}
-	if o.nodeCondition != 0 && o.nodeCondition < report.LeastHeartbeat {
-		return usagef("--node-condition=%s: expected at least %s, or 0 for none", o.nodeCondition, report.LeastHeartbeat)
+	if o.node.NodeAlive.Heartbeat != 0 && o.node.NodeAlive.Heartbeat < report.LeastHeartbeat {
+		return usagef("--node-condition=%s: expected at least %s, or 0 for none", o.node.NodeAlive.Heartbeat, report.LeastHeartbeat)
 	}
-	if o.kubeconfig == "" && (o.nodeCondition != 0 || o.notReadyTaint) {
+	if o.kubeconfig == "" && (o.node.NodeAlive.Heartbeat != 0 || o.node.NodeAlive.Taint) {
 		return usagef("--node-condition and --not-ready-taint: expected --kubeconfig with them, which says where the Node is")
 	}
-	if o.registrationDir == "" && o.rootDir != "" {
-		o.registrationDir = filepath.Join(o.rootDir, "plugins_registry")
+	if o.node.RegistrationDir == "" && o.node.Root != "" {
+		o.node.RegistrationDir = filepath.Join(o.node.Root, "plugins_registry")
 	}
-	for _, d := range []struct{ flag, path string }{
-		{"root-dir", o.rootDir},
-		{"state-dir", o.stateDir},
-		{"registration-dir", o.registrationDir},
-		{"socket", o.socket},
+	for _, d := range []struct {
+		flag string
+		path *string
+	}{
+		{"root-dir", &o.node.Root},
+		{"state-dir", &o.node.StateDir},
+		{"registration-dir", &o.node.RegistrationDir},
+		{"socket", &o.socket},
 	} {
-		if !filepath.IsAbs(d.path) {
-			return usagef("--%s=%s: expected an absolute path", d.flag, d.path)
+		if !filepath.IsAbs(*d.path) {
+			return usagef("--%s=%s: expected an absolute path", d.flag, *d.path)
 		}
+		*d.path = filepath.Clean(*d.path)
 	}
-	if err := o.checkRules(); err != nil {
+	if err := o.readRules(); err != nil {
 		return err
 	}
-	for flag, dirs := range map[string][]string{"host-path-allow": o.hostPaths, "image-layouts": o.imageLayouts} {
+	for flag, dirs := range map[string][]string{"host-path-allow": o.node.HostPaths, "image-layouts": o.node.Images} {
 		for i, dir := range dirs {
 			if !filepath.IsAbs(dir) {
 				return usagef("--%s=%s: expected an absolute path", flag, dir)
@@ -205,13 +196,13 @@ func (o *runOptions) complete() error {
 			dirs[i] = filepath.Clean(dir)
 		}
 	}
-	for flag, path := range map[string]string{"manifests": o.manifests, "volume-plugin-socket": o.pluginSocket} {
+	for flag, path := range map[string]string{"manifests": o.node.Manifests, "volume-plugin-socket": o.pluginSocket} {
 		if path != "" && !filepath.IsAbs(path) {
 			return usagef("--%s=%s: expected an absolute path", flag, path)
 		}
 	}
 	for flag, endpoint := range map[string]string{
-		"container-runtime-endpoint": o.runtime, "image-service-endpoint": o.imageService,
+		"container-runtime-endpoint": o.node.ContainerRuntime, "image-service-endpoint": o.node.ImageService,
 	} {
 		if path, ok := strings.CutPrefix(endpoint, "unix://"); endpoint != "" && !(ok && filepath.IsAbs(path)) {
 			return usagef("--%s=%s: expected unix:// and an absolute path", flag, endpoint)
@@ -220,16 +211,17 @@ func (o *runOptions) complete() error {
 	return o.completeTokens()
 }
 
-// checkRules checks the flags that have a syntax of their own, before the daemon starts.
-func (o *runOptions) checkRules() error {
-	_, inline := inlineRules(o.inlineAllow)
-	_, kinds := translated(o.translate)
-	_, limits := deadlines(o.deadlines)
-	_, uids := driverUIDs(o.driverUIDs)
-	_, steps := unmountSteps(o.unmountSteps)
+// readRules reads the flags that have a syntax of their own.
+func (o *runOptions) readRules() error {
+	var inline, kinds, limits, uids, steps, label error
+	o.node.InlineAllow, inline = inlineRules(o.rules.inlineAllow)
+	o.node.Translate, kinds = translated(o.rules.translate)
+	o.node.Deadlines, limits = deadlines(o.rules.deadlines)
+	o.node.DriverUIDs, uids = driverUIDs(o.rules.driverUIDs)
+	o.node.Ladders, steps = unmountSteps(o.rules.unmountSteps)
+	o.node.Labels, label = nodeLabels(o.rules.nodeLabels)
 	_, group := readers(o.readers)
-	labels, label := nodeLabels(o.nodeLabels)
-	if label == nil && len(labels) > 0 && o.kubeconfig != "" {
+	if label == nil && len(o.node.Labels) > 0 && o.kubeconfig != "" {
 		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
 	}
 	return cmp.Or(inline, kinds, limits, uids, steps, group, label)
@@ -237,7 +229,7 @@ func (o *runOptions) checkRules() error {
 
 // completeTokens sets the issuer of tokens, which may follow from the node's name.
 func (o *runOptions) completeTokens() error {
-	if err := hostName(&o.nodeName); err != nil {
+	if err := hostName(&o.node.Name); err != nil {
 		return err
 	}
 	switch {
@@ -246,7 +238,7 @@ func (o *runOptions) completeTokens() error {
 	case o.tokenKey != "" && !filepath.IsAbs(o.tokenKey):
 		return usagef("--token-signing-key=%s: expected an absolute path", o.tokenKey)
 	case o.tokenKey != "" && o.tokenIssuer == "":
-		o.tokenIssuer = "https://" + o.nodeName
+		o.tokenIssuer = "https://" + o.node.Name
 	}
 	return nil
 }
