@@ -113,12 +113,12 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringArrayVar(&o.rules.inlineAllow, "inline-allow", nil,
 		"`NAMESPACE/DRIVER` that may have volumes defined in pods, of CSI and of network storage "+
 			"(kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
-	f.StringArrayVar(&o.rules.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, that is "+
-		"translated to its CSI driver, or none; repeatable (default all)")
+	f.StringArrayVar(&o.rules.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, "+
+		"that is translated to its CSI driver, or none; repeatable (default all)")
 	f.StringArrayVar(&o.rules.driverUIDs, "driver-uid", nil,
 		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
-	f.StringArrayVar(&o.rules.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every driver; "+
-		"repeatable (default 2m)")
+	f.StringArrayVar(&o.rules.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every "+
+		"driver; repeatable (default 2m)")
 	f.StringArrayVar(&o.rules.unmountSteps, "unmount-steps", nil,
 		"`DRIVER=STEPS` for an unmount that keeps failing, such as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
 			"driver; each may lose data that was not written back; repeatable (default none)")
@@ -162,10 +162,11 @@ func (o *runOptions) complete() error {
 			return usagef("--http-address=%s: expected HOST:PORT, or off", o.httpAddress)
 		}
 	}
-	if o.node.NodeAlive.Heartbeat != 0 && o.node.NodeAlive.Heartbeat < report.LeastHeartbeat {
-		return usagef("--node-condition=%s: expected at least %s, or 0 for none", o.node.NodeAlive.Heartbeat, report.LeastHeartbeat)
+	alive := o.node.NodeAlive
+	if alive.Heartbeat != 0 && alive.Heartbeat < report.LeastHeartbeat {
+		return usagef("--node-condition=%s: expected at least %s, or 0 for none", alive.Heartbeat, report.LeastHeartbeat)
 	}
-	if o.kubeconfig == "" && (o.node.NodeAlive.Heartbeat != 0 || o.node.NodeAlive.Taint) {
+	if o.kubeconfig == "" && alive != (report.Alive{}) {
 		return usagef("--node-condition and --not-ready-taint: expected --kubeconfig with them, which says where the Node is")
 	}
 	if o.node.RegistrationDir == "" && o.node.Root != "" {
