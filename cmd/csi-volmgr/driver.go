@@ -152,7 +152,7 @@ func (p *program) register(ctx context.Context, endpoint, dir string) error {
 	}
 	defer unmake()
 	_, _ = fmt.Fprintf(p.stderr, "driver %s answers at %s; waiting for a daemon that looks at %s\n", name, endpoint, dir)
-	return localdriver.Announce(ctx, localdriver.Registration{
+	return localdriver.ServeRegistration(ctx, localdriver.Registration{
 		RegisterConfig: localdriver.RegisterConfig{Dir: dir, Endpoint: endpoint}, Name: name,
 		OnResult: func(refused error) {
 			if refused == nil {

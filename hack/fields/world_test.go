@@ -252,7 +252,7 @@ func (w *world) seen() (text string, problems []string) {
 	for _, claim := range each[*corev1.PersistentVolumeClaim](w) {
 		if name := claim.Spec.StorageClassName; name != nil {
 			class, _ := w.Get(resolve.Key{Kind: resolve.KindClass, Name: *name}).(*storagev1.StorageClass)
-			asked, err := made.Asked(claim, class, translate.Kinds())
+			asked, err := made.RequestOf(claim, class, translate.Kinds())
 			if err != nil {
 				problems = append(problems, err.Error())
 			}

@@ -72,7 +72,7 @@ type mounter interface {
 
 // newInHelper returns the verbs of a kind, for use in a helper.
 func newInHelper(r verbRequest) (mounter, error) {
-	kernel := mount.New(r.Root).AtOnce()
+	kernel := mount.New(r.Root).Synchronous()
 	layout := state.Layout{Root: r.Root}
 	switch r.Kind {
 	case hostpath.Kind:

@@ -9,16 +9,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Looker answers the manager loop's questions about the kernel (manager.Kernel).
-type Looker struct {
+// Kernel answers the manager loop's questions about the kernel (manager.Kernel).
+type Kernel struct {
 	Kernel *mount.Kernel
 	// Allow lists the directories at or below which hostPath volumes may be.
 	Allow []string
 }
 
 // HostPath implements manager.Kernel.
-func (l Looker) HostPath(ctx context.Context, path string) error {
-	return l.Kernel.Aside(ctx, path, func() error {
+func (l Kernel) HostPath(ctx context.Context, path string) error {
+	return l.Kernel.Inspect(ctx, path, func() error {
 		f, err := hostpath.Open(l.Allow, path)
 		switch {
 		case err == nil:
@@ -31,21 +31,21 @@ func (l Looker) HostPath(ctx context.Context, path string) error {
 }
 
 // Look implements manager.Kernel.
-func (l Looker) Look(ctx context.Context, path string) (state.Seen, error) {
+func (l Kernel) Look(ctx context.Context, path string) (state.Seen, error) {
 	i, err := l.Kernel.Look(ctx, path)
 	return state.Seen(i), err
 }
 
 // Elsewhere implements manager.Kernel.
-func (l Looker) Elsewhere(ctx context.Context, path string) ([]string, error) {
+func (l Kernel) Elsewhere(ctx context.Context, path string) ([]string, error) {
 	return l.Kernel.Elsewhere(ctx, path)
 }
 
 // Size implements manager.Kernel.
-func (l Looker) Size(ctx context.Context, path string) (state.Sizes, error) {
+func (l Kernel) Size(ctx context.Context, path string) (state.Sizes, error) {
 	s, err := l.Kernel.Size(ctx, path)
 	return state.Sizes(s), err
 }
 
 // Probe implements manager.Kernel.
-func (l Looker) Probe(ctx context.Context, path string) error { return l.Kernel.Probe(ctx, path) }
+func (l Kernel) Probe(ctx context.Context, path string) error { return l.Kernel.Probe(ctx, path) }

@@ -286,7 +286,7 @@ func (b *Binder) Kept() map[string]string {
 // one, which is never the case on most nodes.
 func (b *Binder) inputs() inputs {
 	w := inputs{
-		choices: b.choices, unreadable: b.unreadable, named: map[string]bool{}, here: b.c.Catalog.Here,
+		choices: b.choices, unreadable: b.unreadable, named: map[string]bool{}, here: b.c.Catalog.CheckAffinity,
 	}
 	for _, claim := range b.c.Catalog.Claims() {
 		if name := claim.Spec.VolumeName; name != "" {

@@ -36,7 +36,7 @@ func (c *Cluster) health() report.Health {
 		if _, builtin := kind.Of(s.Driver); builtin || s.Health == "" {
 			continue
 		}
-		if stats.OfStorage(s.Key) {
+		if stats.IsStorageKey(s.Key) {
 			h.Storage[s.Driver] = storageConditions(s.Conditions)
 			continue
 		}

@@ -14,25 +14,25 @@ import (
 // getVolumeHealth is the call of CSI 1.13 that replaced the VolumeCondition of ControllerGetVolume.
 const getVolumeHealth = "ControllerGetVolumeHealth"
 
-// Judged is the volume of a claim whose driver reports volume health in its Controller service.
-type Judged struct {
+// Monitored is the volume of a claim whose driver reports volume health in its Controller service.
+type Monitored struct {
 	Driver state.DriverName
 	// Claim is "namespace/name".
 	Claim string
 }
 
-// Judged returns the volumes that [Controller.Health] can ask about, whether or not they are on
+// Monitored returns the volumes that [Controller.Health] can ask about, whether or not they are on
 // this node; nil if no driver reports health.
-func (c *Controller) Judged() map[state.VolumeID]Judged {
+func (c *Controller) Monitored() map[state.VolumeID]Monitored {
 	c.view.mu.Lock()
 	defer c.view.mu.Unlock()
 	if len(c.view.healthConns) == 0 {
 		return nil
 	}
-	all := map[state.VolumeID]Judged{}
+	all := map[state.VolumeID]Monitored{}
 	for key, s := range c.view.claims {
 		if s.Volume != nil && s.Phase != Deleting && c.view.healthConns[s.Volume.Driver] != nil {
-			all[s.Volume.ID()] = Judged{s.Volume.Driver, key.String()}
+			all[s.Volume.ID()] = Monitored{s.Volume.Driver, key.String()}
 		}
 	}
 	return all

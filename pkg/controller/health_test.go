@@ -27,7 +27,7 @@ func TestHealthOfAClaimsVolume(t *testing.T) {
 			v := h.bound(testKey("a"))
 			h.c.DriverDown(b.name)
 			synctest.Wait()
-			if _, ok := h.c.Health("default/a", v.ID()); ok || len(h.c.Judged()) != 0 {
+			if _, ok := h.c.Health("default/a", v.ID()); ok || len(h.c.Monitored()) != 0 {
 				t.Error("a driver that is away is asked")
 			}
 			changed := h.c.Changed()
@@ -39,8 +39,8 @@ func TestHealthOfAClaimsVolume(t *testing.T) {
 					t.Error("the driver is no change")
 				}
 			}
-			judged := h.c.Judged()
-			if is, ok := judged[v.ID()]; ok != knows || knows && (is != Judged{b.name, "default/a"} || len(judged) != 2) {
+			judged := h.c.Monitored()
+			if is, ok := judged[v.ID()]; ok != knows || knows && (is != Monitored{b.name, "default/a"} || len(judged) != 2) {
 				t.Errorf("knows %v: %v", knows, judged)
 			}
 			ask, ok := h.c.Health("default/a", v.ID())

@@ -150,7 +150,7 @@ func findings(f server.Facts) []finding {
 			all = append(all, x)
 		}
 	}
-	for _, v := range f.Left() {
+	for _, v := range f.Unwanted() {
 		all = append(all, finding{
 			subject: subject{left: v.Volume.ID}, volume: v.Volume.ID, wait: f.CauseLeft(v),
 			reason: callReason(v.Held.Step, true, v.Volume.Spec.Mode == state.Block),

@@ -34,7 +34,7 @@ func alsoAsk(q stats.Question, driver string, ask func(context.Context) ([]csicl
 		case failed != nil:
 			err = fmt.Errorf("%w; %w", err, failed)
 		}
-		r.Judged = len(r.Conditions) > 0 || err == nil
+		r.Diagnosed = len(r.Conditions) > 0 || err == nil
 		return r, err
 	}
 	return q

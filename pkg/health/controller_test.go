@@ -21,12 +21,12 @@ import (
 
 // desk is what Controller services say of the volumes of claims.
 type desk struct {
-	claims map[state.VolumeID]controller.Judged
+	claims map[state.VolumeID]controller.Monitored
 	found  []csiclient.Condition
 	err    error
 }
 
-func (d desk) Judged() map[state.VolumeID]controller.Judged { return maps.Clone(d.claims) }
+func (d desk) Monitored() map[state.VolumeID]controller.Monitored { return maps.Clone(d.claims) }
 
 func (d desk) Health(claim string, id state.VolumeID) (func(context.Context) ([]csiclient.Condition, error), bool) {
 	return func(context.Context) ([]csiclient.Condition, error) { return d.found, d.err }, d.claims[id].Claim == claim && claim != ""
@@ -67,7 +67,7 @@ func TestTheControllerServiceIsAskedBesides(t *testing.T) {
 		d := c.judge.serve(t)
 		a := &Asker{
 			Volumes: volumes{{Volume: v}}, Mounts: watch.NewMounts(watch.MountsConfig{}),
-			Controller: desk{map[state.VolumeID]controller.Judged{
+			Controller: desk{map[state.VolumeID]controller.Monitored{
 				here: {Driver: "judge.example.com", Claim: "default/a"}, away: {Driver: "judge.example.com", Claim: "default/b"},
 			}, c.found, c.err},
 			Drivers: func() map[state.DriverName]*csiclient.Driver {
@@ -87,7 +87,7 @@ func TestTheControllerServiceIsAskedBesides(t *testing.T) {
 			continue
 		}
 		r, err := q.Ask(t.Context())
-		if (err != nil) != c.fails || r.Judged != c.judged || len(r.Conditions) != len(c.want) {
+		if (err != nil) != c.fails || r.Diagnosed != c.judged || len(r.Conditions) != len(c.want) {
 			t.Errorf("%s: %+v, %v", what, r, err)
 			continue
 		}
@@ -105,7 +105,7 @@ func TestTheControllerServiceIsAskedBesides(t *testing.T) {
 // A volume with a call in flight on this node, or that its driver is away from here, is not asked for through it.
 func TestTheControllerServiceIsAskedAlone(t *testing.T) {
 	const id = state.VolumeID("d^vol")
-	claims := map[state.VolumeID]controller.Judged{id: {Driver: "d", Claim: "default/a"}}
+	claims := map[state.VolumeID]controller.Monitored{id: {Driver: "d", Claim: "default/a"}}
 	v := manager.VolumeStatus{Volume: state.Volume{ID: id, Spec: &state.Spec{Driver: "d", Handle: "vol", Claim: "default/a"}}}
 	for _, busy := range []bool{false, true} {
 		if v.Call.Kind = plan.None; busy {
@@ -122,7 +122,7 @@ func TestTheControllerServiceIsAskedAlone(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if r, err := q.Ask(t.Context()); err != nil || !r.Judged {
+		if r, err := q.Ask(t.Context()); err != nil || !r.Diagnosed {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}

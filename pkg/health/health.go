@@ -34,9 +34,9 @@ type Volumes interface {
 
 // Controller asks drivers' Controller services (controller.Controller).
 type Controller interface {
-	// Judged returns the volumes of claims that Health can be asked about; nil if there are none. The
+	// Monitored returns the volumes of claims that Health can be asked about; nil if there are none. The
 	// caller may change the map.
-	Judged() map[state.VolumeID]controller.Judged
+	Monitored() map[state.VolumeID]controller.Monitored
 	// Health returns the function that asks about a volume; false if it cannot be asked about now.
 	Health(claim string, id state.VolumeID) (ask func(context.Context) ([]csiclient.Condition, error), ok bool)
 }
@@ -70,7 +70,7 @@ func (a *Asker) Subjects(yield func(stats.Subject) bool) {
 			return
 		}
 	}
-	controlled := a.Controller.Judged()
+	controlled := a.Controller.Monitored()
 	for s := range a.Volumes.EachVolume {
 		spec := s.Volume.Spec
 		_, judged := controlled[s.Volume.ID]
@@ -148,10 +148,10 @@ func (a *Asker) Question(s stats.Subject) (q stats.Question, ok bool) {
 // ofNode returns the question that this node can answer.
 func (a *Asker) ofNode(s stats.Subject) (q stats.Question, ok bool) {
 	d, up := a.Drivers()[s.Driver]
-	if stats.OfStorage(s.Key) {
+	if stats.IsStorageKey(s.Key) {
 		return stats.Question{Source: string(s.Driver), Ask: func(ctx context.Context) (stats.Report, error) {
 			found, err := d.StorageHealth(ctx)
-			return stats.Report{Judged: true, Conditions: conditions(found)}, err
+			return stats.Report{Diagnosed: true, Conditions: conditions(found)}, err
 		}}, up
 	}
 	is, known := a.Volumes.Volume(state.VolumeID(s.Key))
@@ -186,9 +186,9 @@ const measureDeadline = 10 * time.Minute
 // measured converts a built-in kind's answer about a volume that may have a limit.
 func measured(u emptydir.Usage, err error) (stats.Report, error) {
 	r := stats.Report{
-		Bytes:  stats.Usage{Total: u.Total, Used: u.Used, Available: u.Available},
-		Inodes: stats.Usage{Total: u.Inodes, Used: u.InodesUsed, Available: u.InodesFree},
-		Judged: u.Limit > 0,
+		Bytes:     stats.Usage{Total: u.Total, Used: u.Used, Available: u.Available},
+		Inodes:    stats.Usage{Total: u.Inodes, Used: u.InodesUsed, Available: u.InodesFree},
+		Diagnosed: u.Limit > 0,
 	}
 	if u.Over() {
 		r.Conditions = append(r.Conditions, stats.Condition{
@@ -217,7 +217,7 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 		s, err := d.Stats(ctx, v, pod)
 		if failed = err; err == nil {
 			r = stats.Report{
-				Measured: true, Bytes: stats.Usage(s.Bytes), Inodes: stats.Usage(s.Inodes), Judged: i.OldCondition,
+				Measured: true, Bytes: stats.Usage(s.Bytes), Inodes: stats.Usage(s.Inodes), Diagnosed: i.OldCondition,
 			}
 		}
 		if i.OldCondition && s.Abnormal {
@@ -232,7 +232,7 @@ func askDriver(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 		case err != nil:
 			failed = fmt.Errorf("%w; %w", failed, err)
 		}
-		r.Judged, r.Conditions = said.Judged, append(r.Conditions, said.Conditions...)
+		r.Diagnosed, r.Conditions = said.Diagnosed, append(r.Conditions, said.Conditions...)
 	}
 	return r, failed
 }
@@ -243,7 +243,7 @@ func askHealth(ctx context.Context, d *csiclient.Driver, v state.Volume, pod sta
 	if err != nil {
 		return stats.Report{}, err
 	}
-	return stats.Report{Judged: true, Conditions: conditions(found)}, nil
+	return stats.Report{Diagnosed: true, Conditions: conditions(found)}, nil
 }
 
 func conditions(found []csiclient.Condition) []stats.Condition {
@@ -273,19 +273,19 @@ func (a *Asker) askServer(q *stats.Question, v state.Volume, pod state.PodUID) {
 			return stats.Report{}, err // it was not asked
 		}
 		if err != nil && ctx.Err() == nil {
-			return stats.Report{Judged: true, Conditions: []stats.Condition{{
+			return stats.Report{Diagnosed: true, Conditions: []stats.Condition{{
 				Status: "STORAGE_UNREACHABLE", Message: err.Error(),
 				Kernel: true,
 			}}}, nil
 		}
 		if ask == nil {
-			return stats.Report{Judged: true}, nil
+			return stats.Report{Diagnosed: true}, nil
 		}
 		r, err := ask(ctx)
 		if errors.Is(err, stats.ErrNone) {
 			err = nil
 		}
-		r.Judged = true
+		r.Diagnosed = true
 		return r, err
 	}
 }

@@ -159,7 +159,7 @@ func TestAVolumeThatWasTriedIsAskedFor(t *testing.T) {
 		if q := j.asked[0]; q.GetVolumeId() != "vol" || q.GetVolumePublishPath() != c.published || q.GetStagingTargetPath() != "/stage" {
 			t.Errorf("%s: asked %v", c.what, q)
 		}
-		if !r.Judged || len(r.Conditions) != 1 || r.Measured != (c.stats != "") {
+		if !r.Diagnosed || len(r.Conditions) != 1 || r.Measured != (c.stats != "") {
 			t.Errorf("%s: %+v", c.what, r)
 		}
 	}
@@ -183,7 +183,7 @@ func TestOneCallTellsWhatTheOtherCannot(t *testing.T) {
 		{stale, broken, false, false, 0, []string{"stale file handle", "no array"}},
 	} {
 		r, _, err := ask(t, (&judge{stats: c.stats, health: c.health}).serve(t), has)
-		if r.Measured != c.measured || r.Judged != c.judged || len(r.Conditions) != c.conditions || (err != nil) != (len(c.says) > 0) {
+		if r.Measured != c.measured || r.Diagnosed != c.judged || len(r.Conditions) != c.conditions || (err != nil) != (len(c.says) > 0) {
 			t.Errorf("stats %v, health %v: %+v, %v", c.stats, c.health, r, err)
 		}
 		for _, says := range c.says {

@@ -69,7 +69,7 @@ func TestNoTurnIsLost(t *testing.T) {
 	}
 	calls.Wait()
 	for i := range 5 {
-		for errors.Is(p.Left(strconv.Itoa(i)), ErrHangs) { // until it has returned
+		for errors.Is(p.Hung(strconv.Itoa(i)), ErrHangs) { // until it has returned
 			p.markSlowOnce()
 		}
 		p.mustDo(t, strconv.Itoa(i), "echo", "1")

@@ -16,9 +16,9 @@ type Stats struct {
 	Hung []Hang
 }
 
-// Left returns a [*HangError] if a call for key was left behind and has not returned,
+// Hung returns a [*HangError] if a call for key was left behind and has not returned,
 // otherwise nil.
-func (p *Pool) Left(key string) error {
+func (p *Pool) Hung(key string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.calls[key]; c != nil && c.left {

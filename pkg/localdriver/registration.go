@@ -43,7 +43,7 @@ func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	case <-ctx.Done():
 		return nil
 	}
-	return Announce(ctx, Registration{RegisterConfig: c, Name: d.name, OnResult: func(refused error) {
+	return ServeRegistration(ctx, Registration{RegisterConfig: c, Name: d.name, OnResult: func(refused error) {
 		if refused == nil {
 			d.log.Info("registered with the node manager")
 		} else {
@@ -52,9 +52,9 @@ func (d *Driver) Register(ctx context.Context, c RegisterConfig) error {
 	}})
 }
 
-// Announce serves the plugin registration protocol for the driver at r.Endpoint, on
+// ServeRegistration serves the plugin registration protocol for the driver at r.Endpoint, on
 // <Dir>/<name>-reg.sock, until ctx ends, and then removes the socket.
-func Announce(ctx context.Context, r Registration) (err error) {
+func ServeRegistration(ctx context.Context, r Registration) (err error) {
 	if r.Endpoint, err = unixsocket.EndpointPath(r.Endpoint); err != nil {
 		return fmt.Errorf("register driver %s: %w", r.Name, err)
 	}

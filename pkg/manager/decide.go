@@ -156,7 +156,7 @@ func (l *loop) mergedWish(v *volume) state.Want {
 		}
 		w = *v.want
 	}
-	return plan.UntilListed(w, v.id, !l.cfg.InUseHandshake || l.gates.reported.has(v.id))
+	return plan.HoldUntilListed(w, v.id, !l.cfg.InUseHandshake || l.gates.reported.has(v.id))
 }
 
 // mergeWishes merges the wishes of the pods. If they differ about the volume itself, the latest

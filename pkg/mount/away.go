@@ -15,9 +15,9 @@ import (
 // belongs to this process. [*isolate.Pool] implements it, with [Service] as its service.
 type Away interface {
 	isolate.Doer
-	// Left returns an error that wraps [isolate.ErrHangs] while an abandoned call for key
+	// Hung returns an error that wraps [isolate.ErrHangs] while an abandoned call for key
 	// has not returned.
-	Left(key string) error
+	Hung(key string) error
 }
 
 // The calls that Away runs.
@@ -48,9 +48,9 @@ func (k *Kernel) MakeAway(a Away) *Kernel {
 	return &c
 }
 
-// AtOnce returns a Kernel whose calls are never abandoned. It is for a helper process,
+// Synchronous returns a Kernel whose calls are never abandoned. It is for a helper process,
 // which is abandoned as a whole.
-func (k *Kernel) AtOnce() *Kernel {
+func (k *Kernel) Synchronous() *Kernel {
 	c := *k
 	c.away, c.lanes = nil, nil
 	return &c
@@ -126,7 +126,7 @@ func askAway[A any](ctx context.Context, k *Kernel, call string, r request, f fu
 // pendingUnmount returns an error while an abandoned unmount of path has not returned.
 func (k *Kernel) pendingUnmount(path string) error {
 	if k.away != nil {
-		return k.away.Left(path)
+		return k.away.Hung(path)
 	}
 	return k.lanes.leftBehind(lane{callUnmount, path})
 }

@@ -69,7 +69,7 @@ func (n noHelper) Do(_ context.Context, key, call string, _ []byte) ([]byte, err
 	return nil, nil
 }
 
-func (noHelper) Left(string) error { return nil }
+func (noHelper) Hung(string) error { return nil }
 
 // A probe asks the storage: it is not answered by a server that hangs, nor by one
 // that is dead, which says so; and it holds no other up.

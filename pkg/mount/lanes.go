@@ -63,9 +63,9 @@ func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error))
 	}
 }
 
-// Aside runs f, which inspects path and may hang with its storage. If ctx ends first, f
+// Inspect runs f, which inspects path and may hang with its storage. If ctx ends first, f
 // is abandoned, and until it returns the next call for the path fails.
-func (k *Kernel) Aside(ctx context.Context, path string, f func() error) error {
+func (k *Kernel) Inspect(ctx context.Context, path string, f func() error) error {
 	_, err := inLane(ctx, k.lanes, lane{"aside", path}, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }

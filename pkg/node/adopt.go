@@ -20,7 +20,7 @@ const sourcesTime = time.Minute
 type listing struct {
 	controller *controller.Controller
 	made       *made.Provider
-	heard      *source.Heard
+	sync       *source.SyncTracker
 	catalog    *source.Catalog
 	changed    *signal
 	sources    []func(context.Context) error
@@ -41,7 +41,7 @@ func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, erro
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("list the wanted pods: sources %s have not listed all within %v: %w",
-			strings.Join(l.heard.Silent(), ", "), sourcesTime, context.Cause(ctx))
+			strings.Join(l.sync.Silent(), ", "), sourcesTime, context.Cause(ctx))
 	}
 	return l.catalog.Wants(), nil
 }
@@ -65,7 +65,7 @@ func (l listing) showOwn(ctx context.Context) error {
 func (l listing) untilSynced(ctx context.Context, end func()) error {
 	for {
 		changed := l.changed.next()
-		if len(l.heard.Silent()) == 0 && !l.catalog.Asking() {
+		if len(l.sync.Silent()) == 0 && !l.catalog.Asking() {
 			end()
 			return nil
 		}

@@ -15,7 +15,7 @@ import (
 func (n *Node) wireBuiltins(allocatable corev1.ResourceList, images *image.Driver) {
 	c := builtins.Config{
 		Layout: n.layout, Kernel: n.kernel, Helpers: n.helpers, HostPaths: n.cfg.HostPaths, Images: images,
-		Catalog: func() *source.Catalog { return n.catalog }, Silent: func() []string { return n.heard.Silent() },
+		Catalog: func() *source.Catalog { return n.catalog }, Silent: func() []string { return n.sync.Silent() },
 		Secret: secrets{n}.Secret, NodeName: n.cfg.Name, Allocatable: allocatable,
 		Logger: n.log,
 		Volumes: func() (all []state.Volume) {

@@ -41,7 +41,7 @@ func TestAnEmptyDirOverItsLimitIsAbnormal(t *testing.T) {
 			t.Fatalf("%+v", found)
 		}
 		r, err := q.Ask(t.Context())
-		if err != nil || !r.Judged || r.Bytes.Total != 64<<10 || (size > 0) != (len(r.Conditions) == 1) {
+		if err != nil || !r.Diagnosed || r.Bytes.Total != 64<<10 || (size > 0) != (len(r.Conditions) == 1) {
 			t.Fatalf("with %d bytes: %+v, %v", size, r, err)
 		}
 		if size > 0 && (r.Conditions[0].Reason != "OverLimit" || !strings.Contains(r.Conditions[0].Message, "its limit is 65536")) {

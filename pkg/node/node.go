@@ -143,7 +143,7 @@ type Node struct {
 	controller *controller.Controller
 	catalog    *source.Catalog
 	made       *made.Provider
-	heard      *source.Heard
+	sync       *source.SyncTracker
 	views      *operate.Views
 	api        *api.Provider
 	file       *file.Provider // nil without Manifests
@@ -299,7 +299,7 @@ type sink struct{ n *Node }
 func (s sink) SetPod(p state.PodWant)     { s.n.manager.SetPod(p) }
 func (s sink) RemovePod(uid state.PodUID) { s.n.manager.RemovePod(uid) }
 func (s sink) SourceSynced(provider string) {
-	s.n.heard.Spoke(provider)
+	s.n.sync.Spoke(provider)
 	s.n.manager.SourceSynced(provider)
 	s.n.changed.send()
 	s.n.Bindings.Wake()

@@ -35,7 +35,7 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 			source = "fs"
 		}
 		r, err := q.Ask(t.Context())
-		if err != nil || r.Bytes.Total <= 0 || r.Inodes.Total <= 0 || q.Source != source || r.Judged {
+		if err != nil || r.Bytes.Total <= 0 || r.Inodes.Total <= 0 || q.Source != source || r.Diagnosed {
 			t.Errorf("%s: %+v, %v", s.Key, r, err)
 		}
 	}

@@ -84,7 +84,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 // silent is the Controller service of drivers that do not know how volumes fare.
 type silent struct{}
 
-func (silent) Judged() map[state.VolumeID]controller.Judged { return nil }
+func (silent) Monitored() map[state.VolumeID]controller.Monitored { return nil }
 
 func (silent) Health(string, state.VolumeID) (func(context.Context) ([]csiclient.Condition, error), bool) {
 	return nil, false

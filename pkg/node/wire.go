@@ -57,7 +57,7 @@ func (n *Node) wire() error {
 		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), OnDemand: n.cfg.Cluster != nil,
 		Logger: n.log,
 	})
-	n.heard = source.NewHeard(n.cfg.sources())
+	n.sync = source.NewSyncTracker(n.cfg.sources())
 	store, err := store(n.cfg.Metrics, n.journal)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (n *Node) wireOperators() {
 		Audit: n.audit, Manifests: n.cfg.Manifests, Loaded: n.loaded,
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
-			Catalog: n.catalog, Journal: n.journal, Remote: kube.Name, Made: n.made.Makes, Silent: n.heard.Silent,
+			Catalog: n.catalog, Journal: n.journal, Remote: kube.Name, Made: n.made.Provisions, Silent: n.sync.Silent,
 			Logger: n.log,
 		}),
 	})
@@ -145,7 +145,7 @@ func (n *Node) wireOperators() {
 		RetryGroup: n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
 	})
 	list := listing{
-		n.controller, n.made, n.heard, n.catalog, &n.changed,
+		n.controller, n.made, n.sync, n.catalog, &n.changed,
 		[]func(context.Context) error{ownSources(n.api, n.loaded, n.file), n.Named.Load, n.Bindings.Load},
 	}
 	if n.cluster != nil {
@@ -169,7 +169,7 @@ func (n *Node) newViews() *operate.Views {
 		Inputs:  []func() []source.Problem{n.api.Problems, n.catalog.Problems},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
 		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },
-		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Heard: n.heard, Changed: n.changed.next,
+		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Sync: n.sync, Changed: n.changed.next,
 	}
 	if n.file != nil {
 		c.Inputs = append(c.Inputs, n.file.Problems)
@@ -185,7 +185,7 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store) erro
 	var err error
 	n.manager, err = manager.New(manager.Config{
 		Containers: runtime,
-		Store:      store, Kernel: away.Looker{Kernel: n.kernel, Allow: n.cfg.HostPaths}, Sources: n.cfg.sources(),
+		Store:      store, Kernel: away.Kernel{Kernel: n.kernel, Allow: n.cfg.HostPaths}, Sources: n.cfg.sources(),
 		BootID:   n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: func(v state.Volume) {

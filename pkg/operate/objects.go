@@ -90,7 +90,7 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 		return nil, err
 	}
 	results, err := o.c.API.Apply(ctx, objects)
-	if errors.Is(err, api.ErrFixed) {
+	if errors.Is(err, api.ErrImmutable) {
 		return nil, fmt.Errorf("%w: %w", server.ErrConflict, err)
 	}
 	if err != nil {

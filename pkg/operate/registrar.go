@@ -93,7 +93,7 @@ func (r *Registrar) announce(ctx context.Context, name state.DriverName, endpoin
 	r.calls.Go(func() {
 		defer close(a.ended)
 		defer stop()
-		a.err = localdriver.Announce(ctx, localdriver.Registration{
+		a.err = localdriver.ServeRegistration(ctx, localdriver.Registration{
 			RegisterConfig: localdriver.RegisterConfig{Dir: r.c.Dir, Endpoint: endpoint}, Name: string(name),
 			OnResult: func(refused error) {
 				select {

@@ -47,7 +47,7 @@ type ViewsConfig struct {
 	Runtime Runtime
 	// Sockets list the registration sockets.
 	Sockets func() []registration.SocketStatus
-	Heard   *source.Heard
+	Sync    *source.SyncTracker
 	// Changed returns a channel that closes at the next change of claims, volumes or inputs.
 	Changed func() <-chan struct{}
 }
@@ -246,7 +246,7 @@ func (v *Views) Sockets() []server.SocketStatus {
 func (v *Views) NotReady() []string {
 	away := v.c.Away()
 	var out []string
-	for _, s := range v.c.Heard.Silent() {
+	for _, s := range v.c.Sync.Silent() {
 		text := "source " + s + " has not spoken yet"
 		if s == kube.Name && away != "" {
 			text += ": " + away

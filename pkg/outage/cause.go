@@ -47,14 +47,14 @@ func (c Cause) whole() bool { return c != "" && c != Refused && c != Failing && 
 // ErrAway means that a request failed because the API server is unavailable.
 var ErrAway = errors.New("the API server is away")
 
-// Later is the error of a request that an overloaded server answered with Retry-After.
-type Later struct {
+// RetryAfterError is the error of a request that an overloaded server answered with Retry-After.
+type RetryAfterError struct {
 	Code  int
 	After time.Duration
 }
 
 // Error implements error.
-func (e *Later) Error() string {
+func (e *RetryAfterError) Error() string {
 	return fmt.Sprintf("the API server is overloaded (%d) and asks for a pause of %s", e.Code, e.After)
 }
 
@@ -71,7 +71,7 @@ func (e *BehindError) Error() string {
 // CauseOf returns the cause of a failed request. err must not be nil.
 func CauseOf(err error) Cause {
 	var status apierrors.APIStatus // not an error itself
-	var later *Later
+	var later *RetryAfterError
 	var behind *BehindError
 	switch {
 	case errors.As(err, &later):
@@ -131,7 +131,7 @@ func Wrap(err error) error {
 // Explain says in a sentence why a request failed, without naming the object.
 func Explain(err error) string {
 	var status apierrors.APIStatus
-	var later *Later
+	var later *RetryAfterError
 	var behind *BehindError
 	switch cause := CauseOf(err); {
 	case errors.As(err, &later):

@@ -45,7 +45,7 @@ func TestPausesDouble(t *testing.T) {
 	for n := range 10 {
 		between("failure", min(lastPause, firstPause<<n), nil)
 	}
-	between("first word of a busy server", 2*time.Second, &Later{After: 2 * time.Second})
+	between("first word of a busy server", 2*time.Second, &RetryAfterError{After: 2 * time.Second})
 	between("the next failure", firstPause<<1, nil)
 	b = Backoff{}
 	between("anew", firstPause, nil)

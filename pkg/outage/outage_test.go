@@ -42,7 +42,7 @@ func TestCauses(t *testing.T) {
 		{sent(&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}), BadCertificate, true, "expired"},
 		{sent(x509.UnknownAuthorityError{}), BadCertificate, true, "unknown authority"},
 		{answer(http.StatusUnauthorized), Unauthorized, true, "(401)"},
-		{errors.Join(&Later{http.StatusTooManyRequests, time.Second}), Busy, true, "(429) and asks for a pause of 1s"},
+		{errors.Join(&RetryAfterError{http.StatusTooManyRequests, time.Second}), Busy, true, "(429) and asks for a pause of 1s"},
 		{answer(http.StatusServiceUnavailable), Busy, true, "(503 R): m"},
 		{answer(http.StatusForbidden), Refused, false, "(403): m"},
 		{answer(http.StatusInternalServerError), Failing, false, "(500 R): m"},

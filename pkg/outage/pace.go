@@ -18,13 +18,13 @@ const (
 // it resets a Backoff.
 type Backoff struct {
 	failures int
-	busy     bool // the last failure was a Later
+	busy     bool // the last failure was a RetryAfterError
 }
 
 // Next returns how long to wait after a failure: at least as long as the server asks for
 // (429 and 503 with Retry-After).
 func (b *Backoff) Next(err error) time.Duration {
-	l, busy := errors.AsType[*Later](err)
+	l, busy := errors.AsType[*RetryAfterError](err)
 	if busy && !b.busy {
 		b.failures = 0 // the server is back and asks for a pause; the outage's long pause is over
 	}

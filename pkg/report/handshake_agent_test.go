@@ -58,7 +58,7 @@ func (r *rules) calls(a agent) plan.Kind {
 func program() *rules {
 	return &rules{
 		looks: map[agent]agent{}, kinds: map[agent]plan.Kind{},
-		see: (*inUse).see, next: (*inUse).next, used: plan.AttachedAs, held: plan.UntilListed,
+		see: (*inUse).see, next: (*inUse).next, used: plan.AttachedAs, held: plan.HoldUntilListed,
 		claims: true, versions: true, settles: true,
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // The model of the handshake: two nodes, one volume, the API server, Kubernetes'
 // attach-detach controller and attacher, and the program's own decisions (inUse.next,
-// plan.Next, plan.AttachedAs, plan.UntilListed), and each acts at any moment.
+// plan.Next, plan.AttachedAs, plan.HoldUntilListed), and each acts at any moment.
 // Reads are late, writes are applied late or never, processes crash. The walk visits
 // every state that can be reached and checks:
 //

@@ -82,9 +82,9 @@ func (r *resolver) onThisNode(pv *corev1.PersistentVolume, csi bool) error {
 		strings.Join(known, ", "), unknown)
 }
 
-// Here returns an error if the volume's node affinity excludes this node, judged without
+// CheckAffinity returns an error if the volume's node affinity excludes this node, judged without
 // a cluster's Node. It returns nil if only the driver's topology can tell.
-func (c Config) Here(pv *corev1.PersistentVolume) error {
+func (c Config) CheckAffinity(pv *corev1.PersistentVolume) error {
 	c.ClusterAttach = false
 	r := &resolver{config: c}
 	return r.onThisNode(pv, pv.Spec.CSI != nil)

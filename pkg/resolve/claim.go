@@ -190,10 +190,10 @@ const NoProvisioner = "kubernetes.io/no-provisioner"
 const wantVolumeName = "to use an existing PersistentVolume, name it in spec.volumeName, or the claim in its " +
 	"spec.claimRef"
 
-// Unmade returns the first field of a claim that csi-volmgr cannot honour when it
+// Unsupported returns the first field of a claim that csi-volmgr cannot honour when it
 // provisions a volume, and whether there is one. Without the check the claim would
 // get a volume that lacks what the field asks for.
-func Unmade(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
+func Unsupported(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
 	if s := claim.Spec.Selector; s != nil {
 		return Fault{
 			"spec.selector", metav1.FormatLabelSelector(s), "none, since a volume that is made for a claim has no labels; " +
@@ -234,7 +234,7 @@ func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 		return fmt.Errorf("%s: not bound yet: class %s makes no volumes (provisioner %s), and none was chosen for it; %s",
 			key, show(*name), NoProvisioner, wantVolumeName)
 	}
-	if f, bad := Unmade(claim); bad {
+	if f, bad := Unsupported(claim); bad {
 		return fmt.Errorf("%s: %s", key, f)
 	}
 	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner),

@@ -11,7 +11,7 @@ import (
 )
 
 // refused reports whether a failed call's code is one that only a person can resolve.
-func refused(r state.Retry) bool { return state.CodeOf(r.Call, r.Code).Person }
+func refused(r state.Retry) bool { return state.CodeOf(r.Call, r.Code).NeedsPerson }
 
 // advice returns what a person can do about the step; "" if only waiting helps.
 func (s step) advice(up bool) string {
@@ -97,7 +97,7 @@ func (s step) adviceOnFailure() string {
 			"containers and delete the pods; then it is staged again: " + deletions(s.mountedBy)
 	}
 	code := state.CodeOf(s.retry.Call, s.retry.Code)
-	if ref := s.secret(); code.Rights && ref.Name != "" {
+	if ref := s.secret(); code.Unauthorized && ref.Name != "" {
 		return fmt.Sprintf("check whether secret %s/%s has credentials that the storage accepts", ref.Namespace, ref.Name)
 	}
 	if code.Advice != "" {

@@ -58,7 +58,7 @@ func TestEveryFailureOfABuiltInKindHasAdvice(t *testing.T) {
 							t.Errorf("%s, %s for %q, refused %v: %s", kind, op, reason, refused, said)
 						}
 						want := Working
-						if refused || !reason.Passes() {
+						if refused || !reason.Transient() {
 							want = Stuck
 						}
 						if e.Verdict != want || want == Stuck && strings.Contains(said, "automatically in 28s") {

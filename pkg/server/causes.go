@@ -93,8 +93,8 @@ func (f Facts) Why(uid state.PodUID, v manager.PodVolumeStatus) string {
 	return cmp.Or(cause, v.Drift)
 }
 
-// Left returns the volumes that no pod has or wants any more.
-func (f Facts) Left() []manager.VolumeStatus {
+// Unwanted returns the volumes that no pod has or wants any more.
+func (f Facts) Unwanted() []manager.VolumeStatus {
 	had := map[state.VolumeID]bool{}
 	for _, p := range f.Pods {
 		for _, v := range p.Volumes {

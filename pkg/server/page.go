@@ -62,7 +62,7 @@ func (s *Server) pageProblems() []ui.Problem {
 		out = append(out, ui.Problem{Where: where, Text: p.Message})
 	}
 	f := s.facts().public()
-	for _, v := range f.Left() {
+	for _, v := range f.Unwanted() {
 		if why := f.WhyLeft(v); why != "" {
 			out = append(out, ui.Problem{
 				Where: "volume " + f.title(v.Volume.Spec.Value()), Text: stepOfVolume(f, v).kind.String(),

@@ -150,7 +150,7 @@ func (s step) verdict(up bool) string {
 	case !up:
 		return Waiting
 	case s.operator(), s.dead(), s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
-		!s.retry.Reason.Passes(), refused(s.retry),
+		!s.retry.Reason.Transient(), refused(s.retry),
 		s.retry.Attempts >= stuckAfter && s.retry.Reason != state.ServerAway:
 		return Stuck
 	case s.retry.Attempts > 0:
@@ -195,7 +195,7 @@ func (s step) next(now time.Time, up bool) string {
 		return "not automatically: when that mount is gone, or an operator says that no pod uses it"
 	case s.retry.Final:
 		return "not automatically: when the driver registers again, what pods want changes, or the volume is staged anew"
-	case s.spec.Builtin && (s.retry.Refused || !s.retry.Reason.Passes()) && s.retry.NotBefore.After(now):
+	case s.spec.Builtin && (s.retry.Refused || !s.retry.Reason.Transient()) && s.retry.NotBefore.After(now):
 		return "tried again in " + Age(now, s.retry.NotBefore) + ", which helps only after the cause is fixed"
 	case s.retry.NotBefore.After(now):
 		return "retried automatically in " + Age(now, s.retry.NotBefore)

@@ -85,10 +85,10 @@ func (c *Catalog) binding(claim Key) resolve.Binding {
 	return b
 }
 
-// Here returns an error if the volume's node affinity excludes this node, judged by the labels that
+// CheckAffinity returns an error if the volume's node affinity excludes this node, judged by the labels that
 // are known without a cluster's Node. It returns nil if only the volume's driver can judge the
 // affinity.
-func (c *Catalog) Here(pv *corev1.PersistentVolume) error { return c.config.Here(pv) }
+func (c *Catalog) CheckAffinity(pv *corev1.PersistentVolume) error { return c.config.CheckAffinity(pv) }
 
 // VolumeOf returns the claim's volume, or nil.
 func (c *Catalog) VolumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {

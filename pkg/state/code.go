@@ -19,10 +19,10 @@ type Code struct {
 	// MakesNothing means that a CreateVolume, or the creation of a snapshot, that fails
 	// with this code made nothing.
 	MakesNothing bool
-	// Rights means that the storage or the driver does not authorize the caller.
-	Rights bool
-	// Person means that only a person or another program can remove the cause.
-	Person bool
+	// Unauthorized means that the storage or the driver does not authorize the caller.
+	Unauthorized bool
+	// NeedsPerson means that only a person or another program can remove the cause.
+	NeedsPerson bool
 	// Advice says what a person can do. The placeholders {volume}, {handle} and {driver}
 	// stand for those of the call; "" if the code implies no advice.
 	Advice string
@@ -59,7 +59,7 @@ var codes = map[string]Code{
 	"Unknown": {Outcome: Failed, Conflict: true},
 	// "Error Scheme": the caller must fix the request before it retries.
 	"InvalidArgument": {
-		Outcome: Refused, Infeasible: true, MakesNothing: true, Person: true,
+		Outcome: Refused, Infeasible: true, MakesNothing: true, NeedsPerson: true,
 		Advice: "correct what the driver refuses in volume {volume} or its class: attributes, fsType, mountOptions, access " +
 			"modes",
 	},
@@ -72,17 +72,17 @@ var codes = map[string]Code{
 	// may come back, so the call is retried like after any failure; but only a person
 	// looks for it.
 	"NotFound": {
-		Outcome: Failed, Infeasible: true, MakesNothing: true, Person: true,
+		Outcome: Failed, Infeasible: true, MakesNothing: true, NeedsPerson: true,
 		Advice: `see whether the storage still has volume "{handle}"`,
 	},
 	// NodeStageVolume, NodePublishVolume errors: incompatible arguments; fix them first.
 	"AlreadyExists": {
-		Outcome: Refused, Conflict: true, Person: true,
+		Outcome: Refused, Conflict: true, NeedsPerson: true,
 		Advice: "see whether the volume was made with other parameters before; they cannot be changed while it is in use",
 	},
 	// "Error Scheme": an administrator has to grant something.
 	"PermissionDenied": {
-		Outcome: Refused, MakesNothing: true, Rights: true, Person: true,
+		Outcome: Refused, MakesNothing: true, Unauthorized: true, NeedsPerson: true,
 		Advice: "see which rights the driver has at its storage; the volume names no secret for this call",
 	},
 	// Not definite for a Node call: the kubelet's csi_client.go counts it among the codes
@@ -104,12 +104,12 @@ var codes = map[string]Code{
 	},
 	// NodeExpandVolume, CreateVolume errors: the range must be fixed first.
 	"OutOfRange": {
-		Outcome: Refused, Infeasible: true, MakesNothing: true, Person: true,
+		Outcome: Refused, Infeasible: true, MakesNothing: true, NeedsPerson: true,
 		Advice: "ask for a size that the driver can serve",
 	},
 	// "Error Scheme": must not be retried.
 	"Unimplemented": {
-		Outcome: Final, MakesNothing: true, Person: true,
+		Outcome: Final, MakesNothing: true, NeedsPerson: true,
 		Advice: "use another driver for this: {driver} cannot do it",
 	},
 	// Like Unknown.
@@ -124,7 +124,7 @@ var codes = map[string]Code{
 	// "Error Scheme": secrets must be renewed first. Every call reads them anew, so the
 	// call is retried like after any failure.
 	"Unauthenticated": {
-		Outcome: Failed, MakesNothing: true, Rights: true, Person: true,
+		Outcome: Failed, MakesNothing: true, Unauthorized: true, NeedsPerson: true,
 		Advice: "see which rights the driver has at its storage; the volume names no secret for this call",
 	},
 }

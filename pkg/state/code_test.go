@@ -31,8 +31,8 @@ func TestEachCodeMeansOneThing(t *testing.T) {
 		"conflict":      {func(c Code) bool { return c.Conflict }, []string{"Unknown", "AlreadyExists", "FailedPrecondition", "Aborted", "Internal"}},
 		"infeasible":    {func(c Code) bool { return c.Infeasible }, []string{"InvalidArgument", "NotFound", "OutOfRange"}},
 		"makes nothing": {func(c Code) bool { return c.MakesNothing }, []string{"InvalidArgument", "NotFound", "PermissionDenied", "ResourceExhausted", "OutOfRange", "Unimplemented", "Unauthenticated"}},
-		"rights":        {func(c Code) bool { return c.Rights }, []string{"PermissionDenied", "Unauthenticated"}},
-		"person":        {func(c Code) bool { return c.Person }, []string{"InvalidArgument", "NotFound", "AlreadyExists", "PermissionDenied", "OutOfRange", "Unimplemented", "Unauthenticated"}},
+		"rights":        {func(c Code) bool { return c.Unauthorized }, []string{"PermissionDenied", "Unauthenticated"}},
+		"person":        {func(c Code) bool { return c.NeedsPerson }, []string{"InvalidArgument", "NotFound", "AlreadyExists", "PermissionDenied", "OutOfRange", "Unimplemented", "Unauthenticated"}},
 		"no advice":     {func(c Code) bool { return c.Advice == "" }, []string{"OK", "Canceled", "Unknown", "Internal", "DataLoss"}},
 	} {
 		for _, call := range []string{"NodeStageVolume", "NodeExpandVolume", "CreateVolume", ""} {

@@ -58,9 +58,9 @@ func Reasons() []Reason {
 	}
 }
 
-// Passes reports whether the cause may end without a change to the volume: an object, a
+// Transient reports whether the cause may end without a change to the volume: an object, a
 // path or a disk appears, space is freed, or the API server comes back.
-func (r Reason) Passes() bool {
+func (r Reason) Transient() bool {
 	switch r {
 	case "", NoEffect, Unreadable, NotThere, NoObject, WrongDisk, DiskInUse, NoSpace, ServerAway:
 		return true

@@ -44,7 +44,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.took.Collect(ch)
 	seen := map[string]bool{}
 	for _, s := range c.copies() {
-		if OfStorage(s.Key) {
+		if IsStorageKey(s.Key) {
 			s.collectStorage(ch)
 		}
 		namespace, name, ok := strings.Cut(s.Claim, "/")

@@ -66,8 +66,8 @@ type Report struct {
 	Measured bool
 	Bytes    Usage
 	Inodes   Usage
-	// Judged reports whether the driver can tell what is wrong. Conditions is then all of it.
-	Judged     bool
+	// Diagnosed reports whether the driver can tell what is wrong. Conditions is then all of it.
+	Diagnosed  bool
 	Conditions []Condition
 }
 
@@ -86,8 +86,8 @@ const storageKey = "driver "
 // StorageKey returns the key of a driver's storage.
 func StorageKey(driver state.DriverName) string { return storageKey + string(driver) }
 
-// OfStorage reports whether a key is that of a driver's storage.
-func OfStorage(key string) bool { return strings.HasPrefix(key, storageKey) }
+// IsStorageKey reports whether a key is that of a driver's storage.
+func IsStorageKey(key string) bool { return strings.HasPrefix(key, storageKey) }
 
 // Subject is a volume on this node, or a driver's storage.
 type Subject struct {
@@ -162,10 +162,10 @@ func (s Status) merged(r Report, now time.Time) Status {
 	if r.Measured {
 		s.Bytes, s.Inodes = r.Bytes, r.Inodes
 	}
-	if r.Measured || r.Judged {
+	if r.Measured || r.Diagnosed {
 		s.At = now
 	}
-	if r.Judged {
+	if r.Diagnosed {
 		s = s.judged(r, now)
 	}
 	return s
@@ -175,9 +175,9 @@ func (s Status) merged(r Report, now time.Time) Status {
 func (s Status) judged(r Report, now time.Time) Status {
 	health := Health("")
 	switch {
-	case r.Judged && len(r.Conditions) > 0:
+	case r.Diagnosed && len(r.Conditions) > 0:
 		health = Abnormal
-	case r.Judged:
+	case r.Diagnosed:
 		health = Healthy
 	}
 	if health != s.Health || !slices.Equal(r.Conditions, s.Conditions) {

@@ -210,7 +210,7 @@ func TestADriverThatCannotSayIsNoNews(t *testing.T) {
 func TestHealthIsToldWhenItChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		judged := func(wrong ...Condition) func(context.Context) (Report, error) {
-			return func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }
+			return func(context.Context) (Report, error) { return Report{Diagnosed: true, Conditions: wrong}, nil }
 		}
 		a := &asked{answer: judged()}
 		c, _, told := run(t, a.subject("data"))
@@ -255,7 +255,7 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 func TestTroubleOfADriversStorageIsASeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		say := func(wrong ...Condition) func(context.Context) (Report, error) {
-			return func(context.Context) (Report, error) { return Report{Judged: true, Conditions: wrong}, nil }
+			return func(context.Context) (Report, error) { return Report{Diagnosed: true, Conditions: wrong}, nil }
 		}
 		trouble := []Condition{
 			{Status: "STORAGE_UNREACHABLE", Reason: "NoPath"},
@@ -357,9 +357,9 @@ func TestAnAnswerThatFailsInPart(t *testing.T) {
 			used   int64
 			health Health
 		}{
-			{Report{Judged: true, Conditions: ill}, 40, Abnormal},
+			{Report{Diagnosed: true, Conditions: ill}, 40, Abnormal},
 			{Report{Measured: true, Bytes: Usage{Total: 100, Used: 50}}, 50, Abnormal},
-			{Report{Judged: true}, 50, Healthy},
+			{Report{Diagnosed: true}, 50, Healthy},
 			{Report{}, 50, Healthy},
 		} {
 			a.say(func(context.Context) (Report, error) { return step.r, errors.New("boom") })
@@ -367,7 +367,7 @@ func TestAnAnswerThatFailsInPart(t *testing.T) {
 			synctest.Wait()
 			s := c.LastStats()[0]
 			old := time.Since(s.At) > 5*time.Minute
-			if s.Bytes.Used != step.used || s.Health != step.health || s.Error != "boom" || old != (!step.r.Judged && !step.r.Measured) {
+			if s.Bytes.Used != step.used || s.Health != step.health || s.Error != "boom" || old != (!step.r.Diagnosed && !step.r.Measured) {
 				t.Errorf("after %+v: %+v", step.r, s)
 			}
 		}
@@ -429,11 +429,11 @@ func TestStorageThatDiesIsAskedForAtOnce(t *testing.T) {
 		}
 		dead.Store(true)
 		a.say(func(context.Context) (Report, error) {
-			return Report{Judged: true, Conditions: []Condition{{Message: "dead", Kernel: true}}}, nil
+			return Report{Diagnosed: true, Conditions: []Condition{{Message: "dead", Kernel: true}}}, nil
 		})
 		within(Abnormal)
 		dead.Store(false)
-		a.say(func(context.Context) (Report, error) { return Report{Judged: true}, nil })
+		a.say(func(context.Context) (Report, error) { return Report{Diagnosed: true}, nil })
 		within(Healthy)
 		if len(*told) != 2 {
 			t.Errorf("told %+v", *told)

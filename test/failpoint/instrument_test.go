@@ -30,6 +30,7 @@ func TestEveryCallThatChangesSomethingIsAnEffect(t *testing.T) {
 // A package that has an effect is a room, or is listed here with the reason why not.
 func TestEveryPackageWithAnEffectIsARoom(t *testing.T) {
 	none := map[string]string{
+		"builtins": "its Publish passes the call on to a kind, whose room has the effects",
 		"recorder": "its Remove is of a list in memory",
 		"resolve":  "its Expand is of a text",
 		"token":    "its Truncate is of a time",

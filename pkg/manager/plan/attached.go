@@ -17,9 +17,9 @@ func AttachedAs(w state.Want, v state.Volume) string {
 	return w.Spec.AttachedAs(v.ID)
 }
 
-// UntilListed holds the wish for a volume that the cluster's controller attaches until the
+// HoldUntilListed holds the wish for a volume that the cluster's controller attaches until the
 // Node's status has it in both lists.
-func UntilListed(w state.Want, id state.VolumeID, listed bool) state.Want {
+func HoldUntilListed(w state.Want, id state.VolumeID, listed bool) state.Want {
 	if w.Hold == "" && len(w.Pods) > 0 && !listed && w.Spec.AttachedAs(id) != "" {
 		w.Hold = reasonListed
 	}

@@ -53,7 +53,7 @@ func TestAnAttachedVolumeWaitsUntilTheNodeListsIt(t *testing.T) {
 		"no pod wants it": {state.Want{Spec: &state.Spec{Driver: "d"}}, false, ""},
 		"no wish at all":  {state.Want{}, false, ""},
 	} {
-		if got := UntilListed(c.w, "d^v", c.listed).Hold; got != c.hold {
+		if got := HoldUntilListed(c.w, "d^v", c.listed).Hold; got != c.hold {
 			t.Errorf("%s: %q, want %q", name, got, c.hold)
 		}
 	}

@@ -27,8 +27,8 @@ const Name = "api"
 // bucket is the journal's bucket for applied objects.
 const bucket = "objects"
 
-// ErrFixed means that a change of an object is not allowed ([resolve.CheckChange]).
-var ErrFixed = errors.New("immutable fields")
+// ErrImmutable means that a change of an object is not allowed ([resolve.CheckChange]).
+var ErrImmutable = errors.New("immutable fields")
 
 // KV stores values durably; both journals of pkg/state implement it.
 type KV interface {

@@ -116,8 +116,8 @@ func TestAClientMayBeQuickerThanLoad(t *testing.T) {
 	apply(t, p, fmt.Sprintf(settings, "1"))
 	c := &catalog{objects: map[source.Key]runtime.Object{}}
 	p = api.New(api.Config{KV: kv, Catalog: c, SecretsDir: dir})
-	if _, err := p.Apply(t.Context(), decode(t, fmt.Sprintf(settings, "2"))); !errors.Is(err, api.ErrFixed) {
-		t.Errorf("an immutable object is changed: %v, want ErrFixed", err)
+	if _, err := p.Apply(t.Context(), decode(t, fmt.Sprintf(settings, "2"))); !errors.Is(err, api.ErrImmutable) {
+		t.Errorf("an immutable object is changed: %v, want ErrImmutable", err)
 	}
 	if r := apply(t, p, fmt.Sprintf(settings, "1")); r[0].Change != api.Unchanged {
 		t.Errorf("the same again is %s", r[0].Change)

@@ -160,7 +160,7 @@ func (p *Provider) checkImmutable(items []item) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrFixed, errors.Join(errs...))
+	return fmt.Errorf("%w: %w", ErrImmutable, errors.Join(errs...))
 }
 
 // has reports whether an object, readable or not, is stored under the key.

@@ -42,7 +42,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		seconds = 1 // RFC 9110 allows a date, which no API server sends
 	}
-	return nil, errors.Join(&outage.Later{Code: resp.StatusCode, After: time.Duration(seconds) * time.Second},
+	return nil, errors.Join(&outage.RetryAfterError{Code: resp.StatusCode, After: time.Duration(seconds) * time.Second},
 		resp.Body.Close())
 }
 

@@ -111,7 +111,7 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 // The operator says which in-tree plugins' classes are translated to their CSI drivers.
 func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
 	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
-		got, err := Asked(&corev1.PersistentVolumeClaim{}, &storagev1.StorageClass{Provisioner: provisioner}, []string{"cinder"})
+		got, err := RequestOf(&corev1.PersistentVolumeClaim{}, &storagev1.StorageClass{Provisioner: provisioner}, []string{"cinder"})
 		if err != nil || string(got.Class.Provisioner) != want {
 			t.Errorf("%s: got %+v, %v", provisioner, got, err)
 		}
@@ -126,7 +126,7 @@ func TestTopologiesOfAClass(t *testing.T) {
 		{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{expression("zone", "a", "b"), expression("zone", "b", "c"), expression("rack", "1")}},
 		{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{expression("zone", "d")}},
 	}}
-	got, err := Asked(&corev1.PersistentVolumeClaim{}, class, nil)
+	got, err := RequestOf(&corev1.PersistentVolumeClaim{}, class, nil)
 	want := []map[string][]string{{"zone": {"b"}, "rack": {"1"}}, {"zone": {"d"}}}
 	if diff := cmp.Diff(want, got.Class.Topologies); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
@@ -141,7 +141,7 @@ func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
 		{corev1.PersistentVolumeClaimSpec{}, ""},
 		{corev1.PersistentVolumeClaimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}, `spec.selector: found "a=b", want none`},
 	} {
-		got, err := Asked(&corev1.PersistentVolumeClaim{Spec: tc.spec}, &storagev1.StorageClass{}, nil)
+		got, err := RequestOf(&corev1.PersistentVolumeClaim{Spec: tc.spec}, &storagev1.StorageClass{}, nil)
 		if err != nil || (tc.want == "") != (got.Refused == "") || !strings.HasPrefix(got.Refused, tc.want) {
 			t.Errorf("%+v: got %q, %v, want %q", tc.spec, got.Refused, err, tc.want)
 		}
@@ -152,7 +152,7 @@ func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
 func TestAClassTellsNames(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{resolve.ExtraCreateMetadata: value}}}
-		if got, err := Asked(&corev1.PersistentVolumeClaim{}, class, nil); err != nil || got.Class.Metadata != want {
+		if got, err := RequestOf(&corev1.PersistentVolumeClaim{}, class, nil); err != nil || got.Class.Metadata != want {
 			t.Errorf("%q: %+v, %v", value, got.Class, err)
 		}
 	}

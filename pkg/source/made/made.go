@@ -109,7 +109,7 @@ func (p *Provider) updateClaim(key source.Key) {
 			return
 		}
 	}
-	c, err := Asked(claim, class, p.Translate)
+	c, err := RequestOf(claim, class, p.Translate)
 	if err != nil {
 		p.Logger.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
 			err)
@@ -123,17 +123,17 @@ func (p *Provider) updateClaim(key source.Key) {
 	p.Controller.SetClaim(c)
 }
 
-// Makes reports whether the controller has provisioned, or may have provisioned, a volume for the
+// Provisions reports whether the controller has provisioned, or may have provisioned, a volume for the
 // claim.
-func (p *Provider) Makes(claim source.Key) bool {
+func (p *Provider) Provisions(claim source.Key) bool {
 	c, known := p.Controller.Claim(ClaimKey(claim))
 	return known && (c.Volume != nil || c.Call != "" || c.Retry.Attempts > 0 || c.Phase == controller.Deleting)
 }
 
-// Asked returns what a claim requests from the controller. class is nil if it does not exist; kinds
+// RequestOf returns what a claim requests from the controller. class is nil if it does not exist; kinds
 // is [Config.Translate]. An error means that the in-tree class could not be translated to its CSI
 // driver; the returned claim then waits for a driver of the plugin's name.
-func Asked(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
+func RequestOf(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 	kinds []string,
 ) (controller.Claim, error) {
 	c := controller.Claim{
@@ -142,7 +142,7 @@ func Asked(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass,
 		SizeBytes: claim.Spec.Resources.Requests.Storage().Value(), LimitBytes: claim.Spec.Resources.Limits.Storage().Value(),
 		AccessModes: AccessModes(claim.Spec.AccessModes), Source: dataSource(claim),
 	}
-	if f, bad := resolve.Unmade(claim); bad {
+	if f, bad := resolve.Unsupported(claim); bad {
 		c.Refused = f.String()
 	}
 	if class == nil {

@@ -12,16 +12,16 @@ import (
 // has not delivered by then usually cannot read its input until an operator repairs it.
 const Grace = 5 * time.Second
 
-// Heard tracks which providers have not delivered all their objects since the start. It is safe for
+// SyncTracker tracks which providers have not delivered all their objects since the start. It is safe for
 // concurrent use.
-type Heard struct {
+type SyncTracker struct {
 	mu     sync.Mutex
 	silent map[string]bool // guarded by mu
 }
 
-// NewHeard returns a Heard in which no provider has delivered.
-func NewHeard(providers []string) *Heard {
-	h := &Heard{silent: map[string]bool{}}
+// NewSyncTracker returns a SyncTracker in which no provider has delivered.
+func NewSyncTracker(providers []string) *SyncTracker {
+	h := &SyncTracker{silent: map[string]bool{}}
 	for _, p := range providers {
 		h.silent[p] = true
 	}
@@ -29,14 +29,14 @@ func NewHeard(providers []string) *Heard {
 }
 
 // Spoke notes that a provider has delivered all its objects.
-func (h *Heard) Spoke(provider string) {
+func (h *SyncTracker) Spoke(provider string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.silent, provider)
 }
 
 // Silent returns the sorted names of the providers that have not delivered all their objects.
-func (h *Heard) Silent() []string {
+func (h *SyncTracker) Silent() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Sorted(maps.Keys(h.silent))
