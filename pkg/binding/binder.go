@@ -302,17 +302,22 @@ func (b *Binder) inputs() inputs {
 	if len(w.claims) == 0 && len(w.choices) == 0 {
 		return w
 	}
-	ofClaimRef := map[source.Key]bool{}
+	byRef := map[source.Key][]*corev1.PersistentVolume{}
 	for _, pv := range b.c.Catalog.Volumes() {
 		if b.c.Catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == b.c.Remote {
 			continue
 		}
 		w.volumes = append(w.volumes, pv)
 		if ref := pv.Spec.ClaimRef; ref != nil {
-			ofClaimRef[source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name}] = true
+			key := source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name}
+			byRef[key] = append(byRef[key], pv)
 		}
 	}
-	w.claims = slices.DeleteFunc(w.claims, func(c claimOf) bool { return ofClaimRef[c.key()] })
+	w.claims = slices.DeleteFunc(w.claims, func(c claimOf) bool {
+		return slices.ContainsFunc(byRef[c.key()], func(pv *corev1.PersistentVolume) bool {
+			return resolve.RefNames(pv, c.PersistentVolumeClaim)
+		})
+	})
 	return w
 }
 

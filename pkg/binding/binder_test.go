@@ -12,6 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -179,6 +180,26 @@ func TestWhichClaimsAreBound(t *testing.T) {
 	} {
 		r.wants(claim, volume)
 	}
+}
+
+// A volume that an earlier claim of the name had does not keep a new claim from another volume,
+// and is not given to it.
+func TestAVolumeOfAnEarlierClaimHoldsNoNewOneUp(t *testing.T) {
+	r := newRig(t)
+	uid := func(c *corev1.PersistentVolumeClaim) { c.UID = "new" }
+	of := func(uid types.UID) func(*corev1.PersistentVolume) {
+		return func(pv *corev1.PersistentVolume) {
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "c", UID: uid}
+		}
+	}
+	r.put("file", claim("c", "1Gi", uid), volume("before", "1Gi", of("old")), volume("free", "1Gi"))
+	r.step()
+	r.wants("c", "free")
+
+	r = newRig(t)
+	r.put("file", claim("c", "1Gi", uid), volume("its-own", "1Gi", of("new")), volume("free", "1Gi"))
+	r.step()
+	r.wants("c", "") // its-own is its volume without a choice
 }
 
 // Nothing is chosen while a source has not told what it has; the last one to speak wakes the binder.

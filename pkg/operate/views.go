@@ -125,11 +125,10 @@ func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 // PersistentVolumes lists every volume of the catalog, by name.
 func (v *Views) PersistentVolumes() []server.PVStatus {
 	var out []server.PVStatus
-	chosen, kept := map[string]string{}, v.c.Kept()
+	bound, kept := map[string]string{}, v.c.Kept()
 	for _, c := range v.c.Catalog.Claims() {
-		key := controller.Key{Namespace: c.Namespace, Name: c.Name}
-		if name := v.c.Catalog.Binding(made.CatalogKey(key)).Volume; name != "" {
-			chosen[name] = key.String()
+		if pv := v.c.Catalog.VolumeOf(c); pv != nil {
+			bound[pv.Name] = c.Namespace + "/" + c.Name
 		}
 	}
 	for _, pv := range v.c.Catalog.Volumes() {
@@ -140,13 +139,10 @@ func (v *Views) PersistentVolumes() []server.PVStatus {
 		if csi := pv.Spec.CSI; csi != nil {
 			s.Driver, s.Handle = state.DriverName(csi.Driver), csi.VolumeHandle
 		}
-		if claim, ok := chosen[pv.Name]; ok {
+		if claim, ok := bound[pv.Name]; ok {
 			s.Claim, s.Status = claim, "Bound"
 		} else if r := pv.Spec.ClaimRef; r != nil {
 			s.Claim, s.Status = r.Namespace+"/"+r.Name, "Released"
-			if v.c.Catalog.Get(made.CatalogKey(controller.Key{Namespace: r.Namespace, Name: r.Name})) != nil {
-				s.Status = "Bound"
-			}
 		} else if claim, ok := kept[pv.Name]; ok {
 			s.Claim, s.Status = claim, "Released" // no source lists the claim
 		}

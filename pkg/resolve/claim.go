@@ -92,6 +92,23 @@ func controllerOf(claim *corev1.PersistentVolumeClaim) string {
 	return fmt.Sprintf("%s %s (uid %s)", show(owner.Kind), show(owner.Name), show(string(owner.UID)))
 }
 
+// VolumeOf returns the volume that the claim is bound to, by the rules that hold for a
+// pod's claim; nil if there is none, or if claim and volume disagree.
+func VolumeOf(claim *corev1.PersistentVolumeClaim, o Objects) *corev1.PersistentVolume {
+	r := resolver{objects: o}
+	pv, err := r.bound(claim)
+	if err != nil {
+		return nil
+	}
+	return pv
+}
+
+// RefNames reports whether the volume's claimRef names the claim, and not an earlier claim
+// of the same name.
+func RefNames(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
+	return pv.Spec.ClaimRef != nil && refMismatch(pv, claim) == nil
+}
+
 // bound returns the volume that the claim is bound to. In a cluster, claim and
 // volume name each other. Without one it is enough that either names the other, if
 // no second claim or volume does the same.

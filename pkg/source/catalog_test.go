@@ -497,3 +497,32 @@ func TestAttachmentsAreMatchedByTheirSpec(t *testing.T) {
 		}
 	}
 }
+
+// A released volume names a claim by a name that a new claim has now. It is not the new claim's:
+// a snapshot of the claim would have the data of the old one.
+func TestAClaimsVolumeIsNotThatOfAnEarlierClaimOfTheName(t *testing.T) {
+	const claim = `
+{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, uid: new}, spec: {volumeName: %q}}
+---
+{apiVersion: v1, kind: PersistentVolume, metadata: {name: pv-a}, spec: {accessModes: [ReadWriteOnce], claimRef: {namespace: default, name: c, uid: old}, csi: {driver: d, volumeHandle: a}}}
+---
+{apiVersion: v1, kind: PersistentVolume, metadata: {name: pv-b}, spec: {accessModes: [ReadWriteOnce], csi: {driver: d, volumeHandle: b}%s}}
+`
+	for name, tc := range map[string]struct{ names, ref, want string }{
+		"the claim names it": {"pv-b", "", "pv-b"},
+		"it names the claim": {"", ", claimRef: {namespace: default, name: c, uid: new}", "pv-b"},
+		"each the other":     {"pv-b", ", claimRef: {namespace: default, name: c}", "pv-b"},
+		"it has none":        {"", "", ""},
+		"names the old one":  {"pv-a", "", ""},
+	} {
+		c, _ := start()
+		put(t, c, "file", fmt.Sprintf(claim, tc.names, tc.ref))
+		var got string
+		if pv := c.VolumeOf(c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "c"}).(*corev1.PersistentVolumeClaim)); pv != nil {
+			got = pv.Name
+		}
+		if got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}

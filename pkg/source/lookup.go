@@ -90,17 +90,11 @@ func (c *Catalog) binding(claim Key) resolve.Binding {
 // affinity.
 func (c *Catalog) CheckAffinity(pv *corev1.PersistentVolume) error { return c.config.CheckAffinity(pv) }
 
-// VolumeOf returns the claim's volume, or nil.
+// VolumeOf returns the claim's volume, or nil; see [resolve.VolumeOf].
 func (c *Catalog) VolumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
-	name := cmp.Or(claim.Spec.VolumeName,
-		c.Binding(Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}).Volume)
-	for _, pv := range c.Volumes() {
-		r := pv.Spec.ClaimRef
-		if pv.Name == name || r != nil && r.Namespace == claim.Namespace && r.Name == claim.Name {
-			return pv
-		}
-	}
-	return nil
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return resolve.VolumeOf(claim, &view{catalog: c, seen: map[Key]bool{}})
 }
 
 // ConfigMap returns a configMap.
