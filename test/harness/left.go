@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Mounts lists the mount points below the node's directory, the last made first.
+// Mounts lists the mount points below the node's directory, the newest first.
 func (n *Node) Mounts() (found []string) {
 	n.T.Helper()
 	for _, line := range n.MountTable() {
@@ -19,7 +19,7 @@ func (n *Node) Mounts() (found []string) {
 	return found
 }
 
-// MountTable is the node's part of the mount table, in fields.
+// MountTable returns the fields of the mount table's lines below the node's directory.
 func (n *Node) MountTable() (lines [][]string) {
 	n.T.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")
@@ -34,7 +34,7 @@ func (n *Node) MountTable() (lines [][]string) {
 	return lines
 }
 
-// Loops lists the loop devices of files below the node's directory.
+// Loops lists the loop devices whose files are below the node's directory.
 func (n *Node) Loops() (found []string) {
 	n.T.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

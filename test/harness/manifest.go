@@ -12,7 +12,7 @@ type Volume struct {
 	ReadOnly     bool
 }
 
-// FromClaim returns a volume of a claim.
+// FromClaim returns a volume that uses the claim.
 func FromClaim(name, claim string) Volume {
 	return Volume{Name: name, Source: fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", claim)}
 }

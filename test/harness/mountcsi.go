@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountHelper puts the program where mount(8) looks for the helper of type csi, only in the
-// test's mount namespace and until the test ends.
+// MountHelper puts the program where mount(8) looks for the helper of type csi. Only the
+// test's mount namespace has it, and only until the test ends.
 func MountHelper(t *testing.T, program string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -22,16 +22,16 @@ type Process struct {
 	// make returns the command of each run.
 	make func() *exec.Cmd
 	keep bool
-	done chan struct{} // closed when it has ended and is not restarted
+	done chan struct{} // closed when the process has ended and is not restarted
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd // guarded by mu
 	stopped bool      // guarded by mu
-	err     error     // how it ended, once done is closed
+	err     error     // how the process ended; valid once done is closed
 }
 
-// Start runs cmd until the test ends, and appends its output to the file log. A
-// test that fails shows the end of the log. A panic or a data race in it fails the test.
+// Start runs cmd until the test ends, and appends its output to the file log. A failed test
+// shows the end of the log. A panic or a data race in the program fails the test.
 func Start(t *testing.T, log string, cmd *exec.Cmd) *Process {
 	t.Helper()
 	return start(&Process{t: t, log: log, make: func() *exec.Cmd { return cmd }})
@@ -100,7 +100,7 @@ func (p *Process) sound() {
 	}
 }
 
-// Kill ends the process as a crash would, for good.
+// Kill kills the process, which is not restarted.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	p.stopped = true
@@ -121,12 +121,12 @@ func KillGroup(cmd *exec.Cmd) {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
-	cmd.Process.Kill() // fails only if it has ended
+	cmd.Process.Kill() // fails only if the process has ended
 }
 
-// Paused stops every thread of the process, runs f, and continues the process: it sees
-// the several steps of f as one. The process must not wait in the kernel for something
-// that only f ends.
+// Paused stops every thread of the process, runs f, and continues the process, so the
+// process sees all steps of f at once. The process must not wait in the kernel for
+// something that only f ends.
 func (p *Process) Paused(f func()) {
 	p.t.Helper()
 	pid := p.Pid()
@@ -134,18 +134,18 @@ func (p *Process) Paused(f func()) {
 		p.t.Fatalf("pause %s: %v", p, err)
 	}
 	defer unix.Kill(pid, unix.SIGCONT)
-	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil); err != nil { // the signal alone has stopped no thread yet
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED, nil); err != nil { // Kill does not wait for the threads to stop
 		p.t.Fatalf("pause %s: %v", p, err)
 	}
 	f()
 }
 
-// Ask sends the process the signal that service managers send, and returns how it ended.
+// Ask sends the process SIGTERM, as service managers do, and returns how it ended.
 func (p *Process) Ask() error {
 	p.t.Helper()
 	p.mu.Lock()
 	p.stopped = true
-	p.cmd.Process.Signal(syscall.SIGTERM) // fails only if it has ended
+	p.cmd.Process.Signal(syscall.SIGTERM) // fails only if the process has ended
 	p.mu.Unlock()
 	select {
 	case <-p.done:

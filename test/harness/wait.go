@@ -15,7 +15,7 @@ const glance = 20 * time.Millisecond
 // A watcher is a Watch method of the API's client.
 type watcher[T any] func(ctx context.Context, each func(server.Event[T]) error) error
 
-// Until waits until ok is true for all things that watch reports, by name.
+// Until waits until ok returns true for the items that watch reports, keyed by name.
 func Until[T any](n *Node, what string, watch watcher[T], ok func(map[string]T) bool) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeoutCause(n.T.Context(), Patience, fmt.Errorf("%s passed", Patience))
@@ -41,7 +41,7 @@ func Until[T any](n *Node, what string, watch watcher[T], ok func(map[string]T) 
 	}
 }
 
-// nameOf returns the name that identifies a thing in its list.
+// nameOf returns the name that identifies an item in its list.
 func nameOf(item any) string {
 	switch i := item.(type) {
 	case server.PodStatus:
@@ -58,8 +58,8 @@ func nameOf(item any) string {
 	panic(fmt.Sprintf("nameOf(%T)", item))
 }
 
-// Eventually looks at things without events (files, tables of the kernel, explanations)
-// until ok.
+// Eventually calls ok until it returns true. It is for things without events: files, tables
+// of the kernel, explanations.
 func (n *Node) Eventually(what string, ok func() bool) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeout(n.T.Context(), Patience)
