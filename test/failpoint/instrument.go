@@ -26,7 +26,7 @@ var rooms = []string{
 	"pkg/audit", "pkg/server", "pkg/registration", "pkg/isolate", "pkg/watch", "pkg/away", "pkg/fsgroup", "pkg/containers", "pkg/operate",
 }
 
-// effects are the functions whose calls change the host, by their names.
+// effects are the names of the functions whose calls change the host.
 var effects = map[string]bool{
 	// the journal
 	"Commit": true, "CommitBucket": true, "SetBootID": true, "Update": true, "WriteTo": true,
@@ -71,7 +71,7 @@ func Build(dir string) (program string, places []string, err error) {
 	for _, room := range rooms {
 		err := filepath.WalkDir(filepath.Join(root, room), func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() && d.Name() == "drivertest" {
-				return filepath.SkipDir // a package of tests
+				return filepath.SkipDir // a package for tests
 			}
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
@@ -147,7 +147,7 @@ func instrument(path, rel string) (src []byte, places []string, err error) {
 	return src, places, nil
 }
 
-// listOf returns the statements of which n is a list.
+// listOf returns the statements that n holds directly.
 func listOf(n ast.Node) []ast.Stmt {
 	switch n := n.(type) {
 	case *ast.BlockStmt:
@@ -160,8 +160,8 @@ func listOf(n ast.Node) []ast.Stmt {
 	return nil
 }
 
-// effectOf returns the name of the first effect of a statement itself, and not of a
-// block or function within it.
+// effectOf returns the name of the first effect in a statement, without the blocks and
+// functions inside it.
 func effectOf(stmt ast.Stmt) (name string) {
 	switch stmt.(type) {
 	case *ast.ExprStmt, *ast.AssignStmt, *ast.IfStmt, *ast.ReturnStmt, *ast.SwitchStmt:
@@ -189,8 +189,8 @@ func effectOf(stmt ast.Stmt) (name string) {
 	return name
 }
 
-// around puts failpoints before and after a statement. After a statement that ends the
-// function, a deferred call is the failpoint.
+// around puts failpoints before and after a statement. If the statement returns from the
+// function, the failpoint after it is a deferred call.
 func around(fset *token.FileSet, stmt ast.Stmt, place string) (edits []edit, names []string) {
 	from, to := fset.Position(stmt.Pos()).Offset, fset.Position(stmt.End()).Offset
 	before, after := place+" before", place+" after"

@@ -11,8 +11,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// A call of a driver that changes something is an effect, also a call that CSI added after
-// this list was written.
+// Every driver call that changes something is an effect, including a call that CSI adds
+// after this list was written.
 func TestEveryCallThatChangesSomethingIsAnEffect(t *testing.T) {
 	asks := []string{"ControllerGet", "ControllerList", "Get", "GroupControllerGet", "List", "NodeGet", "ValidateVolumeCapabilities"}
 	for _, client := range []reflect.Type{
@@ -27,7 +27,7 @@ func TestEveryCallThatChangesSomethingIsAnEffect(t *testing.T) {
 	}
 }
 
-// A package that has an effect is a room, or is listed here with the reason why not.
+// A package that has an effect is a room, or this list says why it is not.
 func TestEveryPackageWithAnEffectIsARoom(t *testing.T) {
 	none := map[string]string{
 		"builtins": "its Publish passes the call on to a kind, whose room has the effects",
