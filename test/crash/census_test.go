@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// sometimes is the reason in the list of places that a life may come to or not,
-// as things happen to be ordered.
+// sometimes is the reason in the list for places that a life may or may not reach,
+// depending on the order of events.
 const sometimes = "# as it happens"
 
-// TestEveryPlaceIsReachedOrListed compares what the lives come to with the list
-// of what none comes to, both ways.
+// TestEveryPlaceIsReachedOrListed checks that a place is either reached by a life or in the
+// list of unreached places, and not both.
 func TestEveryPlaceIsReachedOrListed(t *testing.T) {
 	if *only != "" {
-		return // there is one place then
+		return // with -place, the test knows one place only
 	}
 	reached := map[string]bool{}
 	for _, l := range []*life{kinds, driver, handed, cluster, named} {
@@ -63,8 +63,8 @@ func TestEveryPlaceIsReachedOrListed(t *testing.T) {
 	t.Logf("failpoints hit: %d of the %d in the source", len(reached), len(all))
 }
 
-// unreached reads the list: reasons behind a #, and below each its places, both
-// that before and that after where it says neither.
+// unreached reads the list. A line with # is a reason, and the lines below it are its
+// places. A line without "before" or "after" stands for both.
 func unreached(t *testing.T) (listed, either map[string]bool) {
 	b, err := os.ReadFile("testdata/unreached.txt")
 	if err != nil {
@@ -100,7 +100,7 @@ func unreached(t *testing.T) (listed, either map[string]bool) {
 	return listed, either
 }
 
-// sides are the places of a line.
+// sides returns the places that a line stands for.
 func sides(line string, known map[string]bool) (places []string) {
 	if strings.HasSuffix(line, " before") || strings.HasSuffix(line, " after") {
 		return []string{line}

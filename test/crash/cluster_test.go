@@ -19,11 +19,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// newCluster is a node whose pods an API server binds to it.
+// newCluster makes a node whose pods come from an API server.
 func newCluster(t *testing.T) *node {
 	var n *node
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.serve(w, r) }))
-	t.Cleanup(s.Close) // after the daemon
+	t.Cleanup(s.Close) // runs after the daemon has ended
 	n = newNode(t)
 	n.server = fakeapi.New()
 	text := fmt.Sprintf("{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], "+
@@ -33,7 +33,7 @@ func newCluster(t *testing.T) *node {
 	}
 	n.flags = []string{"--kubeconfig", n.Path("kubeconfig"), "--host-path-allow", n.Path("host")}
 	n.phases = []phase{
-		{name: "bound", ready: n.bind, early: true, step: n.hasAll, stop: true}, // the end writes what is remembered
+		{name: "bound", ready: n.bind, early: true, step: n.hasAll, stop: true}, // the daemon writes what it remembers when it ends
 		{name: "restart", early: true, step: n.hasAll},
 		{name: "changed", step: n.renew},
 		{name: "away", ready: func() { n.away(true) }, early: true, step: n.keepsAll},
@@ -43,7 +43,7 @@ func newCluster(t *testing.T) *node {
 	return n
 }
 
-// serve answers as an API server that takes JSON alone.
+// serve answers requests as an API server that accepts only JSON.
 func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost && !strings.Contains(r.Header.Get("Content-Type"), "json") {
 		http.Error(w, "JSON is expected", http.StatusUnsupportedMediaType)
@@ -79,7 +79,7 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// away has the API server fail every request, and end the watches that there are.
+// away makes the API server fail every request, and ends the open watches.
 func (n *node) away(yes bool) {
 	n.server.Fail(func(fakeapi.Request) *fakeapi.Answer {
 		if !yes {
@@ -90,7 +90,7 @@ func (n *node) away(yes bool) {
 	n.server.EndWatches()
 }
 
-// bind puts a pod of this node, and what it names, into the API server.
+// bind puts a pod of this node, and the objects that it names, into the API server.
 func (n *node) bind() {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: name}
@@ -140,7 +140,7 @@ func (n *node) settings(text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"greeting": text}}
 }
 
-// hasAll: the pod has its volumes, and what was written into them.
+// hasAll checks that the pod has its volumes, and that they have the test's files.
 func (n *node) hasAll() error {
 	if err := n.mounted("web", 5); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (n *node) hasAll() error {
 	return errors.Join(n.content("settings", "greeting", "hello"), n.content("key", "key", "hello"), n.writes("scratch", "inline", "shelf"))
 }
 
-// renew gives the pod's configMap other content.
+// renew changes the content of the pod's configMap.
 func (n *node) renew() error {
 	if n.text != "goodbye" {
 		n.server.Put(n.settings("goodbye"))
@@ -157,8 +157,8 @@ func (n *node) renew() error {
 	return errors.Join(n.mounted("web", 5), n.content("settings", "greeting", "goodbye"), n.writes("scratch", "inline", "shelf"))
 }
 
-// keepsAll: while the API server is away the pod has what it had, by what the
-// node remembers.
+// keepsAll checks that the pod keeps its volumes and their content while the API server is
+// away: the daemon remembers the objects.
 func (n *node) keepsAll() error {
 	p, err := n.API.Pod(n.ctx(), "default", "web")
 	if err != nil {
@@ -170,7 +170,7 @@ func (n *node) keepsAll() error {
 	return errors.Join(n.content("settings", "greeting", "goodbye"), n.content("key", "key", "hello"), n.writes("scratch", "inline", "shelf"))
 }
 
-// unbind deletes the pod in the API server.
+// unbind deletes the pod and its claim and volume in the API server.
 func (n *node) unbind() error {
 	for resource, keys := range map[string][]string{
 		"pods": {"default/web"}, "persistentvolumeclaims": {"default/shelf"}, "persistentvolumes": {"shelf"},

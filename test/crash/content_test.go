@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// mounted: the pod has so many volumes, all of them, and nothing is being done.
+// mounted checks that the pod is ready with that many volumes, and that no step is pending.
 func (n *node) mounted(pod string, volumes int) error {
 	p, err := n.API.Pod(n.ctx(), "default", pod)
 	if err != nil {
@@ -28,7 +28,7 @@ func (n *node) mounted(pod string, volumes int) error {
 	return nil
 }
 
-// noPods: the daemon knows of no pod and no volume.
+// noPods checks that the daemon knows no pod and no volume.
 func (n *node) noPods() error {
 	if err := n.answers(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (n *node) noPods() error {
 	return n.noVolumes()
 }
 
-// content: a file of a volume of pod web has the text.
+// content checks that a file in a volume of pod web has the text.
 func (n *node) content(volume, file, text string) error {
 	at, err := n.hostPath(volume)
 	if err != nil {
@@ -64,7 +64,8 @@ func (n *node) hostPath(volume string) (string, error) {
 	return mounts[i].HostPath, nil
 }
 
-// writes writes a file into each volume, the first time; then they have to be there.
+// writes writes a file into each volume the first time. Later it checks that the files are
+// there.
 func (n *node) writes(volumes ...string) error {
 	if n.written == nil {
 		written := map[string]string{}
@@ -90,7 +91,7 @@ func (n *node) writes(volumes ...string) error {
 	return n.kept()
 }
 
-// kept: what was written into volumes is there.
+// kept checks that the files that the test wrote into volumes are there.
 func (n *node) kept() error {
 	var errs []error
 	for v, at := range n.written {

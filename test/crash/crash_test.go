@@ -23,7 +23,7 @@ var (
 // program is csi-volmgr with failpoints.
 var program string
 
-// all are its places.
+// all are the names of its failpoints.
 var all []string
 
 func TestMain(m *testing.M) {
@@ -34,16 +34,16 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// life is what happens to a node, and which places it comes to.
+// life is a sequence of phases of a node, and the places that it reaches.
 type life struct {
 	make func(t *testing.T) *node
-	// one in so many runs is made where not -every is said.
+	// one is N if a run without -every makes one of N runs.
 	one int
-	// hits are the places by phase, once they are known.
+	// hits are the places by phase. It is nil until discover has run.
 	hits map[string][]string
 }
 
-// The lives. Together they come to every place but those that testdata/unreached.txt lists.
+// Together the lives reach every place except those in testdata/unreached.txt.
 var (
 	kinds   = &life{make: newKinds, one: 12}
 	driver  = &life{make: newDriver, one: 12}
@@ -52,7 +52,7 @@ var (
 	named   = &life{make: newNamed, one: 12}
 )
 
-// tally is what the runs showed.
+// tally counts the results of the runs.
 type tally struct {
 	life                    *life
 	mu                      sync.Mutex
@@ -60,25 +60,26 @@ type tally struct {
 	runs, converged, missed int
 }
 
-// TestKilledAtEveryPlaceItConverges: the daemon, which has the driver in it.
+// TestKilledAtEveryPlaceItConverges kills the daemon, which runs the driver itself.
 // Faults: A055.
 func TestKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, kinds) }
 
-// TestDriverKilledAtEveryPlaceItConverges: the driver is a process of its own,
-// and dies in the middle of the daemon's calls, before and after their effects.
+// TestDriverKilledAtEveryPlaceItConverges kills the driver, which is a process of its own.
+// It dies during the daemon's calls, before and after their effects.
 func TestDriverKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, driver) }
 
-// TestHandedOverNodeKilledAtEveryPlaceItConverges: a node whose pods are in a
-// directory is handed to a kubelet and taken back, cleared of leftovers and
-// uninstalled. The daemon dies, and so do the commands.
+// TestHandedOverNodeKilledAtEveryPlaceItConverges kills the daemon and the commands of a
+// node whose pods are in a directory. The node is handed to a kubelet and taken back, its
+// leftovers are removed, and csi-volmgr is uninstalled.
 func TestHandedOverNodeKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, handed) }
 
-// TestClusterNodeKilledAtEveryPlaceItConverges: the pods come from an API server.
+// TestClusterNodeKilledAtEveryPlaceItConverges kills the daemon of a node whose pods come
+// from an API server.
 func TestClusterNodeKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, cluster) }
 
-// prove first lets all that can happen to a node happen once, to learn which
-// places each phase comes to, and then again, with a kill at another place in
-// each phase, until there was one at every place.
+// prove runs the life once without a kill, to learn which places each phase reaches. It
+// then repeats the life with a kill at another place in each phase, until every place had
+// its kill.
 func prove(t *testing.T, l *life) {
 	hits := map[string][]string{}
 	if *only != "" {
@@ -115,7 +116,7 @@ func prove(t *testing.T, l *life) {
 	c.print(t, hits)
 }
 
-// discover returns, by phase, the places that a life comes to.
+// discover returns, by phase, the places that a life reaches.
 func (l *life) discover(t *testing.T) map[string][]string {
 	if l.hits != nil {
 		return l.hits
@@ -140,7 +141,7 @@ func (l *life) discover(t *testing.T) map[string][]string {
 	return hits
 }
 
-// run lives a node's life with a kill at one place in each phase.
+// run runs a node's life with a kill at one place in each phase.
 func (c *tally) run(t *testing.T, at map[string]string) {
 	n := c.life.make(t)
 	killed := n.live(at)

@@ -1,5 +1,5 @@
-// Package crash kills the real program at every place where it changes the
-// host, and shows that the next run finishes what was begun and leaves nothing.
+// Package crash kills the real program at every place where it changes the host, and checks
+// that the next run finishes the work and leaves nothing behind.
 //
 // The program under test has the failpoints of package failpoint.
 //

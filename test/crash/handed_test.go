@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// handedUID is that of the pod whose volumes change hands.
+// handedUID is the UID of the pod whose volumes are handed over.
 const handedUID = "6b1f6c1e-31a1-4f6a-9a53-2b7f0f7a9c01"
 
 const handedClaims = `apiVersion: storage.k8s.io/v1
@@ -85,17 +85,17 @@ spec:
   volumes: [{name: scratch, emptyDir: {}}]
 `
 
-// hands is what the test knows of a node that changes hands.
+// hands is the state of a node before it is handed to a kubelet.
 type hands struct {
-	ids     map[string]string // of mounts, by path, before they did
-	records []state.VolumeID  // as then
+	ids     map[string]string // of mounts, by path
+	records []state.VolumeID  // in the journal
 }
 
-// newHanded is a node that takes its pods from a directory, is given to a kubelet
-// and taken back, and in the end is rid of csi-volmgr.
+// newHanded makes a node that takes its pods from a directory. It is handed to a kubelet,
+// taken back, and in the end csi-volmgr is uninstalled.
 func newHanded(t *testing.T) *node {
 	n := newNode(t)
-	n.apart, n.end = true, func() {} // its last phase looks
+	n.apart, n.end = true, func() {} // the last phase checks what is left
 	n.flags = []string{"--manifests", n.Path("manifests")}
 	if err := errors.Join(os.Mkdir(n.Path("manifests"), 0o755), os.Mkdir(n.Path("aside"), 0o755)); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func newHanded(t *testing.T) *node {
 	return n
 }
 
-// put moves a manifest into its place, unless it is there.
+// put renames a manifest into the directory, unless the directory has it already.
 func (n *node) put(name, text string) error {
 	at := filepath.Join(n.Path("manifests"), name)
 	if b, err := os.ReadFile(at); err == nil && string(b) == text {
@@ -126,7 +126,7 @@ func (n *node) put(name, text string) error {
 	return errors.Join(os.WriteFile(aside, []byte(text), 0o600), os.Rename(aside, at))
 }
 
-// come mounts the directory of manifests and fills it.
+// come mounts a tmpfs for the manifests and writes them into it.
 func (n *node) come() {
 	err := unix.Mount("manifests", n.Path("manifests"), "tmpfs", 0, "")
 	if err = errors.Join(err, n.put("objects.yaml", fmt.Sprintf(handedObjects, "hello")), n.put("pod.yaml", handedPod)); err != nil {
@@ -144,7 +144,7 @@ func (n *node) came() error {
 	return errors.Join(n.content("settings", "greeting", "hello"), n.content("key", "key", "hello"), n.writes("data", "inline", "scratch"))
 }
 
-// other changes a file and brings another.
+// other changes one manifest and adds another.
 func (n *node) other() error {
 	if err := errors.Join(n.put("objects.yaml", fmt.Sprintf(handedObjects, "goodbye")), n.put("other.yaml", otherPod)); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (n *node) othered() error {
 	return errors.Join(n.content("settings", "greeting", "goodbye"), n.content("key", "key", "hello"), n.writes("data", "inline", "scratch"))
 }
 
-// before notes how all is before the node changes hands.
+// before notes the mounts and records before the node is handed over.
 func (n *node) before(h *hands) {
 	h.ids, h.records = n.mountIDs(), n.recorded()
 	if len(h.records) != 7 {
@@ -167,7 +167,7 @@ func (n *node) before(h *hands) {
 	}
 }
 
-// mountIDs are the mounts' by path, but for those that a kubelet has for itself.
+// mountIDs returns the ids of mounts by path, without those that only a kubelet makes.
 func (n *node) mountIDs() map[string]string {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -182,7 +182,7 @@ func (n *node) mountIDs() map[string]string {
 	return ids
 }
 
-// recorded are the journal's volumes, while no daemon runs.
+// recorded returns the volumes in the journal. No daemon may run.
 func (n *node) recorded() []state.VolumeID {
 	journal, err := state.OpenBolt(n.Path("state/state.db"))
 	if err != nil {
@@ -196,7 +196,7 @@ func (n *node) recorded() []state.VolumeID {
 	return slices.Sorted(maps.Keys(loaded.Volumes))
 }
 
-// same: nothing was mounted anew or taken away, and the files are those.
+// same checks that no mount was made or removed, and that the files are unchanged.
 func (n *node) same(h hands) error {
 	if ids := n.mountIDs(); !maps.Equal(ids, h.ids) {
 		return fmt.Errorf("mounts are %v, were %v", ids, h.ids)
@@ -221,9 +221,9 @@ func (n *node) released(h hands) error {
 	return n.same(h)
 }
 
-// asAKubelet adds what a kubelet has of volumes that csi-volmgr has not: a loop
-// device that holds a raw one open, and a staging directory of which the driver
-// mounted nothing.
+// asAKubelet adds two things that a kubelet makes and csi-volmgr does not: a loop device
+// that keeps a raw block volume open, and a staging directory in which the driver mounted
+// nothing.
 func (n *node) asAKubelet() {
 	published, err := filepath.Glob(n.Path("root/plugins/kubernetes.io/csi/volumeDevices/publish/*/" + handedUID))
 	if err != nil || len(published) != 1 {
@@ -241,12 +241,12 @@ func (n *node) asAKubelet() {
 	}
 }
 
-// bare is where a kubelet would have staged a volume with the handle none.
+// bare returns the path where a kubelet would have staged a volume with the handle none.
 func (n *node) bare() string {
 	return n.Path(fmt.Sprintf(csiDirs+"local.csi-volmgr.dev/%x", sha256.Sum256([]byte("none"))))
 }
 
-// loop puts a loop device on what is at path, as losetup does.
+// loop attaches a loop device to the file or device at path, as losetup does.
 func loop(path string) error {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -269,13 +269,14 @@ func loop(path string) error {
 		}
 		err = unix.IoctlSetInt(int(f.Fd()), unix.LOOP_SET_FD, int(backing.Fd()))
 		f.Close()
-		if !errors.Is(err, unix.EBUSY) { // another took it
+		if !errors.Is(err, unix.EBUSY) { // another process took it
 			return err
 		}
 	}
 }
 
-// taken: there is a record of all that was there, and of what the driver mounted nothing of.
+// taken checks that there is a record of every volume, including the one that the driver
+// mounted nothing for.
 func (n *node) taken(h hands) error {
 	want := slices.Sorted(slices.Values(append(slices.Clone(h.records), "local.csi-volmgr.dev^none")))
 	if got := n.recorded(); !slices.Equal(got, want) {
@@ -284,7 +285,8 @@ func (n *node) taken(h hands) error {
 	return n.same(h)
 }
 
-// goesOn: the daemon has all as it was, and has removed what no pod wants.
+// goesOn checks that the daemon has all volumes as before, and has removed the one that no
+// pod wants.
 func (n *node) goesOn(h hands) error {
 	if err := n.othered(); err != nil {
 		return err
@@ -295,7 +297,7 @@ func (n *node) goesOn(h hands) error {
 	return n.same(h)
 }
 
-// gone takes the pods' files away.
+// gone removes the pods' manifests.
 func (n *node) gone() error {
 	for _, name := range []string{"pod.yaml", "other.yaml", "objects.yaml"} {
 		if err := os.Remove(filepath.Join(n.Path("manifests"), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -305,7 +307,7 @@ func (n *node) gone() error {
 	return n.noPods()
 }
 
-// noClaims deletes the claims with their volumes.
+// noClaims deletes the claims and their volumes.
 func (n *node) noClaims() error {
 	for _, name := range []string{"data", "disk"} {
 		if _, err := n.API.DeleteClaim(n.ctx(), server.ClaimDeletion{Namespace: "default", Name: name}); err != nil && !errors.Is(err, server.ErrNotFound) {
@@ -328,7 +330,7 @@ const (
 	precious = "root/pods/kept/volumes/kubernetes.io~empty-dir/scratch/precious"
 )
 
-// leave makes what others left below the root: directories of no use, and one with a file.
+// leave makes leftovers below the root: empty directories, and one directory with a file.
 func (n *node) leave() {
 	for _, dir := range []string{
 		"root/pods/empty/volumes/kubernetes.io~csi/pv/mount", "root/pods/empty/plugins/kubernetes.io~empty-dir/wrapped_key",
@@ -344,7 +346,7 @@ func (n *node) leave() {
 	}
 }
 
-// cleared: of that only the file is left.
+// cleared checks that only the file is left of those.
 func (n *node) cleared() error {
 	items, err := n.API.GC(n.ctx())
 	if err != nil {
@@ -366,10 +368,10 @@ func (n *node) cleared() error {
 	return nil
 }
 
-// foreign are things of others in directories of csi-volmgr's.
+// foreign are files of other programs in csi-volmgr's directories.
 var foreign = []string{"root/plugins/other/csi.sock", "root/notes.txt", "state/notes.txt"}
 
-// others puts them there.
+// others makes these files.
 func (n *node) others() {
 	n.driver.Stop()
 	if err := os.RemoveAll(n.Path("root/pods/kept")); err != nil {
@@ -382,7 +384,7 @@ func (n *node) others() {
 	}
 }
 
-// uninstalled: nothing but those and the audit log is left.
+// uninstalled checks that only these files and the audit log are left.
 func (n *node) uninstalled() error {
 	var left []string
 	for _, top := range []string{"root", "state", "api.sock", "api.sock.lock", "revision.key"} {

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// newKinds is a node whose pod has a volume of each kind that needs no server.
+// newKinds makes a node whose pod has a volume of each kind that needs no server.
 func newKinds(t *testing.T) *node {
 	n := newNode(t)
 	layouts, err := filepath.Abs("../../examples/image")
@@ -34,21 +34,22 @@ func newKinds(t *testing.T) *node {
 	return n
 }
 
-// newDriver is the same with a driver beside the daemon, which is the victim.
+// newDriver makes the same node with the driver as a process of its own. The driver is the
+// victim.
 func newDriver(t *testing.T) *node {
 	n := newKinds(t)
 	n.apart, n.driverDies = true, true
 	return n
 }
 
-// own are the claims and volumes of the node's own disks.
+// own are the claims and volumes on the node's own disks.
 var own = []string{"shelf", "format", "raw"}
 
 func (n *node) manifest(objects, size, text string) server.Manifest {
 	return server.Manifest{Name: "-", Data: fmt.Appendf(nil, objects, size, text, n.Path("host"), n.plain, n.raw)}
 }
 
-// contains: what the container is to be given is there, parts of volumes too.
+// contains checks that all mounts of the container are there, including parts of volumes.
 func (n *node) contains() error {
 	mounts, err := n.API.ContainerMounts(n.ctx(), server.Container{Namespace: "default", Pod: "web", Name: "main"})
 	if err != nil {
@@ -69,10 +70,10 @@ func (n *node) contains() error {
 	return nil
 }
 
-// damage takes from the journal what it begins with, as a disk may.
+// damage overwrites the start of the journal with zeros, as a failing disk may.
 func (n *node) damage() {
 	if n.apart {
-		return // the daemon has it open
+		return // the daemon still runs and has the journal open
 	}
 	n.damages++
 	files, err := filepath.Glob(n.Path("state/*.db"))
@@ -105,7 +106,8 @@ func (n *node) make() error {
 	return n.there()
 }
 
-// there: the pod has its volumes, nothing is being done, and their content is right.
+// there checks that the pod has its volumes, that no step is pending, and that their
+// content is right.
 func (n *node) there() error {
 	p, err := n.API.Pod(n.ctx(), "default", "web")
 	if err != nil {
@@ -131,7 +133,8 @@ func (n *node) there() error {
 	return errors.Join(n.photographed(), n.holds("hello"), n.contains())
 }
 
-// photographed: there is the snapshot of a manifest, the schedule's, and the two of a group, and all are ready.
+// photographed checks that four snapshots are ready: one of a manifest, one of the
+// schedule, and two of a group.
 func (n *node) photographed() error {
 	all, err := n.API.Snapshots(n.ctx())
 	if err != nil {
@@ -181,7 +184,7 @@ func (n *node) change() error {
 	return nil
 }
 
-// remove lets the pod go while nothing may come.
+// remove deletes the pod while a drain holds back new volumes.
 func (n *node) remove() error {
 	if _, err := n.API.Drain(n.ctx(), server.DrainHold, ""); err != nil {
 		return err
@@ -192,7 +195,7 @@ func (n *node) remove() error {
 	return errors.Join(n.noVolumes(), n.API.Undrain(n.ctx()))
 }
 
-// noVolumes fails while there is a volume.
+// noVolumes returns an error if there is a volume.
 func (n *node) noVolumes() error {
 	vs, err := n.API.Volumes(n.ctx())
 	if err != nil {
@@ -219,7 +222,7 @@ func (n *node) delete() error {
 	if err != nil {
 		return err
 	}
-	// Those of the node's own disks are withdrawn.
+	// Those on the node's own disks stay until the Withdraw below.
 	claims = slices.DeleteFunc(claims, func(c server.ClaimStatus) bool { return slices.Contains(own, c.Name) })
 	pvs = slices.DeleteFunc(pvs, func(v server.PVStatus) bool { return slices.Contains(own, v.Name) })
 	if err := n.API.RemoveSchedule(n.ctx(), "default", "album"); err != nil && !errors.Is(err, server.ErrNotFound) {
@@ -248,8 +251,8 @@ func (n *node) delete() error {
 	if n.empty.IsZero() {
 		n.empty = time.Now()
 	}
-	// A daemon that has just started lists nothing before it has read its own
-	// state; and one that was killed may not have said that it deletes.
+	// A daemon that has just started lists nothing before it has read its own state, and a
+	// killed daemon may have deleted without an answer.
 	if !n.deleted["data"] || !n.deleted["disk"] || !n.deleted["copy"] || !n.deleted["photo"] || !n.deleted["pair"] {
 		if time.Since(n.empty) < 2*time.Second {
 			return errors.New("the claims and the snapshots are not known to be deleted")
@@ -258,7 +261,7 @@ func (n *node) delete() error {
 	if _, err = n.API.Withdraw(n.ctx(), n.manifest(objects, "96Mi", "goodbye")); err != nil {
 		return err
 	}
-	// A kill right after the last removal loses that it succeeded, which is
-	// written later: then it is made once more, by the daemon of this phase.
+	// A kill right after the last removal loses its success, which would be written later.
+	// The daemon of this phase then repeats the removal.
 	return n.noVolumes()
 }

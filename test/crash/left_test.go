@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// nothingLeft ends the daemon and looks for what is left of any volume.
+// nothingLeft ends the daemon and checks that nothing is left of any volume.
 func (n *node) nothingLeft() {
 	n.driver.Stop()
 	n.daemon.Stop()
@@ -16,7 +16,7 @@ func (n *node) nothingLeft() {
 	n.end()
 }
 
-// noFilesNorRecords looks into the root directory and the journal.
+// noFilesNorRecords checks the root directory, the state directory and the journal.
 func (n *node) noFilesNorRecords() {
 	n.noFiles()
 	journal, file := n.Journal()

@@ -15,15 +15,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// TestNodeOfNamedVolumesKilledAtEveryPlaceItConverges: a program outside Kubernetes names a
-// volume, has it mounted and binds it, lets it grow, unmounts and removes it. What was written is there
-// while a process has the volume, whenever the daemon dies.
+// TestNodeOfNamedVolumesKilledAtEveryPlaceItConverges kills the daemon while a program
+// outside Kubernetes creates a named volume, mounts and binds it, grows it, unmounts and
+// removes it. As long as a mount holds the volume, its file is there, whenever the daemon
+// dies.
 func TestNodeOfNamedVolumesKilledAtEveryPlaceItConverges(t *testing.T) { prove(t, named) }
 
-// namedVolume is the volume's name, and its claim's.
+// namedVolume is the name of the volume and of its claim.
 const namedVolume = "default/named"
 
-// newNamed is a node whose only volume is one that mount -t csi names.
+// newNamed makes a node whose only volume is one that mount -t csi names.
 func newNamed(t *testing.T) *node {
 	n := newNode(t)
 	if err := os.Mkdir(n.Path("srv"), 0o755); err != nil {
@@ -54,7 +55,7 @@ allowVolumeExpansion: true}`, localdriver.DefaultName)
 	return err
 }
 
-// mountNamed does what mount(8) has its helper do, and writes a file.
+// mountNamed does what the helper of mount(8) does, and writes a file.
 func (n *node) mountNamed() error {
 	path, err := n.API.MountNamed(n.ctx(), namedVolume)
 	if err != nil {
@@ -73,7 +74,8 @@ func (n *node) mountNamed() error {
 	return os.WriteFile(filepath.Join(srv, "f"), []byte("of a named volume"), 0o600)
 }
 
-// namedIsHeld: the volume is mounted, the daemon knows by whom, and the file is there.
+// namedIsHeld checks that the volume is mounted, that the daemon knows which mount holds
+// it, and that the file is there.
 func (n *node) namedIsHeld() error {
 	if b, err := os.ReadFile(n.Path("srv/f")); err != nil || string(b) != "of a named volume" {
 		return fmt.Errorf("the file is %q, %w", b, err)
@@ -104,7 +106,7 @@ func (n *node) growNamed() error {
 	return n.namedIsHeld()
 }
 
-// unmountNamed ends the only use: no call says so.
+// unmountNamed ends the only use. No call tells the daemon.
 func (n *node) unmountNamed() error {
 	if err := unix.Unmount(n.Path("srv"), unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 		return err

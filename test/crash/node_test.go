@@ -20,43 +20,44 @@ import (
 // learn marks a phase in which places are noted and nothing is killed.
 const learn = "learn:"
 
-// phase is what happens to a node between two kills.
+// phase is a part of a node's life with at most one kill.
 type phase struct {
 	name string
-	// ready is what the test does before the victim starts; nil is nothing.
+	// ready, if not nil, prepares the node before the victim starts.
 	ready func()
-	// early: the place counts from the victim's start on, and not only once it answers.
+	// early arms the failpoint before the victim starts, not only once it answers.
 	early bool
-	// command is the victim's arguments where it is a command that ends by itself.
+	// command is the victim's arguments if it is a command that ends by itself.
 	command []string
-	// step is made until it succeeds; after a command it has to at once.
+	// step is repeated until it succeeds. After a command it must succeed at once.
 	step func() error
-	// stop: the victim is told to end then, while the place still counts.
+	// stop asks the victim to end after step, while the failpoint is still armed.
 	stop bool
 }
 
-// node is a daemon, and a local driver in it or beside it, with their directories.
+// node is a daemon with its directories, and a local driver inside the daemon or beside it.
 type node struct {
 	*harness.Node
 	env    []string
 	phases []phase
-	// end is what there may be of files and records in the end.
+	// end checks that no unexpected file or record is left in the end.
 	end   func()
-	flags []string // of the daemon, besides those that each has
-	// apart: the driver is a process of its own. driverDies: it is the victim.
+	flags []string // of the daemon, besides those of every node
+	// apart: the driver is a process of its own. driverDies: the driver is the victim.
 	apart, driverDies bool
-	damages           int // of the journal, by the test
-	// hits is where the victim notes the places that it comes to; "" for nowhere.
+	damages           int // how often the test damaged the journal
+	// hits is the file into which the victim writes the places that it reaches; "" for
+	// none.
 	hits           string
 	daemon, driver *harness.Process
-	asking         context.Context // of the step that is being made
+	asking         context.Context // of the current step
 
-	plain, raw string // disks of 16 MiB with nothing on them
+	plain, raw string // empty disks of 16 MiB
 	server     *fakeapi.Server
-	text       string            // that the API server's configMap has
-	written    map[string]string // files of the test's own, by volume
-	deleted    map[string]bool   // claims of which the daemon said so
-	empty      time.Time         // since when it lists none
+	text       string            // the content of the API server's configMap
+	written    map[string]string // files that the test wrote, by volume
+	deleted    map[string]bool   // claims whose deletion the daemon confirmed
+	empty      time.Time         // since when the daemon lists none
 }
 
 func newNode(t *testing.T) *node {
@@ -81,12 +82,12 @@ func (n *node) clean() {
 	}
 }
 
-// places are the flags that say where the node is, which the daemon and commands have.
+// places are the flags with the node's paths, for the daemon and for commands.
 func (n *node) places() []string {
 	return []string{"--root-dir", n.Path("root"), "--state-dir", n.Path("state"), "--socket", n.Path("api.sock")}
 }
 
-// start starts the processes that do not run; the victim is to die at place, if that is not "".
+// start starts the processes that do not run. If place is not "", the victim dies there.
 func (n *node) start(place string) {
 	if n.apart && !n.driver.Runs() {
 		n.driver = n.spawn(n.driverDies, place, "local-driver", "--root-dir", n.Path("root"), "--state-dir", n.Path("state/local-driver"),
@@ -101,7 +102,8 @@ func (n *node) start(place string) {
 	}
 }
 
-// spawn starts a process. The victim dies at place, if that is not "", and notes where it comes.
+// spawn starts a process. If it is the victim, it dies at place, if that is not "", and
+// notes the places that it reaches.
 func (n *node) spawn(victim bool, place string, args ...string) *harness.Process {
 	if !victim {
 		place = ""
@@ -120,7 +122,7 @@ func (n *node) spawn(victim bool, place string, args ...string) *harness.Process
 	return harness.Start(n.T, n.Path("log"), cmd)
 }
 
-// victim is what is killed.
+// victim is the process that gets killed.
 func (n *node) victim() *harness.Process {
 	if n.driverDies {
 		return n.driver
@@ -128,9 +130,9 @@ func (n *node) victim() *harness.Process {
 	return n.daemon
 }
 
-// live is a node's life, with a kill at a place in some phases, or none in any.
-// It fails the test unless everything is as wanted after each phase, and
-// nothing is left in the end. It returns the phases in which the kill came.
+// live runs a node's life, with a kill at a place in each phase of at; if at is nil,
+// nothing is killed. It fails the test if a phase does not reach its goal, or if anything
+// is left in the end. It returns the phases in which the kill came.
 func (n *node) live(at map[string]string) map[string]bool {
 	killed := map[string]bool{}
 	for _, p := range n.phases {
@@ -156,8 +158,8 @@ func (n *node) live(at map[string]string) map[string]bool {
 	return killed
 }
 
-// phase lives a phase of the daemon. The victim begins it by being killed, so
-// that there is a kill between phases too, and a new process is told of the place.
+// phase runs a phase of the daemon. It first kills the victim, so that there is a kill
+// between phases too, and the new process learns the place where it dies.
 func (n *node) phase(p phase, arm, place string) (killed bool) {
 	if v := n.victim(); v.Runs() {
 		v.Kill()
@@ -189,8 +191,8 @@ func (n *node) phase(p phase, arm, place string) (killed bool) {
 	return killed
 }
 
-// command lives a phase of a command, while the daemon does not run: one that
-// was killed is given once more, and has to succeed.
+// command runs a phase of a command while the daemon does not run. If the command is
+// killed, it is run once more and must succeed.
 func (n *node) command(p phase, place string) (killed bool) {
 	n.daemon.Stop()
 	if p.ready != nil {
@@ -231,7 +233,8 @@ func (n *node) disarm() {
 	}
 }
 
-// until repeats step until it succeeds; died is called when the victim dies, which it must not if nil.
+// until repeats step until it succeeds. It calls died when the victim dies; if died is nil,
+// the victim must not die.
 func (n *node) until(what string, step func() error, died func()) {
 	deadline := time.Now().Add(harness.Patience)
 	for {
@@ -257,7 +260,7 @@ func (n *node) until(what string, step func() error, died func()) {
 	}
 }
 
-// try makes a step; what it asks the daemon ends when p does, which may be what the answer waits for.
+// try runs step. The step's requests end when p ends, since their answers may depend on p.
 func (n *node) try(p *harness.Process, step func() error) error {
 	ctx, cancel := context.WithTimeout(n.T.Context(), harness.Patience)
 	defer cancel()
@@ -274,8 +277,8 @@ func (n *node) try(p *harness.Process, step func() error) error {
 
 func (n *node) ctx() context.Context { return n.asking }
 
-// answers: the daemon does, and has its driver, which it has once it has read its journal:
-// before that it lists nothing.
+// answers checks that the daemon answers and has its driver. A daemon that has not read its
+// journal yet lists no driver.
 func (n *node) answers() error {
 	drivers, err := n.API.Drivers(n.ctx())
 	if err != nil {
