@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// verified waits until the pod may rely on its volumes.
+// verified waits until the daemon says that the pod may rely on its volumes.
 func (n *node) verified(pod string) {
 	n.T.Helper()
 	if r := n.CLI("", "wait", "pod", pod, "--for=verified", "--timeout", harness.Patience.String()); r.Code != 0 {
@@ -19,8 +19,8 @@ func (n *node) verified(pod string) {
 	}
 }
 
-// refused asks at once whether the pod may rely on its volumes, until the answer
-// is no for a reason with these words.
+// refused asks repeatedly, with a timeout of 0, whether the pod may rely on its volumes,
+// until the daemon refuses for a reason with these words.
 func (n *node) refused(pod string, words ...string) {
 	n.T.Helper()
 	var said string
@@ -40,9 +40,9 @@ func (n *node) refused(pod string, words ...string) {
 	n.T.Log(said)
 }
 
-// What was unmounted behind the daemon's back is noticed and made again, also
-// when nothing but a container's start asks; nothing is written to the directory
-// below.
+// When a mount is unmounted behind the daemon's back, the daemon notices and mounts it
+// again, even if the start of a container is the first to ask. No file is written to the
+// directory below the mount.
 //
 // Faults: A016, A017.
 func TestUnmountedByHandIsMadeAgain(t *testing.T) {
@@ -54,12 +54,12 @@ func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 	target := n.HostPath("web", "data")
 	n.write(filepath.Join(target, "f"), "kept")
 	n.unmount(target)
-	n.verified("web") // it asks the kernel, whether the daemon has noticed or not
+	n.verified("web") // the daemon asks the kernel, even if it has not noticed the unmount
 	n.wantFile(filepath.Join(target, "f"), "kept")
 	if layers := n.layers(target); layers != 1 {
 		t.Errorf("mounts at the target: got %d, want 1", layers)
 	}
-	// The staging mount, with no pod on it and with one that comes.
+	// Unmount the staging mount while a pod uses it, and start a second pod.
 	stage := ""
 	for _, m := range n.Mounts() {
 		if strings.HasSuffix(m, "globalmount") {
@@ -79,8 +79,9 @@ func TestUnmountedByHandIsMadeAgain(t *testing.T) {
 	n.verdict()
 }
 
-// A mount that is there and not as it was made is told at once, and no container
-// is to start on it; nothing is called, and when it is mended all is well.
+// When a mount differs from what the driver made, explain says so at once and no container
+// may start on it. The daemon calls no driver, and the pod may rely on its volumes once the
+// mount is restored.
 //
 // Faults: A101.
 func TestMountThatIsNotAsItWasIsTold(t *testing.T) {
@@ -107,7 +108,7 @@ func TestMountThatIsNotAsItWasIsTold(t *testing.T) {
 	n.explained("pod", "web", "mounted over it")
 	n.refused("web", "mounted over it")
 	n.verified("other")
-	die() // and a FUSE daemon that is dead
+	die() // the FUSE daemon is dead, its mount is still there
 	n.refused("web", "mounted over it")
 	n.unmount(target)
 	n.verified("web")

@@ -27,27 +27,26 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// scene is one way for a volume to fail, and how it is explained: as the
-// golden file of its name says.
+// scene is one way for a volume to fail. The golden file with its name has the explanation.
 type scene struct {
 	name  string
 	fault csistrict.Fault // in the calls for the scene's own volume
-	// before is what the first of these calls is answered with; 0: as the others.
+	// before is the code of the answer to the first of these calls; 0 means fault.Code.
 	before codes.Code
-	// made: the volume is mounted first, and the pod is then deleted.
+	// made: the test deletes the pod after its volume is mounted, and the removal fails.
 	made bool
-	// grown: the volume is mounted first, and more is then asked for.
+	// grown: the test asks for more space after the volume is mounted.
 	grown bool
-	// docs replace the scene's claim and pod, which is called as the scene.
+	// docs replace the scene's claim and pod. The pod has the scene's name.
 	docs []string
-	// kind and of are what is explained; "" stands for the scene's pod.
+	// kind and of name the object to explain; "" is the scene's pod.
 	kind, of string
 	verdict  string
-	// word is in the explanation once it is the one that is meant.
+	// word is in the explanation once it is about the scene's failure.
 	word string
 }
 
-// fails is a scene of a call that is answered with a code.
+// fails returns a scene in which the driver answers a call with a code.
 func fails(name, call string, code codes.Code, effect csistrict.Effect) scene {
 	return scene{
 		name: name, verdict: server.Stuck, word: "the array is on fire",
@@ -69,7 +68,7 @@ const (
 	publish, unpublish, expand     = "NodePublishVolume", "NodeUnpublishVolume", "NodeExpandVolume"
 )
 
-// scenes are those of one node; elsewhere is a directory that no call is to reach.
+// scenes returns the scenes of one node. elsewhere is a directory that no call may reach.
 func scenes(elsewhere string) []scene {
 	const none = csistrict.EffectNone
 	grown := scene{
@@ -123,7 +122,7 @@ func scenes(elsewhere string) []scene {
 	}
 }
 
-// absent is a pod with a volume of a driver that there is not.
+// absent returns a pod with a volume of a driver that does not exist.
 func absent(name string) []string {
 	return []string{
 		"apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: lost}\nspec:\n  capacity: {storage: 1Mi}\n" +
@@ -149,7 +148,7 @@ var changing = []struct {
 	{regexp.MustCompile(`(handle "|vol-|\^)[0-9a-z-]*UID`), "${1}UID"},
 }
 
-// settled is an explanation as it is in every run.
+// settled returns an explanation without the parts that differ from run to run.
 func (n *node) settled(e server.Explanation) string {
 	text := strings.ReplaceAll(e.String(), n.Dir, "DIR")
 	for _, c := range changing {
@@ -158,7 +157,7 @@ func (n *node) settled(e server.Explanation) string {
 	return text
 }
 
-// begin applies what the scene is of.
+// begin applies the objects of the scene.
 func (s scene) begin(n *node) {
 	if s.docs != nil {
 		n.Apply(s.docs...)
@@ -167,7 +166,7 @@ func (s scene) begin(n *node) {
 	n.Apply(n.class(s.name, s.name, s.params()...), want{name: s.name, class: s.name}.String(), harness.Pod(s.name, fromClaim(s.name)))
 }
 
-// params are those of the scene's class: a secret, where it is about one.
+// params are the parameters of the scene's class: a secret, if the scene is about one.
 func (s scene) params() []string {
 	if s.name != "stage-unauthenticated" {
 		return nil
@@ -175,7 +174,7 @@ func (s scene) params() []string {
 	return []string{"csi.storage.k8s.io/node-stage-secret-name", "array-login", "csi.storage.k8s.io/node-stage-secret-namespace", "default"}
 }
 
-// turn does what the scene needs once its volume is mounted.
+// turn deletes the pod or grows the claim, if the scene needs that.
 func (s scene) turn(n *node) {
 	switch {
 	case s.made:
@@ -185,7 +184,7 @@ func (s scene) turn(n *node) {
 	}
 }
 
-// explain waits until the scene is explained as its golden file says.
+// explain waits until the explanation of the scene equals its golden file.
 func (s scene) explain(t *testing.T, n *node) {
 	kind, of := s.kind, s.of
 	if kind == "" {
@@ -222,13 +221,13 @@ func (s scene) explain(t *testing.T, n *node) {
 	}
 }
 
-// toldAlike reports whether the API shows in the pod's own list what the explanation says as a
-// cause: an event about the pod says that. A call that is in flight by now has no cause,
-// and it has to be looked again.
+// toldAlike reports whether the API shows the explanation's cause for the pod's volume,
+// since an event about the pod has the same text. If a call has begun since the
+// explanation, the API shows no cause, and the test must ask again.
 func (n *node) toldAlike(ctx context.Context, pod string, e server.Explanation) bool {
 	p, err := n.API.Pod(ctx, "default", pod)
 	if err != nil || len(p.Volumes) != 1 {
-		return err != nil && strings.Contains(err.Error(), "not found") // it has gone, or is no pod yet
+		return err != nil && strings.Contains(err.Error(), "not found") // the pod is gone, or does not exist yet
 	}
 	drivers, err := n.API.Drivers(ctx)
 	if err != nil {
@@ -246,18 +245,18 @@ func (n *node) toldAlike(ctx context.Context, pod string, e server.Explanation) 
 	})
 }
 
-// driversWords are what a driver says beside a code.
+// driversWords matches the words that a driver adds to a code.
 var driversWords = regexp.MustCompile(`( answered [^:; ]+): [^;]*|(before that: \w+): .*`)
 
-// shownAlike reports whether the status page shows for the pod's volume what the
-// explanation says as a cause, or as the last failure while a call is in flight,
-// without the words of the driver.
+// shownAlike reports whether the status page shows, for the pod's volume, the cause in the
+// explanation, or the last failure while a call is in flight. The page leaves out the
+// driver's words.
 func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation) bool {
 	n.T.Helper()
 	rows := n.page(ctx)
 	i := slices.IndexFunc(rows, func(r ui.Row) bool { return r.Kind == "pod" && r.Name == "default/"+pod })
 	if i < 0 {
-		return e.Verdict == server.Unknown // it has gone
+		return e.Verdict == server.Unknown // the pod is gone
 	}
 	v := slices.IndexFunc(rows, func(r ui.Row) bool { return r.Of == rows[i].Key })
 	return v >= 0 && slices.ContainsFunc(e.Lines, func(l server.Line) bool {
@@ -265,7 +264,7 @@ func (n *node) shownAlike(ctx context.Context, pod string, e server.Explanation)
 	})
 }
 
-// page is what the status page shows: the first that its stream sends.
+// page returns the rows of the status page: the first message of its stream.
 func (n *node) page(ctx context.Context) []ui.Row {
 	n.T.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -284,7 +283,7 @@ func (n *node) page(ctx context.Context) []ui.Row {
 	return first.Set
 }
 
-// get reads what the daemon answers at a path of its socket.
+// get reads the daemon's answer to a request for path on its socket.
 func (n *node) get(ctx context.Context, path string, read func(io.Reader) error) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", n.Socket)
@@ -301,9 +300,9 @@ func (n *node) get(ctx context.Context, path string, read func(io.Reader) error)
 	return read(answer.Body)
 }
 
-// More than 30 volumes of one driver fail at once, each in its own way: every
-// one is explained as its golden file says, others are mounted and taken back
-// meanwhile, and once the driver behaves all of them are taken back.
+// More than 30 volumes of one driver fail at once, each in its own way. Every explanation
+// equals its golden file, other volumes are mounted and unmounted meanwhile, and all
+// volumes are removed once the driver behaves.
 //
 // Items: N-58.
 // Faults: A077, A082, A125.
@@ -349,7 +348,7 @@ func TestEveryFailureIsContainedAndExplained(t *testing.T) {
 	n.recovers(all, elsewhere)
 }
 
-// recovers ends all faults and takes everything back.
+// recovers ends all faults and removes all pods and claims.
 func (n *node) recovers(all []scene, elsewhere string) {
 	n.T.Helper()
 	n.play(csistrict.Script{})

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// unpacked are the files of a bundle by the names below its one directory.
+// unpacked returns the files of a bundle by their names below its only directory.
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
 	f, err := os.Open(path)
@@ -51,7 +51,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// signingKey writes a private key of which a line is told apart, and returns that line.
+// signingKey writes a private key, and returns a line of it to search for.
 func signingKey(t *testing.T, path string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,10 +69,9 @@ func signingKey(t *testing.T, path string) string {
 	return strings.Split(string(text), "\n")[1]
 }
 
-// Wherever a secret stands on a node, the bundle that is given away has it not:
-// in Secrets that drivers get and quote, in a pod's files and tokens, in options,
-// parameters and addresses that people put passwords into. What one looks for in
-// it is there.
+// A support bundle has no secret of the node: not from Secrets that drivers get and quote,
+// from a pod's files and tokens, or from options, parameters and addresses that people put
+// passwords into. It has the facts that support needs.
 //
 // Items: N-35.
 // Faults: A129.
@@ -128,7 +127,8 @@ func TestSupportBundleHasNoSecret(t *testing.T) {
 		}
 	}
 
-	// Once more it is not written over, and without a daemon there is less in it.
+	// A second export does not overwrite the file, and a bundle without a daemon has less
+	// in it.
 	if r := n.CLI("", "trace", "--export", bundle, "--config", config); r.Code != 1 || !strings.Contains(r.Stderr, "exists") {
 		t.Errorf("over a file: exit code %d, %s", r.Code, r.Stderr)
 	}
@@ -143,7 +143,7 @@ func TestSupportBundleHasNoSecret(t *testing.T) {
 	n.DeletePods("stuck", "web", "lost-pod")
 }
 
-// only is the one path that a pattern matches.
+// only returns the one path that matches the pattern.
 func (n *node) only(pattern string) string {
 	n.T.Helper()
 	found, err := filepath.Glob(pattern)

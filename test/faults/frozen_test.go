@@ -15,16 +15,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// freeze mounts a FUSE file system at path whose server answers that it is there
-// and nothing more, until the test ends or thaw is called, which is its death.
+// freeze mounts a FUSE file system at path. Its server answers the kernel's first request
+// and nothing more. The server dies when the test ends or thaw is called.
 func (n *node) freeze(path string) (thaw func()) {
 	n.T.Helper()
 	server := n.freezeServer(path)
-	n.T.Cleanup(func() { server.Close() }) // twice is no harm
+	n.T.Cleanup(func() { server.Close() }) // closing it twice does no harm
 	return func() { server.Close() }
 }
 
-// freezeServer is freeze, and returns what the server would answer on.
+// freezeServer is freeze, and returns the server's end of the connection.
 func (n *node) freezeServer(path string) *os.File {
 	n.T.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -51,14 +51,14 @@ func (n *node) freezeServer(path string) *os.File {
 	return server
 }
 
-// hostPod is a pod with a directory of the host, and its volume's name.
+// hostPod is a pod with a volume that is a directory of the host.
 func hostPod(name, path string) string {
 	return harness.Pod(name, volume{Name: "host", Source: fmt.Sprintf("hostPath: {path: %s, type: Directory}", path)})
 }
 
-// A path on storage that does not answer holds up the pods that want it, and
-// nobody else: others come and go, all is explained, and the daemon can be killed
-// and started beside it. When the storage is dead for good, the pods are told.
+// A path on storage that does not answer holds up only the pods that want it. Other pods
+// come and go, all pods are explained, and the daemon can be killed and started beside the
+// storage. When the storage is dead for good, explain says so about each pod.
 //
 // Faults: A039.
 func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
@@ -90,7 +90,7 @@ func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
 		}
 		n.DeletePods("good", "scratch")
 		if round == 0 {
-			n.daemon.Kill() // which waits for its end
+			n.daemon.Kill() // Kill waits until the daemon has ended
 			n.start()
 			n.DriverUp(driverName)
 		}
@@ -110,9 +110,9 @@ func TestFrozenStorageHoldsUpItsOwnPods(t *testing.T) {
 	n.verdict()
 }
 
-// Volumes that are frozen when the daemon starts keep neither it nor others: it
-// answers, all is explained, what is new is mounted, and none of them is touched;
-// their pods can go.
+// Frozen volumes do not keep the daemon from starting or hold up other volumes. The daemon
+// answers, explains all pods and mounts new volumes. It touches no frozen volume, and their
+// pods can be deleted.
 //
 // Items: E17.
 // Faults: A040, A126.
@@ -151,7 +151,7 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	if got := len(n.nodeCalls()) - calls; got != 2 {
 		t.Errorf("calls made: %d, want the two of the pod that came and went: %q", got, n.nodeCalls()[calls:])
 	}
-	// Whoever made the mounts over the volumes takes them away.
+	// The test unmounts the file systems that it mounted over the volumes.
 	for _, p := range pods {
 		if err := unix.Unmount(n.target(p), unix.UMOUNT_NOFOLLOW); err != nil {
 			t.Errorf("unmount: %v", err)
@@ -161,11 +161,11 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	n.verdict()
 }
 
-// answerDeadline is when an answer has to be there on a machine that is busy with
-// something else; on one that is not it takes a tenth of a second.
+// answerDeadline is the longest time for an answer on a busy machine. On an idle one an
+// answer takes a tenth of a second.
 const answerDeadline = 10 * time.Second
 
-// answersAtOnce asks the daemon, and prints how long each answer took.
+// answersAtOnce runs the commands, and prints how long each took.
 func (n *node) answersAtOnce(questions ...[]string) {
 	n.T.Helper()
 	for _, args := range questions {
@@ -179,9 +179,9 @@ func (n *node) answersAtOnce(questions ...[]string) {
 	}
 }
 
-// unasked checks that neither the daemon nor any helper of its asked the frozen
-// file systems anything: so nothing of it can wait for them. What else is on the
-// machine may have.
+// unasked checks that neither the daemon nor its helpers sent a request to the frozen file
+// systems, so nothing in csi-volmgr waits for them. Other processes of the machine may have
+// sent some.
 func (n *node) unasked(servers []*os.File) {
 	n.T.Helper()
 	request := make([]byte, 1<<17)
@@ -209,7 +209,8 @@ func (n *node) unasked(servers []*os.File) {
 	}
 }
 
-// target returns where the pod's only volume is mounted, also while no daemon runs.
+// target returns the path at which the pod's only volume is mounted. It needs no running
+// daemon.
 func (n *node) target(pod string) string {
 	n.T.Helper()
 	for _, e := range n.events("NodePublishVolume") {

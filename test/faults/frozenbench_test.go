@@ -19,7 +19,7 @@ import (
 
 var frozenBench = flag.Int("frozen-bench", 0, "run TestBenchFrozen with so many pods")
 
-// churned is how long each of the pods took to be unmounted and mounted again.
+// churned unmounts and mounts each pod once, and returns how long each step took.
 func (n *node) churned(docs map[string]string) (took []time.Duration) {
 	n.T.Helper()
 	const workers = 4
@@ -58,16 +58,16 @@ func (n *node) churned(docs map[string]string) (took []time.Duration) {
 	return took
 }
 
-// p99 is the 99th percentile.
+// p99 returns the 99th percentile.
 func p99(took []time.Duration) time.Duration {
 	slices.Sort(took)
 	return took[len(took)*99/100]
 }
 
-// TestBenchFrozen prints what frozen storage costs those who do not use it: the
-// 99th percentile of mounts and unmounts beside one frozen mount against that
-// without one, in rounds that take turns, and how soon a daemon is ready beside
-// fifty. It fails for nothing: what a busy machine shows proves nothing.
+// TestBenchFrozen prints what frozen storage costs the pods that do not use it: the 99th
+// percentile of mounts and unmounts beside one frozen mount, compared with none, in
+// alternating rounds, and how soon a daemon is ready beside fifty. It has no limit to
+// exceed, since a busy machine proves nothing.
 func TestBenchFrozen(t *testing.T) {
 	if *frozenBench == 0 {
 		t.Skip("a measurement: make bench-frozen")
@@ -91,7 +91,7 @@ func TestBenchFrozen(t *testing.T) {
 			thaw := n.freeze(target)
 			took[true] = append(took[true], n.churned(docs)...)
 			thaw()
-			// Whoever hung there may not have let go yet.
+			// A process that waited for the frozen mount may still have it open.
 			if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil {
 				t.Fatal(err)
 			}

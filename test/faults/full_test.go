@@ -13,9 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// The disk of the state directory is full. The pods that run keep their volumes
-// and can go; a new one is refused, by name of the cause, and so it is across a
-// restart; when there is room again it is taken.
+// The disk of the state directory is full. Running pods keep their volumes and can be
+// deleted. The daemon refuses a new pod and names the cause, also after a restart, and
+// accepts it once there is room again.
 //
 // Faults: A053.
 func TestDiskOfTheStateDirectoryIsFull(t *testing.T) {
@@ -65,7 +65,7 @@ func TestDiskOfTheStateDirectoryIsFull(t *testing.T) {
 	n.Mounted("new")
 	n.DeletePods("new")
 	n.DeleteClaims(claims...)
-	if err := unix.Unmount(state, unix.MNT_DETACH); err != nil { // it is the test's, and no volume
+	if err := unix.Unmount(state, unix.MNT_DETACH); err != nil { // this mount is the test's, not a volume's
 		t.Error(err)
 	}
 	n.verdict()

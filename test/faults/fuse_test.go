@@ -14,9 +14,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// The daemon behind a driver's FUSE file system dies. The pods that have the volume
-// are told so, and taken back when they go; a pod that comes is not given what is
-// dead; when they are gone and the driver serves the volume again, it has it, staged
+// The server of a driver's FUSE file system dies. explain says so for the pods that have
+// the volume, and they can be deleted. A new pod does not get the dead file system. Once
+// the driver serves the volume again and the old pods are gone, the new pod gets it, staged
 // anew.
 //
 // Faults: A076.
@@ -26,7 +26,7 @@ func TestDeadFileSystemOfADriver(t *testing.T) {
 	n.Apply(want{name: "data"}.String(), harness.Pod("first", fromClaim("data")))
 	n.Mounted("first")
 	n.DeletePods("first")
-	// From here on, what the driver mounts of the volume is FUSE.
+	// From here on, the driver serves this volume's data from a FUSE file system.
 	data, err := filepath.Glob(filepath.Join(n.state(), "volumes", "*", "data"))
 	if err != nil || len(data) != 1 {
 		t.Fatalf("%q, %v", data, err)
@@ -45,7 +45,7 @@ func TestDeadFileSystemOfADriver(t *testing.T) {
 	n.DeletePods("goes")
 
 	n.unmount(data[0])
-	// It was staged from what is dead: a pod that comes waits until it can be staged anew.
+	// The stage is from the dead file system: a new pod waits until it can be staged anew.
 	n.Apply(harness.Pod("early", fromClaim("data")))
 	n.explained("pod", "early", "the server of the mounted file system has ended")
 	n.DeletePods("stays")
@@ -63,7 +63,7 @@ func TestDeadFileSystemOfADriver(t *testing.T) {
 	n.verdict()
 }
 
-// Requests of FUSE that an empty directory answers.
+// FUSE requests that an empty directory gets.
 const (
 	fuseForget    = 2
 	fuseGetattr   = 3
@@ -75,8 +75,8 @@ const (
 	fuseInterrupt = 36
 )
 
-// fuse mounts at path a FUSE file system that is an empty directory, whose server
-// lives until die is called or the test ends.
+// fuse mounts a FUSE file system at path that is an empty directory. Its server lives until
+// die is called or the test ends.
 func (n *node) fuse(path string) (die func()) {
 	n.T.Helper()
 	server, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -133,7 +133,8 @@ func serveEmpty(server, pipe int) {
 	}
 }
 
-// answer is struct fuse_out_header and what goes with the operation; nil for none.
+// answer returns a reply: struct fuse_out_header and the operation's data; nil for no
+// reply.
 func answer(operation uint32) []byte {
 	const header = 16
 	at := binary.NativeEndian

@@ -16,10 +16,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// holder is a process that has to do with a mount, and so keeps it.
+// holder is a process that uses a mount.
 type holder struct{ ended chan struct{} }
 
-// holds starts a process in whose way nothing is but what it does, until the test ends.
+// holds starts a process that runs until the test ends, unless its storage ends it.
 func (n *node) holds(name string, args ...string) holder {
 	n.T.Helper()
 	cmd := exec.Command(name, args...)
@@ -28,7 +28,7 @@ func (n *node) holds(name string, args ...string) holder {
 	}
 	h := holder{make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // it is killed, or told that its storage is gone
+		_ = cmd.Wait() // the test kills the process, or its storage fails
 		close(h.ended)
 	}()
 	n.T.Cleanup(func() { _ = cmd.Process.Kill(); <-h.ended })
@@ -51,13 +51,14 @@ func (n *node) waits(path string) holder {
 	n.T.Cleanup(func() { server.Close() })
 	h := n.holds("stat", path+"/x")
 	request := make([]byte, 1<<17)
-	if _, err := unix.Read(int(server.Fd()), request); err != nil { // it asks, and waits from now on
+	if _, err := unix.Read(int(server.Fd()), request); err != nil { // the process has sent a request, and waits from now on
 		n.T.Fatal(err)
 	}
 	return h
 }
 
-// failedUnmounts waits until the volume's unmount has failed so often, and returns how it stands.
+// failedUnmounts waits until the volume's unmount has failed that often, and returns its
+// status.
 func (n *node) failedUnmounts(times int) (v server.VolumeStatus) {
 	n.T.Helper()
 	n.Eventually("the unmount to fail", func() bool {
@@ -79,10 +80,10 @@ func (n *node) failedUnmounts(times int) (v server.VolumeStatus) {
 	return v
 }
 
-// The unmount of a mount that does not answer, with a process that waits for it,
-// fails for as long as nobody says otherwise; what is tried is seen, and what is
-// tried next. An operator may have it forced, once and with a reason that is in
-// the audit log; the process is told, and the volume goes.
+// A mount does not answer and a process waits for it. Its unmount fails until an operator
+// acts; explain shows the current step and the next one. The operator may force it, once
+// and with a reason, which is in the audit log. The waiting process gets an error, and the
+// volume is removed.
 //
 // Faults: A130.
 func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
@@ -108,17 +109,17 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 		{"retry", id, "--step=force"},
 		{"retry", id, "--reason=x"},
 		{"retry", id, "--step=harder", "--reason=x"},
-		{"retry", other, "--step=lazy", "--reason=x"}, // a pod uses it
+		{"retry", other, "--step=lazy", "--reason=x"}, // a pod uses this volume
 		{"forget", id},
 		{"forget", id, "--reason= ", "--even-mounted"},
-		{"forget", id, "--reason=x"}, // it is mounted
+		{"forget", id, "--reason=x"}, // this volume is mounted
 		{"forget", other, "--reason=x", "--even-mounted"},
 	} {
 		if r := n.CLI("", bad...); r.Code == 0 {
 			t.Errorf("%q is not refused: %s", bad, r.Stdout)
 		}
 	}
-	// The API by itself asks for the reason, too.
+	// The API requires a reason too.
 	if _, err := n.API.Retry(t.Context(), id, state.UnmountForce, ""); err == nil {
 		t.Error("a step without a reason is not refused")
 	}
@@ -133,7 +134,7 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 	n.Unmounted("web")
 	n.verified("other")
 	log, err := os.ReadFile(filepath.Join(n.Dir, "state", "audit.log"))
-	for _, want := range []string{"the filer is gone", "force", "forget"} { // what was refused is in it, too
+	for _, want := range []string{"the filer is gone", "force", "forget"} { // the audit log has refused orders too
 		if err != nil || !strings.Contains(string(log), want) {
 			t.Errorf("audit log: no %q, %v\n%s", want, err, log)
 		}
@@ -142,9 +143,8 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 	n.verdict()
 }
 
-// By policy it is forced without anybody's doing. What a process has open is in
-// the way of that too, and then it is the step after it that ends the mount,
-// while the process goes on.
+// A policy forces the unmount without an operator. An open file also keeps a mount from
+// being forced; then the lazy step after it ends the mount, and the process goes on.
 func TestUnmountsClimbTheLadderByPolicy(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// variants are the abilities that drivers have or lack.
+// variants are drivers that have all capabilities or lack some.
 func variants() map[string]csistrict.Script {
 	return map[string]csistrict.Script{
 		"all":            {},
@@ -49,8 +49,8 @@ func (n *node) wantFile(path, want string) {
 	}
 }
 
-// N-21, N-43, N-51...N-71: one pod, then a second one, then a reader; each file
-// stays where it was written.
+// N-21, N-43, N-51...N-71: one pod, then a second one, then a reader; each file stays where
+// it was written.
 // Items: A08, A09, A32, N-21, N-40, N-42, N-43, N-51, N-52, N-53, N-54, N-55, N-56, N-60, N-62, N-63, N-65, N-66, N-67, N-68, N-73, N-39, N-48.
 // Scenarios: U-129.
 func TestFileSystemVolumeOfThreePods(t *testing.T) {
@@ -135,7 +135,7 @@ func TestInlineVolume(t *testing.T) {
 	})
 }
 
-// N-94...N-101: expanded while a pod has it, and again later.
+// N-94...N-101: the volume grows twice while a pod has it.
 // Items: N-95, N-96, N-97, N-99, I03.
 func TestExpansion(t *testing.T) {
 	t.Parallel()
@@ -173,8 +173,8 @@ func TestExpansion(t *testing.T) {
 	}
 }
 
-// Grown while no pod had it: the next pod has it expanded before it may use it,
-// after the publish, by one call with both paths.
+// The volume grows while no pod has it. Before the next pod may use it, the daemon calls
+// NodeExpandVolume once, after the publish, with both paths.
 // Items: I02, I04.
 func TestGrownWhileNoPodHadIt(t *testing.T) {
 	for name, without := range map[string][]string{"attached": nil, "not attached": {"PUBLISH_UNPUBLISH_VOLUME"}} {
@@ -198,8 +198,7 @@ func TestGrownWhileNoPodHadIt(t *testing.T) {
 	}
 }
 
-// A driver that cannot make volumes larger: nothing happens on the node, and what
-// is mounted stays.
+// A driver cannot expand volumes: nothing happens on the node, and mounted volumes stay.
 // Items: I06.
 // Scenarios: U-54.
 func TestSwitchedOffForResizing(t *testing.T) {
@@ -217,7 +216,7 @@ func TestSwitchedOffForResizing(t *testing.T) {
 	n.verdict()
 }
 
-// N-34, N-35: each call has the secret that is for it, no other, and it is in no log.
+// N-34, N-35: each call has its own secret and no other, and no log has a secret.
 // Items: F11, N-34, N-35, I05, N-100.
 func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 	t.Parallel()

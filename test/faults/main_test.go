@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// program and strict are the paths of csi-volmgr and of the strict driver as
-// they were built for these tests.
+// program and strict are the paths of csi-volmgr and of the strict driver, built for these
+// tests.
 var program, strict string
 
 func TestMain(m *testing.M) {

@@ -14,13 +14,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// bad is a fault in all calls of a name for the volumes of class "bad".
+// bad returns a fault in every call named call for the volumes of class "bad".
 func bad(call string, f csistrict.Fault) csistrict.Fault {
 	f.ID, f.Call, f.Volume = "bad", call, "bad"
 	return f
 }
 
-// newBadNode is a node with a class "bad", whose volumes faults are for.
+// newBadNode makes a node with a class "bad". The faults are for its volumes.
 func newBadNode(t *testing.T, s csistrict.Script) *node {
 	t.Helper()
 	n := newNode(t, s)
@@ -28,8 +28,8 @@ func newBadNode(t *testing.T, s csistrict.Script) *node {
 	return n
 }
 
-// good mounts a pod with a volume of its own, and takes it back: another
-// volume's fault is nothing to it.
+// good mounts and deletes a pod with a volume of its own, which the faults of other volumes
+// must not affect.
 func (n *node) good() {
 	n.T.Helper()
 	n.Apply(want{name: "good"}.String(), harness.Pod("good", fromClaim("good")))
@@ -37,14 +37,14 @@ func (n *node) good() {
 	n.DeletePods("good")
 }
 
-// heal ends all faults, and lets the driver be seen to come back, which ends pauses.
+// heal ends all faults and restarts the driver, so that calls are repeated without a pause.
 func (n *node) heal() {
 	n.T.Helper()
 	n.fault(csistrict.Fault{ID: "bad"})
 	n.driver.Crash()
 }
 
-// over takes everything back and asks for the verdict.
+// over deletes all pods and claims, and asks for the verdict.
 func (n *node) over(pods ...string) {
 	n.T.Helper()
 	n.DeletePods(pods...)
@@ -52,8 +52,8 @@ func (n *node) over(pods ...string) {
 	n.verdict()
 }
 
-// A call fails while a volume is made: its pod waits and is told why, another
-// one's is mounted; once the fault is over, the pod has its volume.
+// A call fails while a volume is being mounted: its pod waits and explain says why, and
+// another pod's volume is mounted. Once the fault is over, the pod gets its volume.
 // Items: N-29, N-33.
 // Scenarios: U-26, U-27.
 func TestFaultWhileAVolumeIsMade(t *testing.T) {
@@ -96,8 +96,8 @@ func TestFaultWhileAVolumeIsMade(t *testing.T) {
 	}
 }
 
-// As before, but the pod is deleted while the fault lasts: what may have been
-// made is undone.
+// A call fails as above, but the pod is deleted while the fault lasts: the daemon undoes
+// whatever the call may have done.
 // Items: B12, C04, C08, N-26, N-57, N-70, N-64.
 // Faults: A012, A013.
 // Scenarios: U-28, U-29.
@@ -126,8 +126,8 @@ func TestFaultWhileAVolumeIsMadeForAPodThatGoes(t *testing.T) {
 	}
 }
 
-// The driver or the connection breaks in the middle of a call: it is repeated,
-// the same, and nothing is made twice.
+// The driver or the connection breaks in the middle of a call: the daemon repeats the same
+// call, and nothing is made twice.
 // Items: N-57, N-59, N-70.
 func TestDriverBreaksInTheMiddle(t *testing.T) {
 	t.Parallel()
@@ -157,7 +157,7 @@ func TestDriverBreaksInTheMiddle(t *testing.T) {
 	}
 }
 
-// layers is how many mounts are stacked at path.
+// layers returns how many mounts are stacked at path.
 func (n *node) layers(path string) (layers int) {
 	for _, m := range n.Mounts() {
 		if m == path {
@@ -167,9 +167,9 @@ func (n *node) layers(path string) (layers int) {
 	return layers
 }
 
-// A call fails while a volume is taken away: it is repeated until it is
-// definite, another volume's pod comes and goes, and a pod that wants the volume
-// has it after that, in order (N-52, N-62).
+// A call fails while a volume is being removed: the daemon repeats it until its outcome is
+// certain. Another volume's pod comes and goes meanwhile, and a pod that wants this volume
+// gets it afterwards (N-52, N-62).
 // Items: C13, C14, C16, N-52, N-62, N-73.
 // Faults: A009, A011, A032, A033.
 // Scenarios: U-31, U-32.
@@ -216,7 +216,7 @@ func TestFaultWhileAVolumeIsTakenAway(t *testing.T) {
 	}
 }
 
-// A010: Unstage goes on for long after its caller asked.
+// A010: Unstage runs for long after its caller gave up.
 // Items: N-52.
 // Faults: A010.
 func TestUnstageThatTakesLongIsWaitedFor(t *testing.T) {
@@ -233,7 +233,7 @@ func TestUnstageThatTakesLongIsWaitedFor(t *testing.T) {
 	n.over("next")
 }
 
-// A031: one mount too many is taken away too, and what is in the volume stays.
+// A031: the driver mounts twice; both mounts are removed, and the volume's content stays.
 // Faults: A031.
 func TestDoubleMountIsTakenAway(t *testing.T) {
 	t.Parallel()
@@ -254,8 +254,8 @@ func TestDoubleMountIsTakenAway(t *testing.T) {
 	}
 }
 
-// A082, C19: what the driver makes elsewhere does not become the pod's volume,
-// and csi-volmgr touches nothing there.
+// A082, C19: what the driver mounts elsewhere does not become the pod's volume, and
+// csi-volmgr touches nothing there.
 // Attacks: C19.
 func TestMountElsewhereIsNotTheVolume(t *testing.T) {
 	t.Parallel()
@@ -287,7 +287,8 @@ func TestMountElsewhereIsNotTheVolume(t *testing.T) {
 	}
 }
 
-// A078: a driver that cannot say what it can do is not called as if it could nothing.
+// A078: if a driver cannot say what it can do, the daemon does not assume that it can do
+// nothing.
 // Items: C24.
 // Faults: A078.
 func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
@@ -312,7 +313,7 @@ func TestUnknownAbilitiesAreNotNoAbilities(t *testing.T) {
 	}
 }
 
-// A080: a limit that makes no sense limits nothing, and changes nothing.
+// A080: the daemon ignores a volume limit that makes no sense.
 // Items: N-91.
 func TestSenselessLimitIsNone(t *testing.T) {
 	t.Parallel()
@@ -323,8 +324,8 @@ func TestSenselessLimitIsNone(t *testing.T) {
 	n.over("bad")
 }
 
-// A driver comes back with other abilities: what it made before goes by what it
-// was made by, what is new by the new ones.
+// A driver returns with other capabilities: the daemon treats old volumes by the old ones
+// and new volumes by the new ones.
 func TestAbilitiesChangeWithARestart(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{})
@@ -338,8 +339,8 @@ func TestAbilitiesChangeWithARestart(t *testing.T) {
 	n.over("bad")
 }
 
-// N-102: an expansion that the driver refuses for good is not repeated, is
-// explained, and harms no mount.
+// N-102: if the driver refuses an expansion for good, the daemon does not repeat it,
+// explain says so, and the mounts stay intact.
 // Items: N-102, I08.
 func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	t.Parallel()
@@ -362,7 +363,7 @@ func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	n.over("bad")
 }
 
-// Many volumes of one driver at once, some with each kind of fault: all settle.
+// Many volumes of one driver, some with each kind of fault, all settle.
 func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 	t.Parallel()
 	const count = 20
@@ -387,8 +388,8 @@ func TestManyVolumesSettleWhateverTheDriverDoes(t *testing.T) {
 	n.verdict()
 }
 
-// A070, A073: a driver that is gone is named, with what waits for it; what was
-// begun before is ended once it is back.
+// A070, A073: if a driver is gone, explain names it for each pod that waits for it. The
+// daemon finishes what it began once the driver is back.
 // Items: C19, A20, J04.
 // Faults: A070.
 func TestDriverThatIsGoneIsNamed(t *testing.T) {
@@ -414,8 +415,8 @@ func TestDriverThatIsGoneIsNamed(t *testing.T) {
 	n.verdict()
 }
 
-// A volume is staged and a device is full, or a limit is reached: an error that
-// may end by itself is repeated ever more seldom (N-30, N-105).
+// Stage answers that a device is full or a limit is reached. The daemon repeats a call that
+// may succeed later with growing pauses (N-30, N-105).
 // Items: N-105.
 func TestRepetitionsGrowSeldom(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// glance is how often what has no event is looked at.
+	// glance is the pause between looks at things that have no events.
 	glance     = 20 * time.Millisecond
 	driverName = "strict.faults.dev"
 )
@@ -29,19 +29,19 @@ type node struct {
 	daemon, driver *harness.Process
 	script         csistrict.Script
 	flags          []string // of the daemon, besides those of every node
-	program        string   // of the daemon, where it is not the one of these tests
+	program        string   // of the daemon, if not the one built for these tests
 	object         csiDriver
 }
 
-// csiDriver is what the driver's CSIDriver object says.
+// csiDriver is the spec of the driver's CSIDriver object.
 type csiDriver struct {
 	noAttach    bool
 	noPodInfo   bool
 	groupPolicy string
 }
 
-// newNode starts the driver with a script, and a daemon that knows it when
-// newNode returns.
+// newNode starts the driver with a script and the daemon, and returns once the daemon knows
+// the driver.
 func newNode(t *testing.T, s csistrict.Script) *node {
 	t.Helper()
 	n := newPlace(t)
@@ -49,10 +49,10 @@ func newNode(t *testing.T, s csistrict.Script) *node {
 	return n
 }
 
-// begin starts the driver with a script, and the daemon.
+// begin starts the driver with a script, and the daemon, and makes the StorageClass.
 func (n *node) begin(s csistrict.Script) {
 	n.T.Helper()
-	// An object that asks for what its driver does not do has every volume wait.
+	// If the object asks for an attachment that the driver cannot make, every volume waits.
 	n.object.noAttach = n.object.noAttach || s.NoController || slices.Contains(s.Without, "PUBLISH_UNPUBLISH_VOLUME")
 	n.play(s)
 	n.startDriver()
@@ -61,8 +61,8 @@ func (n *node) begin(s csistrict.Script) {
 	n.Do(n.class("class", ""), "apply", "-f", "-")
 }
 
-// explained waits until explain says all of the words of a thing, and returns
-// what it says.
+// explained waits until explain says all of the words about an object, and returns its
+// text.
 func (n *node) explained(kind, name string, words ...string) (text string) {
 	n.T.Helper()
 	n.Eventually(fmt.Sprintf("explain %s %s to say %q", kind, name, words), func() bool {
@@ -72,7 +72,7 @@ func (n *node) explained(kind, name string, words ...string) (text string) {
 	return text
 }
 
-// newPlace makes the directories of a node on which nothing runs yet.
+// newPlace makes the directories of a node without starting anything.
 func newPlace(t *testing.T) *node {
 	t.Helper()
 	n := &node{Node: harness.NewNode(t, program, "run/api.sock")}
@@ -87,7 +87,7 @@ func newPlace(t *testing.T) *node {
 
 func (n *node) state() string { return filepath.Join(n.Dir, "strict") }
 
-// play puts a script into effect.
+// play gives the driver a new script.
 func (n *node) play(s csistrict.Script) {
 	n.T.Helper()
 	yes := true
@@ -100,7 +100,7 @@ func (n *node) play(s csistrict.Script) {
 	}
 }
 
-// fault adds a fault to the script, or ends those of its id where it has no call.
+// fault adds a fault to the script, or removes the one with this id if f has no call.
 func (n *node) fault(f csistrict.Fault) {
 	n.T.Helper()
 	s := n.script
@@ -133,7 +133,7 @@ func (n *node) clean() {
 	}
 }
 
-// cases is the transcript of the volumes that rules were broken for.
+// cases returns the driver's transcript of the volumes for which a rule was broken.
 func (n *node) cases() string {
 	all, err := csistrict.ReadTranscript(n.state())
 	if err != nil {
@@ -148,7 +148,7 @@ func (n *node) cases() string {
 	return text.String()
 }
 
-// events is the driver's transcript, of the volumes with a tag where there is one.
+// events returns the driver's transcript of a call; "" is every call.
 func (n *node) events(call string) (found []csistrict.Event) {
 	n.T.Helper()
 	all, err := csistrict.ReadTranscript(n.state())
@@ -163,7 +163,7 @@ func (n *node) events(call string) (found []csistrict.Event) {
 	return found
 }
 
-// begun counts how often a call of the name arrived.
+// begun counts the arrived calls with this name.
 func (n *node) begun(call string) int { return n.count(csistrict.EventBegin, call) }
 
 func (n *node) count(event, call string) (count int) {
@@ -176,13 +176,13 @@ func (n *node) count(event, call string) (count int) {
 	return count
 }
 
-// await waits until count calls of the name have arrived.
+// await waits until count calls with this name have arrived.
 func (n *node) await(call string, count int) {
 	n.T.Helper()
 	n.Eventually(fmt.Sprintf("call %d of %s", count, call), func() bool { return n.begun(call) >= count })
 }
 
-// model is what the driver knows.
+// model returns what the driver knows.
 func (n *node) model() csistrict.Model {
 	n.T.Helper()
 	m, err := csistrict.ReadModel(n.state())
@@ -192,7 +192,7 @@ func (n *node) model() csistrict.Model {
 	return m
 }
 
-// verdict ends the test: no rule was broken, and nothing is left of any volume.
+// verdict ends the test. It fails if a rule was broken or anything is left of a volume.
 func (n *node) verdict() {
 	n.T.Helper()
 	n.NoVolumes()
@@ -211,7 +211,7 @@ func (n *node) judged() {
 	}
 }
 
-// class is a StorageClass whose volumes have a tag, and the driver's own object.
+// class returns a StorageClass whose volumes have a tag, and the driver's CSIDriver object.
 func (n *node) class(name, tag string, params ...string) string {
 	extra := ""
 	for i := 0; i < len(params); i += 2 {
@@ -259,8 +259,8 @@ type volume = harness.Volume
 
 func fromClaim(claim string) volume { return harness.FromClaim("data", claim) }
 
-// unmount takes a mount away behind the daemon's back, which at that moment looks at
-// no mount and so keeps none busy.
+// unmount removes a mount behind the daemon's back. It pauses the daemon, which therefore
+// does not keep the mount busy by looking at it.
 func (n *node) unmount(path string) {
 	n.T.Helper()
 	var err error

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// attachRequired: false of the CSIDriver object, though the driver could attach.
+// The CSIDriver object says attachRequired: false, though the driver could attach.
 // Items: A03.
 func TestNoAttachmentWhereTheObjectSaysSo(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestNoAttachmentWhereTheObjectSaysSo(t *testing.T) {
 	}
 }
 
-// podInfoOnMount: false.
+// The CSIDriver object says podInfoOnMount: false.
 // Items: F03.
 func TestNoPodInfoWhereTheObjectDoesNotAskForIt(t *testing.T) {
 	t.Parallel()
@@ -45,8 +45,8 @@ func TestNoPodInfoWhereTheObjectDoesNotAskForIt(t *testing.T) {
 	n.verdict()
 }
 
-// N-45, N-47: the driver gives the volume one group. A pod that asks for
-// another waits, is told why, and has its turn.
+// N-45, N-47: the driver gives the volume one group. A pod that asks for another group
+// waits, explain says why, and it gets the volume when the others are gone.
 // Items: N-45, N-47.
 func TestGroupThatTheDriverGives(t *testing.T) {
 	t.Parallel()
@@ -62,8 +62,8 @@ func TestGroupThatTheDriverGives(t *testing.T) {
 	n.verdict()
 }
 
-// N-89: a driver without a Controller service: what is written down as a
-// PersistentVolume is mounted.
+// N-89: a driver without a Controller service gets no Controller call, and its inline
+// volume is mounted.
 // Items: N-09, N-13.
 func TestDriverWithoutController(t *testing.T) {
 	t.Parallel()
@@ -79,8 +79,8 @@ func TestDriverWithoutController(t *testing.T) {
 	}
 }
 
-// G01, G04, F18: the pod's group gets the volume's files as the CSIDriver object
-// says, and from the driver itself where it can.
+// G01, G04, F18: the daemon gives the volume's files to the pod's group as the CSIDriver
+// object says, or leaves that to the driver if it can do so itself.
 // Items: F18, G01, G02, G04.
 // Scenarios: U-37, U-38, U-39, U-46.
 func TestFilesAreGivenToThePodsGroup(t *testing.T) {
@@ -94,7 +94,7 @@ func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 		"by default, no fsType":     {"", "", nil, 0},
 		"File":                      {"File", "", nil, 2000},
 		"None":                      {"None", "ext4", nil, 0},
-		"the driver does it":        {"File", "ext4", []string{"VOLUME_MOUNT_GROUP"}, 0}, // and this one only says so
+		"the driver does it":        {"File", "ext4", []string{"VOLUME_MOUNT_GROUP"}, 0}, // but the strict one only says so
 		"File, in an inline volume": {"File", "inline", nil, 2000},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,8 +136,8 @@ func TestFilesAreGivenToThePodsGroup(t *testing.T) {
 	}
 }
 
-// Nothing is wanted: the driver is asked who it is and what it can do, and
-// nothing else, also after a restart.
+// No pod wants a volume: the daemon only asks the driver who it is and what it can do, also
+// after a restart.
 // Items: A01.
 func TestNothingWantedNothingDone(t *testing.T) {
 	t.Parallel()
@@ -161,8 +161,8 @@ func TestNothingWantedNothingDone(t *testing.T) {
 	}
 }
 
-// A secret that is missing keeps its own call from being made, is named, and
-// ends the wait when it comes.
+// A missing secret holds back only the call that needs it. explain names the secret, and
+// the volume goes on once it appears.
 // Items: C20, C21.
 func TestSecretThatComesLater(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestSecretThatComesLater(t *testing.T) {
 			}
 			for _, dir := range []string{"plugins/kubernetes.io/csi/" + driverName + "/*/globalmount", "pods/*/volumes/*/*/mount"} {
 				if call == publish && strings.HasPrefix(dir, "plugins") {
-					continue // it is staged
+					continue // the volume is staged
 				}
 				if made, err := filepath.Glob(filepath.Join(n.Root, dir)); err != nil || len(made) > 0 {
 					t.Errorf("made without the secret: %q, %v", made, err)

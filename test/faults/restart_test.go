@@ -19,7 +19,7 @@ var (
 	idlePods = flag.Int("idle-pods", 12, "how many pods it has meanwhile")
 )
 
-// table is the node's part of the mount table: the ids of mounts and where they are.
+// table returns the ids and paths of the node's mounts.
 func (n *node) table() (lines []string) {
 	n.T.Helper()
 	for _, f := range n.MountTable() {
@@ -29,8 +29,8 @@ func (n *node) table() (lines []string) {
 	return lines
 }
 
-// restart kills the daemon and starts it again; it knows the driver then, and
-// has compared every record with the kernel.
+// restart kills the daemon and starts it again. When it returns, the daemon knows the
+// driver and has compared every record with the kernel.
 func (n *node) restart() {
 	n.T.Helper()
 	n.daemon.Kill()
@@ -38,12 +38,13 @@ func (n *node) restart() {
 	n.DriverUp(driverName)
 }
 
-// inline is a volume of the driver's that lives and ends with its pod.
+// inline returns an inline volume of the driver.
 func inline() volume {
 	return volume{Name: "data", Source: "csi: {driver: " + driverName + "}"}
 }
 
-// nodeCalls lists the calls of the driver's Node service but those that only ask.
+// nodeCalls returns the Node and Controller calls of the driver, without those that only
+// ask.
 func (n *node) nodeCalls() (calls []string) {
 	for _, e := range n.events("") {
 		if e.Event != csistrict.EventBegin || !strings.HasPrefix(e.Call, "Node") && !strings.HasPrefix(e.Call, "Controller") {
@@ -56,8 +57,8 @@ func (n *node) nodeCalls() (calls []string) {
 	return calls
 }
 
-// A restart makes no call and changes no mount, however often it is made, also
-// after it was asked to end the way systemd asks.
+// A restart makes no call and changes no mount, however often it happens, whether the
+// daemon is killed or stopped by SIGTERM.
 //
 // Faults: A056.
 func TestRestartsTouchNothing(t *testing.T) {
@@ -76,7 +77,7 @@ func TestRestartsTouchNothing(t *testing.T) {
 		t.Fatalf("mounts of %d pods: %d", *idlePods, len(before))
 	}
 	for i := range *restarts {
-		if i%2 == 0 { // first, since what was just mounted may not be written yet: a kill has it published once more
+		if i%2 == 0 { // first of all: if new mounts are not written yet, a killed daemon publishes them once more
 			n.daemon.Ask()
 		}
 		n.restart()
@@ -102,8 +103,8 @@ func TestRestartsTouchNothing(t *testing.T) {
 	n.verdict()
 }
 
-// A claim that somebody wants deleted stays while a pod has it, through restarts:
-// nothing of it is taken away.
+// A user deletes the claim of a running pod: the daemon refuses, keeps the volume through
+// restarts and changes nothing in it.
 //
 // Faults: A007.
 func TestDeletedClaimOfARunningPodStays(t *testing.T) {
@@ -133,9 +134,8 @@ func TestDeletedClaimOfARunningPodStays(t *testing.T) {
 	n.verdict()
 }
 
-// The daemon starts while the driver is down: what runs is not touched, what is
-// new waits and says for what, what goes waits too, and all goes on when the
-// driver is back.
+// The daemon starts while the driver is down. It leaves running pods alone; new and deleted
+// pods wait, explain says what for, and they go on when the driver is back.
 //
 // Faults: A057.
 func TestRestartWhileTheDriverIsDown(t *testing.T) {
@@ -168,8 +168,8 @@ func TestRestartWhileTheDriverIsDown(t *testing.T) {
 	n.verdict()
 }
 
-// A volume whose Unstage fails is in use for as long as it does, also after a
-// restart, and says why it cannot be detached.
+// A volume is in use for as long as its Unstage fails, also after a restart. explain says
+// why it cannot be detached.
 //
 // Items: N-61, N-104.
 // Faults: A014.
@@ -199,8 +199,8 @@ func TestVolumeThatCannotBeUnstagedStaysInUse(t *testing.T) {
 	n.verdict()
 }
 
-// What waits ever longer between its attempts to be mounted is taken away
-// without another attempt, and does not wait for the time of the next one.
+// A volume whose mount fails again and again, with growing pauses, is removed at once: the
+// daemon makes no further attempt and does not wait for the pause to end.
 //
 // Faults: A047.
 func TestRemovalDoesNotWaitForAPause(t *testing.T) {
@@ -208,7 +208,7 @@ func TestRemovalDoesNotWaitForAPause(t *testing.T) {
 	fails := bad("NodePublishVolume", csistrict.Fault{Code: 14, Effect: csistrict.EffectNone, Message: "not now"})
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{fails}})
 	n.Apply(harness.Pod("bad", fromClaim("bad")))
-	n.await("NodePublishVolume", 4) // the next one is seconds away
+	n.await("NodePublishVolume", 4) // the next attempt is seconds away
 	n.Eventually("the fourth attempt to fail", func() bool { return n.count(csistrict.EventEnd, "NodePublishVolume") >= 4 })
 	attempts := n.begun("NodePublishVolume")
 	n.DeletePods("bad")
@@ -222,7 +222,7 @@ func TestRemovalDoesNotWaitForAPause(t *testing.T) {
 	n.verdict()
 }
 
-// A driver that comes and goes costs nothing that stays.
+// The daemon leaks no file descriptor when a driver comes and goes.
 //
 // Faults: A075.
 func TestDriverThatComesAndGoesLeavesNoDescriptor(t *testing.T) {
@@ -251,7 +251,7 @@ func TestDriverThatComesAndGoesLeavesNoDescriptor(t *testing.T) {
 	for range 10 {
 		round()
 	}
-	// A connection of a client or to the driver may be there or not just now.
+	// Connections from clients and to the driver come and go.
 	if after := count(); after > before+5 {
 		t.Errorf("descriptors: %d became %d after 10 restarts of the driver", before, after)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A pod leaves, its container still runs, and the daemon is killed in between:
-// nothing is unpublished before the runtime has said that it has ended, also while
-// the runtime is silent, and explain says so.
+// A pod is deleted while its container still runs, and the daemon is killed meanwhile. The
+// daemon unpublishes nothing before the container runtime says that the container has
+// ended, even if the runtime does not answer, and explain says so.
 //
 // Faults: A008.
 func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
@@ -33,7 +33,7 @@ func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
 	n.write(path, "kept")
 	n.Remove("web")
 	n.explained("pod", "web", "container nginx", "still runs")
-	n.DeletePods("idle") // which has no container, so that nothing holds it
+	n.DeletePods("idle") // this pod has no container, so nothing holds it
 	before := n.table()
 	n.restart()
 	n.explained("pod", "web", "container nginx", "still runs")
@@ -61,7 +61,7 @@ func TestNothingIsUnpublishedBeforeTheRuntimeSaysSo(t *testing.T) {
 	n.verdict()
 }
 
-// uid returns the pod's uid, by which the runtime knows it.
+// uid returns the pod's UID. The container runtime knows the pod by it.
 func (n *node) uid(pod string) string {
 	n.T.Helper()
 	p, err := n.API.Pod(n.T.Context(), "default", pod)

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// What has not been mounted is handed to nobody: a container does not start on
-// the directory that waits for its mount, which nothing is written to.
+// The daemon hands out no directory that is not mounted yet, so a container cannot start on
+// it and nothing is written to it.
 //
 // Faults: A018.
 func TestDirectoryThatWaitsForItsMountIsHandedToNobody(t *testing.T) {
@@ -41,8 +41,8 @@ func TestDirectoryThatWaitsForItsMountIsHandedToNobody(t *testing.T) {
 	n.verdict()
 }
 
-// Two tenants call their claims and volumes alike: each has a volume, a staging
-// directory and files of its own.
+// Two tenants use the same names for their claims and volumes: each has its own volume,
+// staging directory and files.
 //
 // Items: N-67.
 // Faults: A024.
@@ -98,9 +98,9 @@ func TestTenantsThatNameTheirVolumesAlike(t *testing.T) {
 	n.verdict()
 }
 
-// The daemon has as many files open as it may: it lives on, what is mounted
-// stays, what is new waits, and goes on when there is room again. Memory that
-// runs out is SIGKILL, of which test/crash tells.
+// The daemon reaches its limit of open files: it lives on, mounted volumes stay, and new
+// ones wait until there is room again. If memory runs out, the kernel sends SIGKILL;
+// test/crash covers that.
 //
 // Faults: A054.
 func TestLimitOfOpenFiles(t *testing.T) {
@@ -126,7 +126,7 @@ func TestLimitOfOpenFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := unix.Rlimit{Cur: uint64(len(fds)) - 2, Max: was.Max} // a connection may have ended just now
+	none := unix.Rlimit{Cur: uint64(len(fds)) - 2, Max: was.Max} // a connection may have just ended
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &none, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestLimitOfOpenFiles(t *testing.T) {
 	n.verdict()
 }
 
-// The node has another name after a restart: nothing is made or taken away for it.
+// The node has another name after a restart: the daemon makes no call and changes no mount.
 //
 // Faults: A065.
 func TestAnotherNameOfTheNode(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAnotherNameOfTheNode(t *testing.T) {
 	n.Mounted("web")
 	before, calls := n.table(), n.nodeCalls()
 	n.flags = []string{"--node-name", "another"}
-	n.daemon.Ask() // so that it is written what was just mounted
+	n.daemon.Ask() // so that the daemon writes what it just mounted
 	n.restart()
 	n.Mounted("web")
 	if after := n.table(); !slices.Equal(before, after) {
@@ -173,8 +173,8 @@ func TestAnotherNameOfTheNode(t *testing.T) {
 	n.verdict()
 }
 
-// A raw block volume whose loop device, target and link are gone, in every
-// combination: what is gone is done, and the rest goes.
+// Loop device, target and link of a raw block volume are missing, in every combination: the
+// daemon takes the missing parts as removed, and removes the rest.
 //
 // Faults: A099.
 func TestBlockVolumeWithPartsMissing(t *testing.T) {
@@ -195,14 +195,14 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 		if target == "" {
 			t.Fatalf("no target among %q", n.Mounts())
 		}
-		// The daemon sees parts missing, never a part that goes under its hands.
+		// The daemon must not see a part vanish while it looks.
 		n.daemon.Paused(func() { n.takeParts(target, parts&1 != 0, parts&2 != 0, parts&4 != 0) })
 		n.DeletePods(name)
 		n.DeleteClaims(name)
 	}
 	n.NoVolumes()
 	for _, b := range csistrict.Breaches(n.events("")) {
-		if b.Rule != "N-76" { // that the target was removed by somebody else than its driver, which it was
+		if b.Rule != "N-76" { // the test, not the driver, removed the target
 			t.Errorf("breach of %s by %s: %s", b.Rule, b.Call, b.Text)
 		}
 	}
@@ -211,7 +211,7 @@ func TestBlockVolumeWithPartsMissing(t *testing.T) {
 	}
 }
 
-// takeParts takes parts of the only raw block volume away.
+// takeParts removes parts of the only raw block volume.
 func (n *node) takeParts(target string, loop, mount, link bool) {
 	n.T.Helper()
 	var err error
@@ -221,7 +221,7 @@ func (n *node) takeParts(target string, loop, mount, link bool) {
 			if e != nil {
 				n.T.Fatal(e)
 			}
-			unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0) // it goes with its last user
+			unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0) // the kernel detaches it with its last user
 			f.Close()
 		}
 	}
@@ -240,8 +240,8 @@ func (n *node) takeParts(target string, loop, mount, link bool) {
 	}
 }
 
-// Somebody works in a volume that is to go: he is named, and when he lets go the
-// volume goes without anybody's doing.
+// A process works in a volume that is to be removed: explain and who name it. When it ends,
+// the daemon removes the volume without an operator.
 //
 // Faults: A102.
 func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
@@ -281,9 +281,9 @@ func TestWhoKeepsAVolumeIsNamed(t *testing.T) {
 	n.verdict()
 }
 
-// The machine stops: volumes are unpublished, and then unstaged, and who waits is
-// told when nothing is staged. Where the time is too short the rest is told, is
-// in the journal, and goes on in the next life.
+// A node shuts down: the daemon unpublishes volumes and then unstages them, and drain
+// returns once nothing is staged. If the timeout is too short, drain says what is left, and
+// the next daemon finishes it from the journal.
 //
 // Faults: A103, A104.
 func TestDrainWithSlowUnstages(t *testing.T) {
@@ -311,8 +311,8 @@ func TestDrainWithSlowUnstages(t *testing.T) {
 	n.over("bad", "good")
 }
 
-// Without a cluster nobody keeps an order: whatever of pod, driver and daemon
-// goes first, all is taken away once they are back.
+// Without a cluster, pod, driver and daemon may go in any order: all volumes are removed
+// once driver and daemon are back.
 //
 // Faults: A105.
 func TestRemovalInAnyOrder(t *testing.T) {
@@ -327,7 +327,7 @@ func TestRemovalInAnyOrder(t *testing.T) {
 			for what := range strings.FieldsSeq(order) {
 				switch what {
 				case "pod":
-					if gone { // nobody is there to be told; the next daemon is
+					if gone { // no daemon runs that could delete the pod, so start the next one
 						n.start()
 						gone = false
 					}

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// buildBefore builds the program as it was at a commit or tag of this repository.
+// buildBefore builds the program of a commit or tag of this repository.
 func buildBefore(t *testing.T, revision string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,9 +38,9 @@ func buildBefore(t *testing.T, revision string) string {
 	return binary
 }
 
-// The program is replaced by a newer one and by the one before it again, with
-// volumes of each kind mounted: nothing is called and no mount changes, and both
-// take away what the other has made.
+// The program is replaced by a newer one and then by the older one again, with volumes of
+// each kind mounted. No call is made, no mount changes, and each program removes the
+// volumes of the other.
 //
 // Faults: A061.
 func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
@@ -99,7 +99,7 @@ func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
 			t.Errorf("loop devices: %q became %q", loops, after)
 		}
 	}
-	replace("") // by this one
+	replace("") // the program of this tree
 	n.DeletePods(pods[0])
 	pods = pods[1:]
 	run("after-0")
