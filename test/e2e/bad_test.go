@@ -16,11 +16,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// glance is how often a list is read that the API has no watch for.
+// glance is the pause between looks at things that have no events.
 const glance = 20 * time.Millisecond
 
-// wantWords fails the test unless text has all of the words, and is not the
-// message that says nothing.
+// wantWords fails the test if text lacks one of the words, or is a message that explains
+// nothing.
 func wantWords(t *testing.T, what, text string, words ...string) {
 	t.Helper()
 	for _, w := range append(words, "") {
@@ -33,7 +33,7 @@ func wantWords(t *testing.T, what, text string, words ...string) {
 	}
 }
 
-// goodPod mounts a pod with a claim of its own and takes it back.
+// goodPod mounts and deletes a pod with a claim of its own.
 func (n *node) goodPod() {
 	n.T.Helper()
 	n.Apply(n.driver.class(), claim("good", "64Mi", fileSystem, rwo), harness.Pod("good", harness.FromClaim("data", "good"),
@@ -42,8 +42,7 @@ func (n *node) goodPod() {
 	n.DeletePods("good")
 }
 
-// What apply refuses, it refuses with one error that names object and field,
-// and takes nothing of the file.
+// apply refuses a bad file as a whole, with one error that names object and field.
 func TestBadManifestIsRefusedWhole(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, kinds()[0])
@@ -78,7 +77,7 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 			if len(r.Stderr) > 4096 {
 				t.Errorf("error: got %d bytes, which nobody reads", len(r.Stderr))
 			}
-			// The same file among the watched ones is a problem of that file.
+			// In the watched directory the same file is a problem that the daemon lists.
 			file := filepath.Join(n.manifests(), strings.ReplaceAll(strings.ReplaceAll(name, "/", "-"), " ", "-")+".yaml")
 			moveIn(t, file, bad.doc)
 			n.problem(t, file, bad.words...)
@@ -95,9 +94,9 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 	n.nothingLeft()
 }
 
-// problem waits until the daemon's problem with the file has all words. It may be another at
-// first, that the file is being written: a process that a neighbouring test forks holds the
-// writer's descriptor until it execs.
+// problem waits until the daemon's problem with the file has all words. The daemon may
+// first say that the file is being written: a process that a parallel test forks has the
+// writer's descriptor until its exec.
 func (n *node) problem(t *testing.T, file string, words ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
@@ -121,7 +120,7 @@ func (n *node) problem(t *testing.T, file string, words ...string) {
 	t.Fatalf("problem with %s: got %q, want one with %q", file, last, words)
 }
 
-// What apply cannot judge, the pod's status explains, and a good pod mounts.
+// What apply cannot judge, the pod's status explains, and other pods are mounted.
 // Items: A17, A18, A20.
 // Scenarios: U-172.
 func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
@@ -147,7 +146,7 @@ func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 			"iscsi":          {volume{Name: "v", Source: `iscsi: {targetPortal: "127.0.0.1:3260", iqn: "iqn.2001-04.com.example:x", lun: 0}`}, []string{"iscsi"}},
 		} {
 			n.Apply(harness.Pod(name, bad.volume))
-			n.blocked(name, bad.words...) // what is said changes while claims are being bound
+			n.blocked(name, bad.words...) // the reason changes while claims are being bound
 			r := n.CLI("", "wait", "pod", name, "--timeout", "10ms")
 			if r.Code != 124 {
 				n.T.Errorf("%s: wait: got exit code %d, want 124", name, r.Code)
@@ -164,14 +163,16 @@ func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 	})
 }
 
-// Sockets that are no good driver's harm nobody else, and are listed with the reason.
+// Sockets of broken drivers affect no other driver, and the daemon lists them with the
+// reason.
 func TestBadDriversAreListedAndHarmNobody(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, kinds()[0])
 	garbage := func(c net.Conn) { c.Write([]byte("HTTP/1.1 500 no\r\n\r\n\x00\xff")); c.Close() }
 	hang := func(c net.Conn) { <-t.Context().Done(); c.Close() }
 	for name, answer := range map[string]func(net.Conn){"garbage": garbage, "hangs": hang} {
-		// One whose registration is bad, and one that registers well and is bad then.
+		// One driver cannot be registered, and one registers and then answers nothing
+		// useful.
 		listen(t, filepath.Join(n.registry(), name+"-reg.sock"), answer)
 		endpoint := n.Path(name + ".sock")
 		listen(t, endpoint, answer)
@@ -179,7 +180,7 @@ func TestBadDriversAreListedAndHarmNobody(t *testing.T) {
 	}
 	register(t, n.registry(), "nobody.e2e.dev", n.Path("nobody.sock"))
 	register(t, n.registry(), "..", n.driver.socket())
-	register(t, n.registry(), "imposter.e2e.dev", n.driver.socket()) // another driver's socket
+	register(t, n.registry(), "imposter.e2e.dev", n.driver.socket()) // the socket of another driver
 	n.goodPod()
 	n.socketProblem("garbage-reg.sock", "garbage-inside.e2e.dev", "nobody.e2e.dev", "imposter.e2e.dev")
 	n.goodPod()
@@ -187,7 +188,7 @@ func TestBadDriversAreListedAndHarmNobody(t *testing.T) {
 	n.nothingLeft()
 }
 
-// listen serves every connection to a unix socket with answer.
+// listen passes every connection to a unix socket to answer.
 func listen(t *testing.T, socket string, answer func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -208,8 +209,8 @@ func listen(t *testing.T, socket string, answer func(net.Conn)) {
 	}()
 }
 
-// socketProblem waits until each of the sockets, by a part of its path, is
-// listed with what is wrong with it.
+// socketProblem waits until the daemon lists a problem for each of the sockets, which are
+// given by a part of their path.
 func (n *node) socketProblem(parts ...string) {
 	n.T.Helper()
 	ctx, cancel := context.WithTimeout(n.T.Context(), harness.Patience)

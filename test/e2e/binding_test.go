@@ -11,8 +11,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A claim that names no volume gets the smallest that is there and fits, keeps it over a
-// death of the daemon, and its data stays with its name when it is deleted.
+// A claim that names no volume gets the smallest existing volume that fits, and keeps it
+// when the daemon is killed. When the claim is deleted, the volume keeps its data for a
+// claim of the same name.
 func TestAClaimGetsAVolumeThatIsThere(t *testing.T) {
 	t.Parallel()
 	n := newPlace(t)
@@ -61,7 +62,7 @@ func TestAClaimGetsAVolumeThatIsThere(t *testing.T) {
 	n.wantPV("fits", "Bound", "default/data")
 }
 
-// wantPV judges what get pv says of a PersistentVolume.
+// wantPV checks the status and the claim that get pv shows for a PersistentVolume.
 func (n *node) wantPV(name, status, claim string) {
 	n.T.Helper()
 	var all struct {

@@ -11,8 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A claim of a snapshot of the driver holds what was in the snapshot, and
-// nothing of what was written since.
+// A claim made from a snapshot has the snapshot's content, without what was written later.
 func TestSnapshotIsRestored(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t, p := n.T, n.driver.proxy
@@ -45,7 +44,8 @@ func TestSnapshotIsRestored(t *testing.T) {
 	})
 }
 
-// restored is a claim of a snapshot with the driver's id of it, if that is said.
+// restored returns a claim of snapshot snap, with an annotation that names the driver's id
+// of the snapshot if id is not "".
 func restored(name, id string) string {
 	doc := strings.Replace(claim(name, "64Mi", fileSystem, rwo), "spec:\n",
 		"spec:\n  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: snap}\n", 1)
@@ -55,7 +55,7 @@ func restored(name, id string) string {
 	return strings.Replace(doc, "{name: "+name+"}", "{name: "+name+", annotations: {csi-volmgr.dev/snapshot-handle: "+id+"}}", 1)
 }
 
-// handleOf is the driver's id of a claim's volume.
+// handleOf returns the driver's id of a claim's volume.
 func (n *node) handleOf(claim string) (handle string) {
 	n.T.Helper()
 	harness.Until(n.Node, "claim "+claim+" to have a volume", n.API.WatchPersistentVolumes, func(all map[string]server.PVStatus) bool {

@@ -10,8 +10,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// The blocks that were written between two snapshots are told, and no others, also where the driver's
-// stream breaks; a copy of the first with these ranges of the second is the second.
+// snapshot diff lists exactly the blocks that were written between two snapshots, even if
+// the driver's stream breaks. A copy of the first snapshot with these ranges of the second
+// equals the second.
 func TestChangedBlocksMakeACopy(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T
@@ -43,13 +44,14 @@ func TestChangedBlocksMakeACopy(t *testing.T) {
 		n.Apply(n.driver.class(), claim("disk", "32Mi", block, rwo))
 		use("writer", "disk", fill('a', 0, 1, 100, 4000))
 		n.Do("", "snapshot", "create", "pvc/disk", "--name", "monday")
-		// More than a message of the strict driver has, so that there is a second one to break behind.
-		changed := []int64{1, 2, 100, 8190} // not the last one, behind which nothing is missing
+		// More ranges than a message of the strict driver has, so that the stream can break
+		// after its second message.
+		changed := []int64{1, 2, 100, 8190} // without the last block, so that ranges follow after the break
 		for at := int64(200); at < 260; at += 2 {
 			changed = append(changed, at)
 		}
 		use("writer", "disk", fill('b', changed...))
-		use("writer", "disk", fill('a', 0)) // written, and the same
+		use("writer", "disk", fill('a', 0)) // writes the same content
 		n.Do("", "snapshot", "create", "pvc/disk", "--name", "tuesday")
 
 		held := n.driver.proxy.hold("GetMetadataDelta", true)

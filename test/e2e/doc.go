@@ -1,5 +1,5 @@
-// Package e2e holds the end-to-end tests: the real program, a real CSI driver in
-// a process of its own, real mounts in a private mount namespace.
+// Package e2e has the end-to-end tests: the real program, a real CSI driver in a process of
+// its own, and real mounts in a private mount namespace.
 //
 // The driver is the local driver, or another one:
 //
@@ -13,6 +13,6 @@
 //	                                  register the driver by the same protocol
 //	E2E_RACE=1                        build the program with the race detector
 //
-// Between daemon and driver is a proxy that passes calls on and notes them, so
-// that the tests can tell that a call was not made twice.
+// A proxy between daemon and driver passes on the calls and notes them, so that the tests
+// see whether a call was repeated.
 package e2e

@@ -12,27 +12,27 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// kind is a driver to be tested with.
+// kind is a driver to test with.
 type kind struct {
 	label string
-	// name is its CSI name.
+	// name is the driver's CSI name.
 	name   string
 	binary string
-	args   []string // besides those that say where
-	// params are the StorageClass's.
+	args   []string // besides those with paths
+	// params are the StorageClass's parameters.
 	params map[string]string
-	// attach: it has ControllerPublishVolume.
+	// attach: the driver has ControllerPublishVolume.
 	attach bool
-	// sizes: its file systems are as large as was asked for.
+	// sizes: the driver's file systems have the requested size.
 	sizes bool
 	local bool
-	// strict: it is the strict driver, which judges the calls made to it.
+	// strict: this is the strict driver, which judges the calls that it gets.
 	strict bool
-	// alone: it is shown as one that makes no groups of snapshots.
+	// alone: the proxy hides that the driver makes group snapshots.
 	alone bool
 }
 
-// kinds are the drivers to run the suite with.
+// kinds returns the drivers to run the suite with.
 func kinds() []kind {
 	plain := kind{label: "plain", name: "driver.e2e.dev", binary: os.Getenv("DRIVER_BINARY")}
 	switch {
@@ -49,8 +49,8 @@ func kinds() []kind {
 	return []kind{plain, attach}
 }
 
-// localOnly skips what has nothing to do with the driver that the suite is run
-// with, or is about the local driver.
+// localOnly skips a test that is about the local driver or about no driver, if the suite
+// runs with another driver.
 func localOnly(t *testing.T) {
 	t.Helper()
 	if k := kinds()[0]; !k.local {
@@ -58,7 +58,8 @@ func localOnly(t *testing.T) {
 	}
 }
 
-// command is the driver, not yet started. What it starts itself is killed with it.
+// command returns the driver's command. Processes that the driver starts are killed with
+// it.
 func (k kind) command(socket, stateDir string) *exec.Cmd {
 	cmd := exec.Command(k.binary, append([]string{
 		"--drivername=" + k.name, "--endpoint=unix://" + socket, "--nodeid=" + harness.Name, "--statedir=" + stateDir,
@@ -67,7 +68,7 @@ func (k kind) command(socket, stateDir string) *exec.Cmd {
 	return cmd
 }
 
-// eachKind runs a test with every driver, each on a node of its own.
+// eachKind runs a test with each driver, on its own node.
 func eachKind(t *testing.T, test func(n *node)) {
 	t.Parallel()
 	for _, k := range kinds() {
@@ -78,7 +79,7 @@ func eachKind(t *testing.T, test func(n *node)) {
 	}
 }
 
-// driver is a driver that runs on a node, behind a proxy.
+// driver is a running driver on a node, behind a proxy.
 type driver struct {
 	kind
 	n     *node
@@ -110,8 +111,8 @@ func newDriver(n *node, k kind) *driver {
 func (d *driver) stateDir() string { return d.n.Path("driver-state") }
 func (d *driver) socket() string   { return d.n.Path("driver.sock") }
 
-// start starts the driver's process, again where it was killed, and waits until
-// it answers.
+// start starts the driver's process, for the first time or after a kill, and waits until it
+// answers.
 func (d *driver) start() {
 	d.n.T.Helper()
 	if d.local {

@@ -20,10 +20,10 @@ import (
 
 const examples = "../../examples/kinds"
 
-// foreign are the examples of which the storage is not on every machine.
+// foreign are the examples whose storage is not on every machine.
 var foreign = []string{"cephfs", "fc", "glusterfs", "iscsi", "nfs", "translated"}
 
-// exampleFiles lists the examples by name.
+// exampleFiles returns the paths of the examples.
 func exampleFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(examples + "/*.yaml")
@@ -33,8 +33,8 @@ func exampleFiles(t *testing.T) []string {
 	return files
 }
 
-// TestTheExampleOfEachKindIsMounted: every one that needs nothing which is not on
-// this machine, and nothing of them is left.
+// TestTheExampleOfEachKindIsMounted mounts every example whose storage is on this machine,
+// and checks that nothing is left of them.
 func TestTheExampleOfEachKindIsMounted(t *testing.T) {
 	localOnly(t)
 	n := newPlace(t)
@@ -92,8 +92,8 @@ func documented(t *testing.T) []string {
 	return nil
 }
 
-// TestTheExamplesAreOneOfEachKind: a daemon with the flags of README mounts, by one
-// apply of the examples, a volume of each kind that needs no storage of others.
+// TestTheExamplesAreOneOfEachKind starts a daemon with the flags of README.md and applies
+// all examples at once. They have a volume of each kind that needs no other storage.
 func TestTheExamplesAreOneOfEachKind(t *testing.T) {
 	n := newPlace(t)
 	n.flags = documented(t)
@@ -120,7 +120,7 @@ func TestTheExamplesAreOneOfEachKind(t *testing.T) {
 	n.nothingLeft()
 }
 
-// serviceStarts does what a service does when it starts, and looks where it runs.
+// serviceStarts runs the start command of a unit file, and checks its working directory.
 func (n *node) serviceStarts(unit, in string) {
 	n.T.Helper()
 	text, err := os.ReadFile(unit)
@@ -140,7 +140,7 @@ func (n *node) serviceStarts(unit, in string) {
 	}
 }
 
-// only is the objects of one example.
+// only has the objects of one example.
 type only map[resolve.Key]runtime.Object
 
 func (o only) Get(k resolve.Key) runtime.Object { return o[k] }
@@ -150,8 +150,8 @@ func (only) ClaimsOf(string) []*corev1.PersistentVolumeClaim     { return nil }
 func (only) Binding(resolve.Key) resolve.Binding                 { return resolve.Binding{} }
 func (only) Unread(resolve.Key) string                           { return "" }
 
-// TestTheOtherExamplesAreVolumes: what needs storage of others is at least what
-// csi-volmgr takes for a volume.
+// TestTheOtherExamplesAreVolumes checks that csi-volmgr resolves the examples that need
+// other storage.
 func TestTheOtherExamplesAreVolumes(t *testing.T) {
 	localOnly(t)
 	for _, kind := range foreign {

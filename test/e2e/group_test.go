@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// moments is how many snapshots the test of one moment makes; the variable asks for more.
+// moments returns how many group snapshots to make; E2E_SNAPSHOTS asks for more.
 func moments(t *testing.T) int {
 	text := os.Getenv("E2E_SNAPSHOTS")
 	if text == "" {
@@ -29,13 +29,13 @@ func moments(t *testing.T) int {
 	return n
 }
 
-// labelled is a claim with the label that groups are made by.
+// labelled returns a claim with the label that selects the group.
 func labelled(name string) string {
 	return strings.Replace(claim(name, "64Mi", fileSystem, rwo), "{name: "+name+"}", "{name: "+name+", labels: {app: shop}}", 1)
 }
 
-// counter writes ever greater numbers, each into the file of one volume, synced, and then into that of
-// the other, as a database writes its log and then its table.
+// counter writes growing numbers, each into the file of one volume, with fsync, and then
+// into that of the other, as a database writes its log and then its table.
 type counter struct {
 	files [2]*os.File
 	stop  chan struct{}
@@ -84,7 +84,8 @@ func (c *counter) end(t *testing.T) {
 	}
 }
 
-// oneMoment restores two snapshots, and reports whether what they hold was there at one moment.
+// oneMoment restores two snapshots, and reports whether their numbers existed at one
+// moment.
 func (n *node) oneMoment(first, second string) bool {
 	t := n.T
 	t.Helper()
@@ -108,10 +109,10 @@ func (n *node) oneMoment(first, second string) bool {
 	return held[0] == held[1] || held[0] == held[1]+1
 }
 
-// A program writes to two volumes without a pause. In the clones of group snapshots, of a driver
-// that makes groups and of one that does not, what it wrote is of one moment; in those of two
-// snapshots in a row it is not. A daemon that is killed meanwhile thaws all at its start, and the
-// group is there once. The group goes as a whole.
+// A program writes to two volumes without a pause. The clones of a group snapshot show one
+// moment, whether the driver makes groups or not; the clones of two separate snapshots do
+// not. If the daemon is killed meanwhile, the next one thaws all volumes at its start, and
+// the group exists once. The group is deleted as a whole.
 func TestSnapshotsOfAGroup(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds() {
@@ -173,7 +174,7 @@ func (n *node) groupsHold() {
 	n.reached(held)
 	n.daemon.Kill()
 	n.start()
-	c.end(t) // it writes: nothing is frozen
+	c.end(t) // the program can write: nothing is frozen
 	close(held.on)
 	n.DriverUp(n.driver.name)
 	n.Eventually("the group to be ready", func() bool {
@@ -190,7 +191,8 @@ func (n *node) groupsHold() {
 	n.wantSnapshots(0)
 }
 
-// groupsComeAndGo is the test for a driver whose volumes are directories of a larger file system.
+// groupsComeAndGo is the test for a driver whose volumes are directories of a larger file
+// system.
 func (n *node) groupsComeAndGo() {
 	t := n.T
 	if r := n.CLI("", "snapshot", "create", "-l", "app=shop", "--name=still", "--freeze=10s", "--timeout=1s"); r.Code == 0 || !strings.Contains(r.Stderr, "only its directory") {
@@ -209,7 +211,7 @@ func (n *node) groupsComeAndGo() {
 	n.wantSnapshots(0)
 }
 
-// wantSnapshots fails unless the driver has as many snapshots.
+// wantSnapshots fails the test if the driver does not have that many snapshots.
 func (n *node) wantSnapshots(want int) {
 	n.T.Helper()
 	all, err := csi.NewControllerClient(n.driver.proxy.conn).ListSnapshots(n.T.Context(), &csi.ListSnapshotsRequest{})
@@ -218,8 +220,9 @@ func (n *node) wantSnapshots(want int) {
 	}
 }
 
-// A group snapshot that is at the driver already, made by another program, is named by a VolumeGroupSnapshotContent: its
-// snapshots are listed, restored and deleted with their group, and the deletionPolicy of the content holds.
+// A VolumeGroupSnapshotContent names a group snapshot that another program made at the
+// driver. Its snapshots are listed, restored and deleted with their group, and the
+// content's deletionPolicy applies.
 func TestAGroupThatIsThereIsNamedByAContent(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T
@@ -291,7 +294,8 @@ spec: {source: {volumeGroupSnapshotContentName: theirs}}`
 	})
 }
 
-// cutByAnother has a program that is not csi-volmgr make a group snapshot of the volumes of claims.
+// cutByAnother makes a group snapshot of the claims' volumes at the driver, without
+// csi-volmgr.
 func (n *node) cutByAnother(claims ...string) *csi.VolumeGroupSnapshot {
 	n.T.Helper()
 	conn, err := dial(n.driver.socket())

@@ -17,18 +17,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// podUID is that of the pod whose volumes a kubelet made.
+// podUID is the UID of the pod whose volumes a kubelet made.
 const podUID = "6b1f6c1e-31a1-4f6a-9a53-2b7f0f7a9c01"
 
-// called are the calls that taking over must not make, but NodeStageVolume of
-// what is bare.
+// called are the calls that adopt must not cause. NodeStageVolume is missing, since it is
+// called for the directories that bare returns.
 func called() []string {
 	return []string{"NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "ControllerPublishVolume", "CreateVolume"}
 }
 
-// bare returns the staging directories of volumes with a file system at which
-// nothing is mounted: some drivers mount nothing there, and the daemon that takes
-// such a volume over stages it once more.
+// bare returns the staging directories of file system volumes on which nothing is mounted.
+// Some drivers mount nothing there; the daemon stages such a volume once more after adopt.
 func (a *adopted) bare() map[string]bool {
 	a.T.Helper()
 	dirs, err := filepath.Glob(filepath.Join(a.Root, "plugins/kubernetes.io/csi/*/*/globalmount"))
@@ -42,7 +41,7 @@ func (a *adopted) bare() map[string]bool {
 	return bare
 }
 
-// adopted is a node with a kubelet's volumes, of which it makes the manifests.
+// adopted is a node with volumes that a kubelet made, and their manifests.
 type adopted struct {
 	*node
 	kubelet *kubelet
@@ -50,11 +49,11 @@ type adopted struct {
 	file    string // the pod's manifest
 }
 
-// persistent is a volume of the driver, with a claim that is bound to it.
+// persistent returns a PersistentVolume of the driver, with a claim that is bound to it.
 func persistent(driver, pv, mode string, v *csi.Volume) string {
 	attributes, err := json.Marshal(v.GetVolumeContext())
 	if err != nil {
-		panic(err) // a map of strings
+		panic(err) // a map of strings cannot fail
 	}
 	return fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolume
@@ -76,8 +75,8 @@ spec:
   resources: {requests: {storage: 32Mi}}`, driver, pv, v.GetVolumeId(), mode, attributes)
 }
 
-// newAdopted is a node that a kubelet has left, with a pod that has one volume
-// of each kind that can be taken over.
+// newAdopted makes a node that a kubelet has left, with a pod that has a volume of each
+// kind that adopt can take over.
 func newAdopted(t *testing.T) *adopted {
 	t.Helper()
 	n := newPlace(t)
@@ -93,7 +92,7 @@ func newAdopted(t *testing.T) *adopted {
 		a.handles = append(a.handles, made.GetVolumeId())
 		docs = append(docs, persistent(n.driver.name, v.pv, v.mode, made))
 		switch v.pv {
-		case "pv-now": // as kubelets do it since 1.24
+		case "pv-now": // as kubelets since 1.24 do it
 			target := k.fileSystem(made, v.pv, podUID, "plugins/kubernetes.io/csi/"+n.driver.name+"/"+hash(made.GetVolumeId()))
 			write(t, filepath.Join(target, "f"), "of "+v.pv)
 			k.part(podUID, v.pv, target)
@@ -141,8 +140,8 @@ func (a *adopted) want(r harness.Result, code int, words ...string) {
 	}
 }
 
-// intact fails the test unless everything is as the kubelet left it, and so many
-// volumes were staged once more.
+// intact fails the test if anything differs from what the kubelet left, or if
+// NodeStageVolume was not called staged times.
 func (a *adopted) intact(when string, ids map[string]uint64, staged int) {
 	a.T.Helper()
 	a.wantMounts(when, ids)
@@ -158,8 +157,8 @@ func (a *adopted) intact(when string, ids map[string]uint64, staged int) {
 	}
 }
 
-// nothingLeftAtAll takes the pod away and with it all of its volumes, by what
-// is in the records alone.
+// nothingLeftAtAll removes the manifests, so that the daemon removes all volumes with only
+// its records.
 func (a *adopted) nothingLeftAtAll() {
 	a.T.Helper()
 	must(a.T, os.Remove(a.file))
@@ -197,7 +196,7 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	a.staged(again)
 	a.asWanted("web")
 	a.intact("with the daemon", ids, again)
-	// The intents of another pod make durable what is known of this one.
+	// The intents of another pod make this pod's records durable.
 	a.Apply(harness.Pod("last", volume{Name: "scratch", Source: "emptyDir: {}"}))
 	a.Mounted("last")
 	a.DeletePods("last")
@@ -209,8 +208,8 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	a.nothingLeftAtAll()
 }
 
-// staged waits until the driver is up and was asked to stage as often as that, of
-// all that the test has seen.
+// staged waits until the driver is up and NodeStageVolume was called n times since the test
+// began.
 func (a *adopted) staged(n int) {
 	a.T.Helper()
 	a.DriverUp(a.driver.name)
@@ -219,7 +218,7 @@ func (a *adopted) staged(n int) {
 	must(a.T, a.driver.proxy.await(ctx, n, "NodeStageVolume"))
 }
 
-// madeHere is a pod whose volumes csi-volmgr makes, on a node with a daemon.
+// madeHere mounts a pod whose volumes csi-volmgr makes.
 func (a *adopted) madeHere() {
 	a.T.Helper()
 	disk := harness.FromClaim("disk", "claim-pv-raw")
@@ -234,8 +233,8 @@ func (a *adopted) madeHere() {
 	write(a.T, filepath.Join(a.HostPath("db", "data"), "f"), "of db")
 }
 
-// What a kubelet made and what csi-volmgr made: handed back, taken over once
-// more, handed back and taken down by what a kubelet knows.
+// Volumes that a kubelet made and volumes that csi-volmgr made are handed to a kubelet,
+// taken over, and handed back again. The kubelet then removes them with its own files.
 func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 	t.Parallel()
 	a := newAdopted(t)
@@ -262,10 +261,10 @@ func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 		t.Errorf("records after release: %v", got)
 	}
 	a.wantMounts("after release", ids)
-	a.want(a.verb("adopt", "--yes", "--host-path-allow", a.Path("shared")), 0, "13 volumes taken over") // of hostPath there is nothing to take
+	a.want(a.verb("adopt", "--yes", "--host-path-allow", a.Path("shared")), 0, "13 volumes taken over") // a hostPath volume has nothing to take over
 	for id, v := range a.records() {
 		was := before[id]
-		if bare[v.Spec.StagePath] { // as for what a kubelet left
+		if bare[v.Spec.StagePath] { // as for bare volumes of a kubelet
 			was.Stage.Phase = state.Entering
 		}
 		if v.Stage.Phase != was.Stage.Phase || v.Needs != was.Needs || !v.Spec.Equal(was.Spec) || len(v.Mounts) != len(was.Mounts) {
@@ -297,7 +296,7 @@ func TestVolumesAreHandedBackToAKubelet(t *testing.T) {
 	}
 }
 
-// What stands against it is told, with nothing changed.
+// adopt and release refuse, say why, and change nothing.
 func TestHandingOverIsRefused(t *testing.T) {
 	t.Parallel()
 	a := newAdopted(t)
@@ -318,7 +317,7 @@ func TestHandingOverIsRefused(t *testing.T) {
 	a.nothingLeftAtAll()
 }
 
-// serveKubelet listens where a kubelet does.
+// serveKubelet listens on the socket of a kubelet.
 func serveKubelet(t *testing.T, root string) net.Listener {
 	t.Helper()
 	dir := filepath.Join(root, "pod-resources")

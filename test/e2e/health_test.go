@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// metrics is what the daemon tells Prometheus.
+// metrics returns the daemon's metrics for Prometheus.
 func (n *node) metrics() string {
 	n.T.Helper()
 	c := http.Client{Transport: &http.Transport{
@@ -32,9 +32,10 @@ func (n *node) metrics() string {
 	return string(text)
 }
 
-// The image of a claim's volume, which no pod has, is removed under the driver while the daemon is away: its Controller
-// service is asked as soon as it has told what it can do, though nothing is to be done on the node, and the claim, the
-// statistics and the metric show what it says as its word.
+// The image of a claim's volume disappears while the daemon is down; no pod has the volume.
+// The daemon asks the driver's Controller service as soon as it knows the driver's
+// capabilities, although the node has nothing to do. The claim, the statistics and the
+// metric show the driver's answer as the driver's.
 //
 // Items: N-84.
 func TestAVolumeWhoseImageIsGoneIsSaid(t *testing.T) {
@@ -54,11 +55,11 @@ func TestAVolumeWhoseImageIsGoneIsSaid(t *testing.T) {
 	if err := os.Rename(images[0], aside); err != nil {
 		t.Fatal(err)
 	}
-	abilities := n.driver.proxy.hold("GroupControllerGetCapabilities", false) // the controller's question, and no other's
+	abilities := n.driver.proxy.hold("GroupControllerGetCapabilities", false) // only the controller makes this call
 	n.start()
 	n.DriverUp(n.driver.name)
 	n.reached(abilities)
-	n.Do("", "get", "stats") // has it looked whom there is to ask; what the driver tells is the only change after that
+	n.Do("", "get", "stats") // the daemon has checked which drivers to ask; only the capabilities change later
 	close(abilities.on)
 	want := "the Controller service of driver " + n.driver.name + " says: DATA_LOSS: ImageMissing"
 	n.Eventually("the claim to say that its image is gone", func() bool {

@@ -15,13 +15,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// kubelet makes volumes as a kubelet does: the same calls, directories, files,
-// mounts and links. It is written after the kubelet's layout, not after that of
-// csi-volmgr.
+// kubelet makes volumes as a kubelet does: the same calls, directories, files, mounts and
+// links. Its code follows the kubelet's layout, not csi-volmgr's.
 type kubelet struct {
 	*node
 	csi csi.NodeClient
-	// mode is what ReadWriteOnce is to the driver.
+	// mode is the access mode that the driver gets for ReadWriteOnce.
 	mode csi.VolumeCapability_AccessMode_Mode
 }
 
@@ -58,7 +57,7 @@ func (k *kubelet) file(rel, content string) string {
 	return path
 }
 
-// notes writes a vol_data.json of keys and values.
+// notes writes keys and values into a vol_data.json.
 func (k *kubelet) notes(dir string, pairs ...string) {
 	k.T.Helper()
 	values := map[string]string{}
@@ -75,7 +74,7 @@ func hash(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// makes has the driver make a volume of 32 MiB and returns its handle.
+// makes makes a volume of 32 MiB with the driver.
 func (k *kubelet) makes(name string, c *csi.VolumeCapability) *csi.Volume {
 	k.T.Helper()
 	r, err := csi.NewControllerClient(k.driver.proxy.conn).CreateVolume(k.T.Context(), &csi.CreateVolumeRequest{
@@ -99,7 +98,7 @@ func (k *kubelet) device() *csi.VolumeCapability {
 	}
 }
 
-// attachment is the name of the volume's VolumeAttachment.
+// attachment returns the name of the volume's VolumeAttachment.
 func (k *kubelet) attachment(handle string) string {
 	return "csi-" + hash(handle+k.driver.name+harness.Name)
 }
@@ -140,8 +139,8 @@ func (k *kubelet) inline(name, uid string) string {
 	return target
 }
 
-// block stages and publishes a raw block volume, mounts the device once more and
-// keeps it open by a loop device.
+// block stages and publishes a raw block volume, bind-mounts the device once more, and
+// keeps it open with a loop device.
 func (k *kubelet) block(v *csi.Volume, pv, uid string) string {
 	k.T.Helper()
 	const top = "plugins/kubernetes.io/csi/volumeDevices"
@@ -165,8 +164,8 @@ func (k *kubelet) block(v *csi.Volume, pv, uid string) string {
 	return target
 }
 
-// loop puts a loop device on what is at path, as losetup does. Where the test
-// fails before the daemon takes it away, it goes with the test.
+// loop attaches a loop device to the file or device at path, as losetup does. If the daemon
+// has not detached it, the test's cleanup does.
 func loop(t *testing.T, path string) {
 	t.Helper()
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
@@ -188,15 +187,15 @@ func loop(t *testing.T, path string) {
 			t.Cleanup(func() { detachNamed(f.Name(), named) })
 		}
 		f.Close()
-		if err != unix.EBUSY { // somebody else was quicker
+		if err != unix.EBUSY { // another process took it
 			must(t, err)
 			return
 		}
 	}
 }
 
-// detachNamed takes a loop device away if it is the one that was given this name,
-// and not another one of the same number by now.
+// detachNamed detaches a loop device if it still has this name. Another test may have taken
+// the device meanwhile.
 func detachNamed(device string, named unix.LoopInfo64) {
 	f, err := os.Open(device)
 	if err != nil {
@@ -208,7 +207,7 @@ func detachNamed(device string, named unix.LoopInfo64) {
 	}
 }
 
-// memory mounts a tmpfs as the directory of a volume of a kind.
+// memory mounts a tmpfs as the directory of a pod's volume.
 func (k *kubelet) memory(uid, plugin, name string) string {
 	k.T.Helper()
 	dir := k.dir("pods/" + uid + "/volumes/" + plugin + "/" + name)
@@ -216,7 +215,8 @@ func (k *kubelet) memory(uid, plugin, name string) string {
 	return dir
 }
 
-// ready leaves the mark of an emptyDir, or of what wraps files.
+// ready writes the ready file of an emptyDir, or of the emptyDir that wraps a volume with
+// files.
 func (k *kubelet) ready(uid, name string) {
 	k.file("pods/"+uid+"/plugins/kubernetes.io~empty-dir/"+name+"/ready", "")
 }
@@ -231,7 +231,7 @@ func (k *kubelet) payload(dir, name, content string) {
 	must(k.T, os.Symlink("..data/"+name, filepath.Join(dir, name)))
 }
 
-// part binds a directory of a volume for a container, which is its subPath.
+// part bind-mounts a directory of a volume as a container's subPath.
 func (k *kubelet) part(uid, volume, target string) {
 	k.T.Helper()
 	sub := filepath.Join(target, "sub")
@@ -240,8 +240,8 @@ func (k *kubelet) part(uid, volume, target string) {
 	must(k.T, unix.Mount(sub, at, "", unix.MS_BIND, ""))
 }
 
-// takeDown takes down all CSI volumes as a kubelet does that has restarted and
-// has no pods: by its files, of which it needs all.
+// takeDown removes all CSI volumes as a kubelet without pods does after its restart. It
+// needs all of the kubelet's files.
 func (k *kubelet) takeDown() (unpublished, unstaged int) {
 	k.T.Helper()
 	read := func(path string) map[string]string {

@@ -12,9 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// nothingLeft ends the daemon and fails the test unless nothing is left of any
-// volume: no mount, no directory, no loop device, no volume of the driver, no
-// record.
+// nothingLeft ends the daemon and fails the test if anything is left of a volume: a mount,
+// a directory, a loop device, a volume of the driver, a record.
 func (n *node) nothingLeft() {
 	n.T.Helper()
 	n.NoVolumes()
@@ -36,8 +35,8 @@ func (n *node) nothingLeft() {
 	}
 }
 
-// tree lists what is below the root that belongs to a volume, not to the node
-// or a driver as such.
+// tree returns the paths below the root that belong to volumes, not to the node or a
+// driver.
 func (n *node) tree() (left []string) {
 	n.T.Helper()
 	keep := []string{
@@ -47,7 +46,7 @@ func (n *node) tree() (left []string) {
 	}
 	err := filepath.WalkDir(n.Root, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it went while we looked: the daemon may still be clearing up
+			return nil // the daemon removed it meanwhile
 		}
 		if err != nil {
 			return err

@@ -12,11 +12,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// program is the path of csi-volmgr as it was built for these tests, and daemon
-// that of the one to run as a daemon or driver: the same, or with the race detector.
+// program is the path of csi-volmgr. daemon is the path of the program to run as a daemon
+// or driver: the same, or the one with the race detector.
 var program, daemon string
 
-// strict is the path of the strict driver, where the suite is run with it.
+// strict is the path of the strict driver if the suite runs with it.
 var strict string
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// prepare builds what the tests run, and tries the drivers that they run with.
+// prepare builds the programs, and tries the drivers that the tests run with.
 func prepare(dir string) (err error) {
 	if program, err = harness.Build(filepath.Join(dir, "csi-volmgr"), "cmd/csi-volmgr"); err != nil {
 		return err
@@ -55,7 +55,8 @@ func prepare(dir string) (err error) {
 	return err
 }
 
-// start runs binary until the test ends, with a log in dir named after what runs.
+// start runs binary until the test ends. Its log in dir is named after the program and its
+// verb.
 func start(t *testing.T, dir, binary string, args ...string) *harness.Process {
 	t.Helper()
 	name := filepath.Base(binary)

@@ -10,7 +10,8 @@ import (
 // manifest joins documents.
 func manifest(docs ...string) string { return strings.Join(docs, "\n---\n") }
 
-// class is a StorageClass named "class" for the driver, with the driver's own object.
+// class returns a StorageClass named "class" for the driver, and the driver's CSIDriver
+// object.
 func (k kind) class() string {
 	params := ""
 	for name, value := range k.params {
@@ -37,7 +38,7 @@ allowVolumeExpansion: true
 %[3]s`, k.name, k.attach, params)
 }
 
-// claim is a claim of a size, for a file system unless mode is Block.
+// claim returns a claim with a size, for a file system or a device.
 func claim(name, size, mode, access string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: PersistentVolumeClaim

@@ -12,8 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A volume is made with the parameters of its claim's VolumeAttributesClass, is changed while a pod
-// has it, keeps them when it is mounted again, and a class that the driver refuses is said.
+// A volume is made with the parameters of its claim's VolumeAttributesClass, is modified
+// while a pod has it, and keeps the parameters when it is mounted again. If the driver
+// refuses a class, the claim says so.
 //
 // Scenarios: U-184.
 func TestVolumeIsModified(t *testing.T) {

@@ -71,8 +71,8 @@ func TestPodMountsWritesAndFindsItsDataAgain(t *testing.T) {
 	})
 }
 
-// wantSize fails the test unless the file system at path has about that many
-// bytes: what it keeps for itself is less than a third.
+// wantSize fails the test if the file system at path does not have about that many bytes. A
+// file system uses less than a third for itself.
 func wantSize(t *testing.T, path string, bytes uint64) {
 	t.Helper()
 	var st unix.Statfs_t
@@ -290,7 +290,7 @@ func TestDataStaysUntilItsClaimIsDeleted(t *testing.T) {
 		if r := n.CLI("", "delete", "pvc", "data"); r.Code == 0 {
 			n.T.Errorf("delete a claim in use: got %q, want a refusal", r.Stdout)
 		}
-		// A file that vanishes takes back the pod and the claim, not the data.
+		// If the file disappears, the daemon removes pod and claim, but not the data.
 		if err := os.Remove(file); err != nil {
 			n.T.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func TestDataStaysUntilItsClaimIsDeleted(t *testing.T) {
 	})
 }
 
-// moveIn writes a manifest beside the directory and moves it in.
+// moveIn writes a manifest next to the directory and renames it into it.
 func moveIn(t *testing.T, file, content string) {
 	t.Helper()
 	tmp := filepath.Join(filepath.Dir(filepath.Dir(file)), "new.yaml")

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// host runs a program of the host, and fails the test where it does.
+// host runs a program of the host, which must succeed.
 func host(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -24,8 +24,8 @@ func host(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// mount(8) mounts a volume of any driver by type csi; the volume stays while the kernel shows
-// that mount, whatever becomes of the daemon, and goes when it is unmounted.
+// mount(8) mounts a volume of any driver by type csi. The volume stays while the kernel
+// shows that mount, even if the daemon dies, and is removed when it is unmounted.
 func TestMountHelper(t *testing.T) {
 	harness.MountHelper(t, program)
 	n := newNode(t, kinds()[0])
@@ -50,7 +50,8 @@ func TestMountHelper(t *testing.T) {
 	write(t, filepath.Join(srv, "f"), "of data")
 	staged := n.driver.proxy.count("NodeStageVolume")
 
-	// The daemon dies; the next one finds a volume that no count speaks for, and looks.
+	// The daemon dies. The next one has no count of the volume's users, and looks for its
+	// mounts.
 	n.daemon.Crash()
 	n.start()
 	n.DriverUp(n.driver.kind.name)
@@ -68,7 +69,7 @@ func TestMountHelper(t *testing.T) {
 	host(t, "umount", srv)
 	n.NoVolumes()
 
-	// An fstab line: the volume is known, and its flags are the line's.
+	// A line of fstab mounts the volume, which exists already, with the line's flags.
 	fstab := n.Path("fstab")
 	write(t, fstab, "default/data "+srv+" csi ro,_netdev,nofail,socket="+n.Socket+",timeout=1m 0 0\n")
 	host(t, "mount", "--fstab", fstab, srv)
@@ -126,7 +127,7 @@ func TestMountHelperSaysWhatIsWrong(t *testing.T) {
 	n.nothingLeft()
 }
 
-// A Nomad client makes a host volume, asks for it again whenever it starts, and deletes it.
+// A Nomad client makes a host volume, asks for it again at each start, and deletes it.
 func TestNomadHostVolume(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, kinds()[0])
@@ -179,7 +180,7 @@ func TestNomadHostVolume(t *testing.T) {
 		t.Errorf("%d calls of CreateVolume", got)
 	}
 	do("delete")
-	do("delete") // its first answer may have been lost
+	do("delete") // a client repeats it if the first answer was lost
 	if got := n.driver.proxy.count("DeleteVolume"); got != 1 {
 		t.Errorf("%d calls of DeleteVolume", got)
 	}

@@ -16,10 +16,10 @@ type node struct {
 	*harness.Node
 	daemon *harness.Process
 	driver *driver
-	flags  []string // besides those that say where
+	flags  []string // besides those with paths
 }
 
-// newNode starts a daemon, and a driver that it knows when newNode returns.
+// newNode starts a daemon and a driver, and returns once the daemon knows the driver.
 func newNode(t *testing.T, k kind) *node {
 	t.Helper()
 	n := newPlace(t)
@@ -29,7 +29,7 @@ func newNode(t *testing.T, k kind) *node {
 	return n
 }
 
-// newPlace makes the directories of a node on which nothing runs yet.
+// newPlace makes the directories of a node without starting anything.
 func newPlace(t *testing.T) *node {
 	t.Helper()
 	n := &node{Node: harness.NewNode(t, program, "run/api.sock")}
@@ -61,8 +61,8 @@ func (n *node) start() {
 	n.daemon = n.Answered(func() *harness.Process { return start(n.T, n.Dir, daemon, args...) })
 }
 
-// asWanted waits until nothing is being done for the pod either, such as the
-// renewal of a volume that it has and may use meanwhile.
+// asWanted waits until the pod is ready and no step is pending, not even the renewal of a
+// volume that the pod may already use.
 func (n *node) asWanted(pod string) {
 	n.T.Helper()
 	harness.Until(n.Node, "pod "+pod+" to be as wanted", n.API.WatchPods, func(all map[string]server.PodStatus) bool {
@@ -76,8 +76,8 @@ func (n *node) asWanted(pod string) {
 	})
 }
 
-// blocked waits until one of the pod's volumes says what it is blocked by, and
-// returns that.
+// blocked waits until one of the pod's volumes says with all words what blocks it, and
+// returns the reason.
 func (n *node) blocked(pod string, words ...string) (reason string) {
 	n.T.Helper()
 	harness.Until(n.Node, "pod "+pod+" to say what blocks it", n.API.WatchPods, func(all map[string]server.PodStatus) bool {

@@ -9,8 +9,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A claim grows, is modified, is cloned and is cut with a freeze, all asked for at once, while its pod goes and
-// comes and the daemon is killed: all of it comes to be, the copies hold what was written before, and nothing is left.
+// A claim is grown, modified, cloned and snapshotted with a freeze, all at once, while its
+// pod goes and comes and the daemon is killed. Everything is done, the copies have the
+// earlier content, and nothing is left.
 func TestAClaimIsChangedInEveryWayAtOnce(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T
@@ -42,7 +43,7 @@ spec: {source: {persistentVolumeClaimName: data}}
 		shows := func(kind, name, path, want string) {
 			t.Helper()
 			n.Eventually(kind+" "+name+" to say "+want, func() bool {
-				r := n.CLI("", "get", kind, name, "-o", "jsonpath={"+path+"}") // a field that is not there yet is an error
+				r := n.CLI("", "get", kind, name, "-o", "jsonpath={"+path+"}") // fails while the field is missing
 				return r.Stdout == want
 			})
 		}

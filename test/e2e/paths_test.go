@@ -13,13 +13,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// pathRow is a path of docs/reference/paths.md, as it is there and as a pattern.
+// pathRow is a path of docs/reference/paths.md, as its text and as a pattern.
 type pathRow struct {
 	text    string
 	pattern *regexp.Regexp
-	// parent is that of the directory that it is in.
+	// parent is the pattern of the path's directory.
 	parent *regexp.Regexp
-	// rare: it is there only after what does not happen in this test.
+	// rare: the path appears only after events that this test does not cause.
 	rare bool
 }
 
@@ -28,7 +28,7 @@ var (
 	pathName = regexp.MustCompile(`<[^>]+>`)
 )
 
-// patternOf is a path of the page as a regular expression.
+// patternOf returns a regular expression for a path of the page.
 func patternOf(path string) string {
 	pattern := pathName.ReplaceAllStringFunc(regexp.QuoteMeta(path), func(name string) string {
 		if name == "<kind>" {
@@ -39,9 +39,8 @@ func patternOf(path string) string {
 	return strings.ReplaceAll(pattern, `\*`, "[^/]*")
 }
 
-// pathRows reads the page for a node. A path that ends in a slash is a directory
-// with whatever is in it. What a kubelet leaves, and what is not below the
-// directories of the daemon, has no row here.
+// pathRows reads the page for a node. A path that ends in a slash is a directory with any
+// content. Files of a kubelet and paths outside the daemon's directories get no row.
 func (n *node) pathRows() (rows []pathRow) {
 	n.T.Helper()
 	page, err := os.ReadFile("../../docs/reference/paths.md")
@@ -78,16 +77,16 @@ func (n *node) pathRows() (rows []pathRow) {
 	return rows
 }
 
-// compare marks in seen the rows of which there is a path, and fails the test for
-// each file, link, mount and empty directory that no row is about: but for a
-// directory out of which what a row is about has gone.
+// compare marks in seen the rows that match a path. It fails the test for each file, link,
+// mount and empty directory that matches no row, except a directory whose documented
+// content is gone.
 func (n *node) compare(rows []pathRow, seen map[string]bool) {
 	n.T.Helper()
 	mounts := n.Mounts()
 	for _, top := range []string{n.Root, n.Path("state"), filepath.Dir(n.Socket)} {
 		err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // the daemon has just removed it, or given it its name
+				return nil // the daemon has just removed or renamed it
 			}
 			must(n.T, err)
 			told, above := false, false
@@ -118,8 +117,8 @@ func (n *node) compare(rows []pathRow, seen map[string]bool) {
 	}
 }
 
-// The page tells of each path that there is on a node with volumes of all kinds
-// that this machine can have, and of none that there is not.
+// The page lists every path on a node with volumes of all kinds that this machine can have,
+// and no path that does not exist.
 func TestPathsPageIsOfWhatIsThere(t *testing.T) {
 	localOnly(t)
 	n := newPlace(t)

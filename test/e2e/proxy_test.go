@@ -27,30 +27,30 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// proxy passes the calls for a driver on and notes them. Each connection to it
-// has one to the driver, as if there were no proxy.
+// proxy passes on the calls for a driver and notes them. Each connection to the proxy has
+// its own connection to the driver, as if there were no proxy.
 type proxy struct {
 	backend string
-	// alone: the driver is shown as one that makes no groups of snapshots.
+	// alone: the proxy hides that the driver makes group snapshots.
 	alone bool
-	conn  *grpc.ClientConn // the tests' own to the driver
+	conn  *grpc.ClientConn // the test's own connection to the driver
 
 	mu    sync.Mutex
 	conns map[*grpc.ClientConn]struct{}
 	calls []call
-	heard chan struct{} // closed and replaced with every call
-	stop  *cut          // of the next call that it is for; nil: none
+	heard chan struct{} // closed and replaced at every call
+	stop  *cut          // holds the next call that matches; nil holds none
 }
 
-// cut is where a call is held, between the caller and the driver.
+// cut is the point at which a call is held: before or after the driver's answer.
 type cut struct {
 	name  string
-	after bool // the driver has answered; the answer is lost
-	// reached is closed when the call is held; it goes on when on is closed.
+	after bool // the driver has answered, and the caller gets an error
+	// reached is closed when the call is held. The call goes on when on is closed.
 	reached, on chan struct{}
 }
 
-// hold holds the next call of a name until the returned cut's on is closed.
+// hold holds the next call with this name until the caller closes the returned cut's on.
 func (p *proxy) hold(name string, after bool) *cut {
 	c := &cut{name: name, after: after, reached: make(chan struct{}), on: make(chan struct{})}
 	p.mu.Lock()
@@ -59,7 +59,7 @@ func (p *proxy) hold(name string, after bool) *cut {
 	return c
 }
 
-// held returns the cut that a call is to be held at, once.
+// held returns the cut if it is for this call, and forgets it.
 func (p *proxy) held(name string, after bool) *cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,13 +71,13 @@ func (p *proxy) held(name string, after bool) *cut {
 	return c
 }
 
-// call is one call that a driver answered.
+// call is a call that a driver answered.
 type call struct {
-	name string // NodeStageVolume
+	name string // such as NodeStageVolume
 	err  error
 }
 
-// frame is a message that is passed on as it came.
+// frame is a message that the proxy passes on unchanged.
 type frame struct{ data []byte }
 
 type frames struct{}
@@ -91,7 +91,7 @@ func (frames) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// newProxy serves at the socket of the path listen, for a driver at backend.
+// newProxy serves a proxy at the socket listen, for the driver at the socket backend.
 func newProxy(t *testing.T, listen, backend string, alone bool) *proxy {
 	t.Helper()
 	p := &proxy{backend: backend, alone: alone, heard: make(chan struct{}), conns: map[*grpc.ClientConn]struct{}{}}
@@ -105,7 +105,7 @@ func newProxy(t *testing.T, listen, backend string, alone bool) *proxy {
 func (p *proxy) dial() *grpc.ClientConn {
 	conn, err := dial(p.backend)
 	if err != nil {
-		panic(err) // of a path that is none
+		panic(err) // the path is invalid
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +125,7 @@ func dial(socket string) (*grpc.ClientConn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 10 * time.Second, Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}}))
 }
 
-// upstream is the key of a connection's own one to the driver.
+// upstream is the context key of a connection's own connection to the driver.
 type upstream struct{}
 
 // TagConn implements stats.Handler.
@@ -187,7 +187,8 @@ func (p *proxy) pass(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(&out)
 }
 
-// withoutGroups is an answer to GetPluginCapabilities that lacks the GroupController service.
+// withoutGroups removes the GroupController service from an answer to
+// GetPluginCapabilities.
 func withoutGroups(answer []byte) ([]byte, error) {
 	var resp csi.GetPluginCapabilitiesResponse
 	if err := proto.Unmarshal(answer, &resp); err != nil {
@@ -199,8 +200,9 @@ func withoutGroups(answer []byte) ([]byte, error) {
 	return proto.Marshal(&resp)
 }
 
-// passStream passes on a call whose answer is a stream. One that is held after the answer breaks behind its
-// second message, or in place of its end.
+// passStream passes on a call with a streamed answer. If the call is to be held after the
+// answer, the stream breaks after its second message, or instead of its end if it has only
+// one.
 func (p *proxy) passStream(to grpc.ServerStream, method string, in *frame) error {
 	conn := to.Context().Value(upstream{}).(*grpc.ClientConn)
 	from, err := conn.NewStream(to.Context(), &grpc.StreamDesc{ServerStreams: true}, method, grpc.ForceCodec(frames{}))
@@ -236,7 +238,7 @@ func (p *proxy) note(c call) {
 	p.heard = make(chan struct{})
 }
 
-// count tells how often the driver was called by one of the names.
+// count returns how often the driver answered calls with these names.
 func (p *proxy) count(names ...string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,7 +254,7 @@ func (p *proxy) countLocked(names []string) (n int) {
 	return n
 }
 
-// await waits until the driver was called n times by the name.
+// await waits until the driver has answered n calls with this name.
 func (p *proxy) await(ctx context.Context, n int, name string) error {
 	for {
 		p.mu.Lock()
@@ -284,8 +286,8 @@ func (p *proxy) ready(t *testing.T, proc *harness.Process) {
 	}
 }
 
-// answers waits until the driver that conn leads to answers; ended is closed when
-// its process ends.
+// answers waits until the driver at the end of conn answers. ended is closed when the
+// driver's process ends.
 func answers(ctx context.Context, conn *grpc.ClientConn, ended <-chan struct{}) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -298,7 +300,7 @@ func answers(ctx context.Context, conn *grpc.ClientConn, ended <-chan struct{}) 
 	}()
 	client := csi.NewIdentityClient(conn)
 	for {
-		// A connection to the driver that was killed may end only now.
+		// The connection to the killed driver may break only now.
 		_, err := client.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true))
 		switch {
 		case ctx.Err() != nil:
@@ -309,7 +311,7 @@ func answers(ctx context.Context, conn *grpc.ClientConn, ended <-chan struct{}) 
 	}
 }
 
-// volumes lists the ids of the volumes that the driver has.
+// volumes returns the ids of the driver's volumes.
 func (p *proxy) volumes(t *testing.T) (ids []string) {
 	t.Helper()
 	list, err := csi.NewControllerClient(p.conn).ListVolumes(t.Context(), &csi.ListVolumesRequest{})
@@ -322,7 +324,7 @@ func (p *proxy) volumes(t *testing.T) (ids []string) {
 	return ids
 }
 
-// registration is a driver's registration socket as its registrar would serve it.
+// registration serves a driver's registration socket as a registrar does.
 type registration struct {
 	registerapi.UnimplementedRegistrationServer
 	info *registerapi.PluginInfo

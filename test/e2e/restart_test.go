@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// mountIDs returns the ids of all mounts of the node.
+// mountIDs returns the ids of the node's mounts by path.
 func (n *node) mountIDs() map[string]uint64 {
 	n.T.Helper()
 	ids := map[string]uint64{}
@@ -47,7 +47,7 @@ func TestDaemonKilledFindsItsMountsAgain(t *testing.T) {
 			harness.Pod("web", harness.FromClaim("data", "data"), volume{Name: "memory", Source: "emptyDir: {medium: Memory}"}), harness.Pod("db", disk))
 		n.Mounted("web")
 		n.Mounted("db")
-		// The intents of another pod make durable what is known of these.
+		// The intents of another pod make these pods' records durable.
 		n.Apply(harness.Pod("last", volume{Name: "scratch", Source: "emptyDir: {}"}))
 		n.Mounted("last")
 		write(n.T, filepath.Join(n.HostPath("web", "data"), "f"), "before")
@@ -81,7 +81,7 @@ func TestDaemonKilledFindsItsMountsAgain(t *testing.T) {
 	})
 }
 
-// The daemon is killed while it mounts: whatever was begun is finished.
+// The daemon is killed while it mounts and unmounts: the next one finishes the work.
 func TestDaemonKilledAtWorkFinishesIt(t *testing.T) {
 	eachKind(t, func(n *node) {
 		for round, name := range []string{"CreateVolume", "NodeStageVolume", "NodePublishVolume"} {
@@ -101,7 +101,7 @@ func TestDaemonKilledAtWorkFinishesIt(t *testing.T) {
 			for _, pod := range pods {
 				n.Mounted(pod)
 			}
-			n.mountIDs() // fails where one is mounted twice
+			n.mountIDs() // fails if a path is mounted twice
 			seen = n.driver.proxy.count("NodeUnpublishVolume")
 			for _, pod := range pods {
 				n.Do("", "delete", "pod", pod)
@@ -169,9 +169,9 @@ func TestDriverKilledComesBack(t *testing.T) {
 	})
 }
 
-// The driver is killed as each of its calls comes to it, and again when it has
-// answered and nobody has heard of it: what was begun is finished after it is
-// back, and nothing is mounted twice.
+// The driver is killed when a call arrives, and again after its answer, which the daemon
+// does not get. Once the driver is back, the daemon finishes the work and mounts nothing
+// twice.
 func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
 	eachKind(t, func(n *node) {
 		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo))
@@ -198,7 +198,7 @@ func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
 				close(cut.on)
 				if !removes {
 					n.Mounted("web")
-					n.mountIDs() // fails where one is mounted twice
+					n.mountIDs() // fails if a path is mounted twice
 					n.Do("", "delete", "pod", "web")
 				}
 				n.NoVolumes()
@@ -209,8 +209,8 @@ func TestDriverKilledAtWorkIsCalledAgain(t *testing.T) {
 	})
 }
 
-// A local driver that registers itself, as a process beside the daemon, comes
-// back at the same place with a new registration socket.
+// A local driver in a process of its own registers itself. After a kill it returns at the
+// same path with a new registration socket.
 func TestDriverThatRegistersItselfComesBack(t *testing.T) {
 	localOnly(t)
 	t.Parallel()

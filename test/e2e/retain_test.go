@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A class that says reclaimPolicy Retain: the deletion of a claim keeps the volume and
-// says where it is; the claim applied again finds its data; --data deletes it.
+// The class says reclaimPolicy Retain: delete pvc keeps the volume and says where it is.
+// The same claim applied again gets the data, and --data deletes it.
 //
 // Faults: A151.
 func TestAVolumeOfAClassThatRetainsStays(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// Two daemons with roots of their own, on one machine, with a driver of the same
-// name each: neither touches what is the other's.
+// Two daemons run on one machine with separate roots, each with a driver of the same name.
+// Neither touches the other's files and mounts.
 func TestTwoDaemonsLeaveEachOtherAlone(t *testing.T) {
 	eachKind(t, func(a *node) {
 		b := newNode(a.T, a.driver.kind)
@@ -43,7 +43,7 @@ func TestTwoDaemonsLeaveEachOtherAlone(t *testing.T) {
 }
 
 func TestFiveHundredPods(t *testing.T) {
-	localOnly(t) // what is counted is the daemon's work, not another driver's
+	localOnly(t) // the test measures the daemon, not a driver
 	const count = 500
 	k := kinds()[0]
 	k.params = map[string]string{"type": "directory"}

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// A snapshot is made by a verb, outlives the daemon, is restored and cloned by verbs, stays
-// while a claim waits for it, and goes when it is deleted, with the driver's: nothing is left.
+// Commands make, restore and clone a snapshot. It survives the daemon's death, cannot be
+// deleted while a claim waits for it, and is deleted at the driver too: nothing is left.
 func TestSnapshotsByVerbs(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T
@@ -55,10 +55,11 @@ func TestSnapshotsByVerbs(t *testing.T) {
 	})
 }
 
-// A snapshot with a freeze is made while the file system is held still, and it goes on then. A
-// daemon that is killed meanwhile thaws when it starts, and makes the snapshot, once. A driver
-// that does not answer holds no write beyond the limit. A volume that is a directory of a larger
-// file system is not frozen, and its snapshot says why.
+// A snapshot with a freeze is made while the file system is frozen, which is thawed
+// afterwards. If the daemon is killed meanwhile, the next one thaws at its start and makes
+// the snapshot once. A driver that does not answer blocks no write beyond the limit. A
+// volume that is a directory of a larger file system is not frozen, and its snapshot says
+// why.
 func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T
@@ -134,7 +135,7 @@ func (n *node) reached(c *cut) {
 	})
 }
 
-// ready waits for a snapshot.
+// ready waits until a snapshot is ready to use.
 func (n *node) ready(name string) {
 	n.T.Helper()
 	n.Eventually("snapshot "+name+" to be ready", func() bool {
@@ -142,8 +143,9 @@ func (n *node) ready(name string) {
 	})
 }
 
-// A schedule makes its first snapshot at once, goes on after a kill, and leaves its snapshots
-// when it ends. That it is due by the clock, and which go, the tests of its room show.
+// A schedule makes its first snapshot at once, continues after the daemon is killed, and
+// keeps its snapshots when it is deleted. The tests of pkg/schedule cover due times and
+// which snapshots are deleted.
 func TestScheduleMakesSnapshots(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T

@@ -10,7 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// gc --storage lists the volumes and snapshots that no record knows, those alone, and deletes none.
+// gc --storage lists exactly the volumes and snapshots that have no record, and deletes
+// none.
 func TestStorageThatNoRecordKnowsIsListed(t *testing.T) {
 	localOnly(t)
 	t.Parallel()

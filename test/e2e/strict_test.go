@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// verdicts are the strict driver's, of all nodes that it was used on.
+// verdicts sums up the strict driver's verdicts on all nodes.
 var verdicts verdict
 
 type verdict struct {
@@ -33,7 +33,7 @@ func (v *verdict) String() string {
 	return fmt.Sprintf("strict driver: %d nodes, %d calls judged, %d complaints", v.nodes, v.calls, v.complaints)
 }
 
-// judged fails the test for each rule of the orchestrator's that was broken.
+// judged fails the test for each rule that the daemon broke.
 func (n *node) judged() {
 	n.T.Helper()
 	events, err := csistrict.ReadTranscript(n.driver.stateDir())
@@ -56,7 +56,8 @@ func (n *node) judged() {
 	verdicts.nodes, verdicts.calls, verdicts.complaints = verdicts.nodes+1, verdicts.calls+calls, verdicts.complaints+len(breaches)
 }
 
-// allTakenBack fails the test for what the strict driver was never asked to take back.
+// allTakenBack fails the test for everything that the strict driver was never asked to
+// remove.
 func (n *node) allTakenBack() {
 	n.T.Helper()
 	model, err := csistrict.ReadModel(n.driver.stateDir())
@@ -68,8 +69,8 @@ func (n *node) allTakenBack() {
 	}
 }
 
-// try starts a driver and kills it, as the tests do, and says what of it they
-// could not work with: else each of them would wait for what never comes.
+// try starts and kills a driver as the tests do, and returns an error if the tests cannot
+// work with it. Otherwise every test would wait for something that never comes.
 func try(k kind, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -100,7 +101,7 @@ func try(k kind, dir string) error {
 	return fmt.Errorf("the suite cannot be run with %s: %w; it says:\n%s", cmd, err, said[max(0, len(said)-2000):])
 }
 
-// served reports whether a socket is served for long after its driver was killed.
+// served reports whether a socket is still served long after its driver was killed.
 func served(socket string) bool {
 	deadline := time.After(harness.Patience)
 	for {
@@ -139,7 +140,8 @@ func (k kind) known(socket string, ended <-chan struct{}) error {
 	return k.attaches(ctx, conn)
 }
 
-// attaches compares what the driver can do with what it was told to.
+// attaches checks that the driver can attach volumes if it was started with
+// --enable-attach, and only then.
 func (k kind) attaches(ctx context.Context, conn *grpc.ClientConn) error {
 	can, err := csi.NewControllerClient(conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})
 	if err != nil {
