@@ -18,8 +18,8 @@ import (
 // boxImage is the image of all sandboxes and containers of the agents: busybox.
 const boxImage = "localhost/box:1"
 
-// containerdConfig is for a machine without a network plugin, without systemd, and
-// where even root may not lower an oom score, as in a container that runs tests.
+// containerdConfig works on a machine without a network plugin and without systemd, and
+// where even root may not lower an OOM score, such as a container that runs tests.
 const containerdConfig = `version = 2
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -37,16 +37,17 @@ bin_dir = "%[1]s/cni/bin"
 conf_dir = "%[1]s/cni/conf"
 `
 
-// containerd is a container runtime with directories of its own. It runs in a PID
-// namespace of its own, so that no container outlives the tests, and sees what is
-// mounted in shared directories later. It has one image, and asks no registry.
+// containerd is a container runtime with its own directories. It runs in its own PID
+// namespace, so that no container outlives the tests, and sees later mounts in shared
+// directories. It has one image, and asks no registry.
 type containerd struct {
 	t    *testing.T
 	dir  string
 	proc *server
 }
 
-// startContainerd starts one that ends with the test. The test has to end its pods before.
+// startContainerd starts a containerd that ends with the test. The test must end its pods
+// before.
 func startContainerd(t *testing.T, name string) *containerd {
 	t.Helper()
 	c := &containerd{t: t, dir: control.path("ctd-" + name)}
@@ -73,7 +74,7 @@ func (c *containerd) start() {
 	}))
 }
 
-// restart kills containerd and all that it runs, and starts it again.
+// restart kills containerd and all its containers, and starts it again.
 func (c *containerd) restart() {
 	c.t.Helper()
 	_ = c.proc.cmd.Process.Kill()
@@ -83,7 +84,7 @@ func (c *containerd) restart() {
 
 func (c *containerd) endpoint() string { return "unix://" + filepath.Join(c.dir, "containerd.sock") }
 
-// ctr runs containerd's client to its end.
+// ctr runs a command of containerd's client.
 func (c *containerd) ctr(args ...string) (string, error) {
 	all := append([]string{"--address", filepath.Join(c.dir, "containerd.sock"), "--namespace", "k8s.io"}, args...)
 	out, err := exec.Command("ctr", all...).CombinedOutput()
@@ -118,13 +119,13 @@ func (c *containerd) image() string {
 	return archive
 }
 
-// exec runs a shell's command in a container.
+// exec runs a shell command in a container.
 func (c *containerd) exec(id, script string) (string, error) {
 	out, err := c.ctr("tasks", "exec", "--exec-id", fmt.Sprintf("test-%d", execs.Add(1)), id, "/bin/sh", "-c", script)
 	return strings.TrimSpace(out), err
 }
 
-// end ends containerd; a container that is left is one that an agent left behind.
+// end ends containerd. It fails the test if an agent has left a container.
 func (c *containerd) end() {
 	if left, err := c.ctr("containers", "list"); err != nil || strings.Count(left, "\n") > 1 {
 		c.t.Errorf("containers are left, %v:\n%s", err, left)

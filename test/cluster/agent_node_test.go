@@ -18,18 +18,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// execs numbers what is run in containers.
+// execs numbers the commands that run in containers.
 var execs atomic.Int64
 
-// agentNode is a node whose pods are run by examples/agent, which registers it.
+// agentNode is a node that examples/agent registers and whose pods it runs.
 type agentNode struct {
 	*node
 	runtime *containerd
 }
 
-// newAgents starts agents with one container runtime, each under its node's own
-// identity, and waits until their Nodes are Ready and free for pods. Their root
-// directories are shared before the runtime starts, so that it sees what is mounted there.
+// newAgents starts agents that share a container runtime, each under its node's own
+// identity, and waits until their Nodes are Ready and accept pods. It makes their root
+// directories shared mounts before the runtime starts, so that the runtime sees later
+// mounts there.
 func newAgents(t *testing.T, names ...string) (nodes []*agentNode) {
 	t.Helper()
 	for _, name := range names {
@@ -54,7 +55,7 @@ func newAgents(t *testing.T, names ...string) (nodes []*agentNode) {
 			o, err := control.client.CoreV1().Nodes().Get(t.Context(), n.name, metav1.GetOptions{})
 			return err == nil && nodeReady(o)
 		})
-		n.update(func(o *corev1.Node) { o.Spec.Taints = nil }) // which admission set, and no controller here takes away
+		n.update(func(o *corev1.Node) { o.Spec.Taints = nil }) // admission added them, and no controller here removes them
 	}
 	return nodes
 }
@@ -107,7 +108,7 @@ func (n *agentNode) startAgent() {
 	})
 }
 
-// boxPod is a pod whose container runs a shell's script.
+// boxPod returns a pod whose container runs a shell script.
 func boxPod(node, name, script string, volumes ...corev1.Volume) *corev1.Pod {
 	p, grace := podWith(node, name, volumes...), int64(5)
 	p.Spec.HostNetwork, p.Spec.TerminationGracePeriodSeconds = true, &grace
@@ -116,7 +117,7 @@ func boxPod(node, name, script string, volumes ...corev1.Volume) *corev1.Pod {
 	return p
 }
 
-// forever is a script that ends at once when it is told to.
+// forever is a script that runs until SIGTERM, and then ends at once.
 const forever = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 func podReady(p *corev1.Pod) bool {
@@ -128,7 +129,7 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
-// podUntil waits until the pod is as ok wants it, and returns it.
+// podUntil waits until ok returns true for the pod, and returns it.
 func (n *agentNode) podUntil(name, what string, ok func(*corev1.Pod) bool) (found *corev1.Pod) {
 	n.t.Helper()
 	n.eventually("pod "+name+" "+what, func() bool {
@@ -139,7 +140,7 @@ func (n *agentNode) podUntil(name, what string, ok func(*corev1.Pod) bool) (foun
 	return found
 }
 
-// containerOf is the id of the run of the pod's first container.
+// containerOf returns the id of the first container's current run.
 func containerOf(p *corev1.Pod) string {
 	if len(p.Status.ContainerStatuses) == 0 {
 		return ""
@@ -147,7 +148,7 @@ func containerOf(p *corev1.Pod) string {
 	return strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
 }
 
-// in runs a shell's command in the pod's first container.
+// in runs a shell command in the pod's first container.
 func (c *containerd) in(p *corev1.Pod, script string) string {
 	c.t.Helper()
 	out, err := c.exec(containerOf(p), script)
@@ -157,8 +158,8 @@ func (c *containerd) in(p *corev1.Pod, script string) string {
 	return out
 }
 
-// endPod deletes the pod as a user does, and waits until the agent has ended it and
-// nothing of it is mounted or in use.
+// endPod deletes the pod as a user does, and waits until the agent has ended it and the
+// pod's object is gone.
 func (n *agentNode) endPod(name string) {
 	n.t.Helper()
 	must(n.t, control.client.CoreV1().Pods("default").Delete(n.t.Context(), name, metav1.DeleteOptions{}))

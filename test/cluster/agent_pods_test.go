@@ -18,7 +18,7 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// anAgent is one agent with storage, whose claims it serves.
+// anAgent starts one agent, and storage that it uses.
 func anAgent(t *testing.T, name string, sidecars ...string) (*shared, *agentNode) {
 	t.Helper()
 	s := newShared(t, name+".test", map[string]string{name: "east"}, append(sidecars, "csi-provisioner", "csi-attacher")...)
@@ -27,16 +27,16 @@ func anAgent(t *testing.T, name string, sidecars ...string) (*shared, *agentNode
 	return s, n
 }
 
-// done waits until the agents' pod has ended with its volumes, and deletes the claim.
+// done waits until the node has no volume, and deletes the claim.
 func (n *agentNode) done(s *shared, claim string) {
 	n.t.Helper()
 	n.emptied()
 	s.unclaim(n.node, claim)
 }
 
-// A pod of a claim runs on a node that an agent registered: it reads and writes its
-// volume, and when it is deleted its container ends, then its volume is unmounted,
-// then its object goes. The status says so at each step.
+// A pod with a claim runs on a node that an agent registered, and reads and writes its
+// volume. When the pod is deleted, its container ends, then its volume is unmounted, then
+// its object goes. The status follows each step.
 func TestAnAgentRunsAPod(t *testing.T) {
 	s, n := anAgent(t, "agent-run")
 	s.claim("run", "1Gi", nil)
@@ -58,7 +58,7 @@ func TestAnAgentRunsAPod(t *testing.T) {
 	n.done(s, "run")
 }
 
-// goneFrom waits until the API server has the pod no more.
+// goneFrom waits until the API server no longer has the pod.
 func (n *agentNode) goneFrom(name string) {
 	n.t.Helper()
 	n.eventually("pod "+name+" is gone", func() bool {
@@ -67,8 +67,8 @@ func (n *agentNode) goneFrom(name string) {
 	})
 }
 
-// A pod is deleted by force, so that its object goes at once, while its container
-// takes its time to end: while the agent runs, and while it is down. The volume
+// A user deletes a pod by force, so its object goes at once, while its container ends
+// slowly. This happens once while the agent runs and once while it is down. The volume
 // stays mounted until the container has ended.
 //
 // Faults: A192.
@@ -80,7 +80,8 @@ func TestAForcedDeletionLeavesTheVolumeToTheContainer(t *testing.T) {
 	n.done(s, "forced")
 }
 
-// endsSlowly has a pod deleted by force after before was called.
+// endsSlowly calls before, deletes the pod by force, and checks that its volume outlives
+// the container.
 func (n *agentNode) endsSlowly(s *shared, name string, before func()) {
 	n.t.Helper()
 	slow := "trap 'sleep 1; exit 0' TERM; echo started > /data/log; while :; do sleep 0.1; done"
@@ -93,7 +94,7 @@ func (n *agentNode) endsSlowly(s *shared, name string, before func()) {
 	if n.hasEnded() {
 		n.startAgent()
 	}
-	var alive time.Time // when the container lived last
+	var alive time.Time // when the container was last seen running
 	n.eventually("the container has ended", func() bool {
 		at := time.Now()
 		tasks, err := n.runtime.ctr("tasks", "list")
@@ -119,7 +120,7 @@ func (n *agentNode) hasEnded() bool {
 	}
 }
 
-// last is when the call began last.
+// last returns when the call last began.
 func (s *shared) last(call string) (at time.Time) {
 	s.t.Helper()
 	events, err := csistrict.ReadTranscript(s.dir)
@@ -132,9 +133,9 @@ func (s *shared) last(call string) (at time.Time) {
 	return at
 }
 
-// Containers have what csi-volmgr hands out for them: an init container makes the
-// directory that the next one has by subPath; one sees what is mounted in the volume
-// later, one may not write; and all have the group of the volume.
+// Containers get the mounts that csi-volmgr returns for them. An init container makes a
+// directory that the next container has as its subPath. One mount sees later mounts in the
+// volume, one is read-only, and the containers have the volume's group.
 func TestContainersOfAnAgentHaveTheirMounts(t *testing.T) {
 	s, n := anAgent(t, "agent-mounts")
 	s.claim("parts", "1Gi", nil)
@@ -172,8 +173,8 @@ func TestContainersOfAnAgentHaveTheirMounts(t *testing.T) {
 	n.done(s, "parts")
 }
 
-// A raw block volume is a device in its container, and the container sees it larger
-// once the claim has grown.
+// A container has a raw block volume as a device, and sees its new size once the claim has
+// grown.
 func TestAnAgentsContainerSeesItsDeviceGrow(t *testing.T) {
 	s, n := anAgent(t, "agent-block", "csi-resizer")
 	block := corev1.PersistentVolumeBlock
@@ -193,7 +194,7 @@ func TestAnAgentsContainerSeesItsDeviceGrow(t *testing.T) {
 	if got := n.runtime.in(p, "printf 'on the device' > /dev/xvda && sync && busybox blockdev --getsize64 /dev/xvda"); got != "67108864" {
 		t.Errorf("the device has the size %q", got)
 	}
-	n.kill() // at its start it reads claims again
+	n.kill() // the daemon reads claims again at its start
 	s.resize("device", "128Mi")
 	n.startAgent()
 	s.hasSize(n.node, "device", "128Mi")
@@ -204,15 +205,15 @@ func TestAnAgentsContainerSeesItsDeviceGrow(t *testing.T) {
 	n.done(s, "device")
 }
 
-// The container runtime dies with all that it ran. When it is back the pod has a
-// new container with the same volume, and its status counts a restart.
+// The container runtime dies with all its containers. When it is back, the pod gets a new
+// container with the same volume, and its status counts a restart.
 func TestAnAgentStartsAgainWhatItsRuntimeLost(t *testing.T) {
 	s, n := anAgent(t, "agent-crash")
 	s.claim("crash", "1Gi", nil)
 	createPod(t, boxPod(n.name, "crash", "echo started >> /data/log; "+forever, fromClaim("crash")))
 	before := n.podUntil("crash", "is ready", podReady)
 	log := filepath.Join(n.at("crash", "data"), "log")
-	n.hasFile(log, "started\n") // it is ready before its program has done anything
+	n.hasFile(log, "started\n") // the container is ready before its program has written anything
 	n.runtime.restart()
 	p := n.podUntil("crash", "is started again", func(p *corev1.Pod) bool { return podReady(p) && containerOf(p) != containerOf(before) })
 	if c := p.Status.ContainerStatuses[0]; c.RestartCount != 1 || c.LastTerminationState.Terminated == nil {
@@ -223,9 +224,9 @@ func TestAnAgentStartsAgainWhatItsRuntimeLost(t *testing.T) {
 	n.done(s, "crash")
 }
 
-// Pods that end by themselves: one that succeeds is left by its volume while its
-// object stays; one that fails is started again with a growing pause. A pod that asks
-// for what the agent does not do is refused by the fields' names, and nothing is made.
+// Pods end by themselves. When a pod succeeds, its volume is unmounted and its object
+// stays. A pod that fails is restarted with growing pauses. The agent refuses a pod with
+// fields that it does not support, names the fields, and makes nothing.
 func TestPodsThatEndOrAreRefused(t *testing.T) {
 	s, n := anAgent(t, "agent-ends")
 	s.claim("job", "1Gi", nil)
@@ -262,8 +263,8 @@ func TestPodsThatEndOrAreRefused(t *testing.T) {
 	n.done(s, "job")
 }
 
-// While the API server is away a container that ends is started again with its
-// volume; when the server is back the status says so.
+// While the API server is away, the agent restarts a container that ends, with its volume.
+// When the server is back, the status says so.
 //
 // Faults: A193.
 func TestAnAgentStartsContainersWithoutTheServer(t *testing.T) {

@@ -18,15 +18,15 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// set is a StatefulSet on nodes with agents. Each start of a container adds a line
-// to the log in its volume, and the test knows which lines there have to be.
+// set is a StatefulSet on nodes with agents. Each start of a container adds a line to the
+// log in its volume, and the test knows the expected lines.
 type set struct {
 	t       *testing.T
 	name    string
 	nodes   []*agentNode
 	storage *shared
 	turn    string
-	lines   [][]string // of each replica's log
+	lines   [][]string // the expected log of each replica
 }
 
 const replicas = 3
@@ -39,7 +39,7 @@ func newSet(t *testing.T, name string, storage *shared, nodes []*agentNode) *set
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "TURN", Value: s.turn}}
 	p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	p.Spec.NodeSelector = map[string]string{"set": name}
-	p.Spec.Tolerations = nil // a cordon is one
+	p.Spec.Tolerations = nil // a cordon is a taint, which a toleration would defeat
 	labels, n := map[string]string{"app": name}, int32(replicas)
 	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
 		MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
@@ -66,15 +66,15 @@ func newSet(t *testing.T, name string, storage *shared, nodes []*agentNode) *set
 	return s
 }
 
-// pod is the name of a replica, claim that of its claim.
+// pod returns the name of a replica, and claim the name of its claim.
 func (s *set) pod(i int) string   { return fmt.Sprintf("%s-%d", s.name, i) }
 func (s *set) claim(i int) string { return "data-" + s.pod(i) }
 
-// started notes that the container of a replica is started once more.
+// started notes that a replica's container starts once more.
 func (s *set) started(i int) { s.lines[i] = append(s.lines[i], s.turn) }
 
-// ready waits until all replicas run the newest template, and checks that each has
-// the log that its starts make, on the node to which its volume is attached.
+// ready waits until all replicas run the newest template. It checks that each replica has
+// the expected log and runs on the node to which its volume is attached.
 func (s *set) ready() (pods []*corev1.Pod) {
 	s.t.Helper()
 	s.nodes[0].eventually("StatefulSet "+s.name+" is ready", func() bool {
@@ -96,7 +96,7 @@ func (s *set) ready() (pods []*corev1.Pod) {
 		var got string
 		want := strings.Join(s.lines[i], "\n")
 		s.nodes[0].eventually(fmt.Sprintf("the log of %s is %q", p.Name, want), func() bool {
-			got = s.nodes[0].runtime.in(p, "cat /data/log 2>/dev/null; true") // its first start may be about to make it
+			got = s.nodes[0].runtime.in(p, "cat /data/log 2>/dev/null; true") // the first line may not be written yet
 			return len(got) >= len(want)
 		})
 		if got != want {
@@ -132,7 +132,7 @@ func (s *set) change(change func(*appsv1.StatefulSet)) {
 	}
 }
 
-// on is the node of that name.
+// on returns the node with this name.
 func (s *set) on(name string) *agentNode {
 	s.t.Helper()
 	i := slices.IndexFunc(s.nodes, func(n *agentNode) bool { return n.name == name })
@@ -142,25 +142,25 @@ func (s *set) on(name string) *agentNode {
 	return s.nodes[i]
 }
 
-// cordon keeps new pods off a node, or lets them come again.
+// cordon makes a node unschedulable, or schedulable again.
 func (n *agentNode) cordon(is bool) {
 	n.t.Helper()
 	n.update(func(o *corev1.Node) { o.Spec.Unschedulable = is })
 }
 
-// evict asks for the end of a pod as `kubectl drain` does.
+// evict evicts a pod as `kubectl drain` does.
 func evict(t *testing.T, p *corev1.Pod) {
 	t.Helper()
 	must(t, control.client.CoreV1().Pods(p.Namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}}))
 }
 
-// emptied waits until nothing of volumes is left on the node.
+// emptied waits until no volume is left on the node.
 func (n *agentNode) emptied() {
 	n.t.Helper()
 	n.eventually("node "+n.name+" has no volume", func() bool { return len(n.mounts()) == 0 && len(n.inUse()) == 0 })
 }
 
-// ids are the ids of the pods' containers.
+// ids returns the ids of the pods' containers.
 func ids(pods []*corev1.Pod) (out []string) {
 	for _, p := range pods {
 		out = append(out, containerOf(p))
@@ -168,11 +168,10 @@ func ids(pods []*corev1.Pod) (out []string) {
 	return out
 }
 
-// A StatefulSet of three with claims lives its whole life on nodes with agents:
-// made, rolled, a replica moved, a claim grown, the agents killed and started
-// again, a node drained while its agent is killed. Each replica's data is there
-// every time, and nothing is ever detached while it may be mounted (N-104, the
-// strict driver's).
+// A StatefulSet with three claims lives its whole life on nodes with agents: it is made and
+// rolled, a replica moves, a claim grows, the agents are killed and restarted, and a node
+// is drained while its agent is killed. Each replica has its data every time, and nothing
+// is detached while it may be mounted (N-104, which the strict driver checks).
 //
 // Items: N-104.
 // Faults: A191.
@@ -227,7 +226,7 @@ func TestAStatefulSetLivesOnAgents(t *testing.T) {
 			s.started(i)
 		}
 	}
-	drained.kill() // while it ends them
+	drained.kill() // while it ends the evicted pods
 	drained.startAgent()
 	drained.podUntil(pods[2].Name, "is another one", func(p *corev1.Pod) bool { return p.UID != pods[2].UID })
 	s.ready()
@@ -246,7 +245,7 @@ func TestAStatefulSetLivesOnAgents(t *testing.T) {
 	}
 }
 
-// scaleTo changes the number of replicas, and waits until the others have ended.
+// scaleTo changes the number of replicas, and waits until the surplus pods have ended.
 func (s *set) scaleTo(n int32) {
 	s.t.Helper()
 	s.change(func(o *appsv1.StatefulSet) { o.Spec.Replicas = &n })

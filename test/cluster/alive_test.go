@@ -14,9 +14,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 )
 
-// With the service account of deploy/ the condition and the taint follow the daemon's
-// start, stop and crash. Under a node's own identity the condition does, and the taint
-// is a problem that says so.
+// With the service account of deploy/, the condition and the taint follow the daemon's
+// start, stop and crash. A node's own identity may set only the condition, and a problem
+// says that it may not remove the taint.
 //
 // Faults: A187, A188, A190.
 func TestTheNodeShowsThatTheDaemonRuns(t *testing.T) {
@@ -59,7 +59,7 @@ func TestTheNodeShowsThatTheDaemonRuns(t *testing.T) {
 	})
 }
 
-// shown is the Node's condition of the daemon, and whether it has the taint.
+// shown returns the Node's condition about the daemon, and whether the Node has the taint.
 func (n *node) shown() (c corev1.NodeCondition, taint bool) {
 	o, err := control.client.CoreV1().Nodes().Get(n.t.Context(), n.name, metav1.GetOptions{})
 	if err != nil {

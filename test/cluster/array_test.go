@@ -24,10 +24,10 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// array is storage that nodes share, and its driver, as strict as can be: it is
-// attached to one node at a time, by external-attacher, and notes whatever must not
-// happen. Its volumes are directories; what it knows can be lost, as when a node's
-// power is cut.
+// array is storage that nodes share, and its strict driver. external-attacher attaches a
+// volume to one node at a time, and the driver notes every breach of its rules. Its volumes
+// are directories. It can forget what is staged on a node, as when the node loses its
+// power.
 type array struct {
 	t    *testing.T
 	name string
@@ -41,8 +41,8 @@ type array struct {
 	breaches  []string
 }
 
-// newArray makes the storage, its CSIDriver object and its class, and starts its
-// attacher, if the object asks for one. The test fails of every breach.
+// newArray makes the storage, its CSIDriver object and its class, and starts the attacher
+// if the object requires one. The test fails for every breach.
 func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array {
 	t.Helper()
 	a := &array{
@@ -78,8 +78,8 @@ func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array
 	return a
 }
 
-// serveController runs the driver's Controller service, and external-attacher, until
-// the test ends.
+// serveController runs the driver's Controller service, and external-attacher, until the
+// test ends.
 func (a *array) serveController() {
 	a.t.Helper()
 	socket := filepath.Join(a.dir, "csi.sock")
@@ -93,7 +93,7 @@ func (a *array) serveController() {
 	startSidecar(a.t, a.dir, "csi-attacher", nil, "--csi-address="+socket)
 }
 
-// tell makes or replaces what the driver's CSIDriver object says.
+// tell makes the driver's CSIDriver object, or replaces its spec.
 func (a *array) tell(spec storagev1.CSIDriverSpec) {
 	a.t.Helper()
 	ctx, drivers := a.t.Context(), control.client.StorageV1().CSIDrivers()
@@ -115,7 +115,7 @@ func (a *array) breach(format string, args ...any) error {
 	return status.Error(codes.FailedPrecondition, text)
 }
 
-// desk is the array's Controller service, which external-attacher asks.
+// desk is the array's Controller service for external-attacher.
 type desk struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -169,7 +169,7 @@ func (a *array) detach(volume, node string) {
 	}
 }
 
-// lose is a node's power being cut: nothing is staged there any more.
+// lose forgets what is staged and published on the node, as when the node loses its power.
 func (a *array) lose(node string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,14 +179,14 @@ func (a *array) lose(node string) {
 	})
 }
 
-// publish returns the last request to publish the volume for a pod; nil for none.
+// publish returns the last request to publish a volume for a pod, or nil.
 func (a *array) publish(pod string) *csi.NodePublishVolumeRequest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.published[pod]
 }
 
-// stagedOn is where the volume is staged, "" for nowhere.
+// stagedOn returns the node on which the volume is staged, or "".
 func (a *array) stagedOn(volume string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +203,8 @@ type port struct {
 	endpoint string
 }
 
-// serve runs the driver on the node until the test ends, and waits until the node has it.
+// serve runs the driver on the node until the test ends, and waits until its CSINode has
+// the driver.
 func (a *array) serve(n *node) {
 	n.t.Helper()
 	p := &port{a: a, node: n.name, endpoint: filepath.Join(n.dir, "root", "plugins", a.name, "csi.sock")}
@@ -230,8 +231,8 @@ func (a *array) serve(n *node) {
 	n.hasDriver(a.name)
 }
 
-// nodeOnly refuses the node every call of the Controller service, its question what the service can do among
-// them: the cluster's sidecars call it, at a socket of their own.
+// nodeOnly refuses every call of the Controller service from the node, even the one that
+// asks for its capabilities: the cluster's sidecars call it, at their own socket.
 func (p *port) nodeOnly(ctx context.Context, r any, call *grpc.UnaryServerInfo, serve grpc.UnaryHandler) (any, error) {
 	if strings.Contains(call.FullMethod, "Controller/") {
 		p.a.mu.Lock()
@@ -241,7 +242,7 @@ func (p *port) nodeOnly(ctx context.Context, r any, call *grpc.UnaryServerInfo, 
 	return serve(ctx, r)
 }
 
-// everything is a Controller service that can do all that there is.
+// everything is a Controller service that claims all capabilities.
 type everything struct {
 	csi.UnimplementedControllerServer
 }
@@ -256,7 +257,7 @@ func (everything) ControllerGetCapabilities(context.Context, *csi.ControllerGetC
 	return resp, nil
 }
 
-// hasDriver waits until the cluster knows that the node has the driver.
+// hasDriver waits until the CSINode has the driver.
 func (n *node) hasDriver(name string) {
 	n.t.Helper()
 	n.eventually("driver "+name+" is in the CSINode", func() bool {
@@ -335,7 +336,7 @@ func (p *port) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequ
 	if p.a.staged[r.GetVolumeId()] != p.node {
 		return nil, p.a.breach("%s is to be published on %s, where it is not staged", r.GetVolumeId(), p.node)
 	}
-	// Whoever asks for it again, as for new tokens, has it mounted already.
+	// A repeated request, such as one with new tokens, finds the volume mounted.
 	if _, told := p.a.published[r.GetTargetPath()]; !told {
 		if err := bind(r.GetStagingTargetPath(), r.GetTargetPath()); err != nil {
 			return nil, err
@@ -366,7 +367,7 @@ func bind(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
 
-// unbind takes away what is mounted there, if anything.
+// unbind unmounts target if something is mounted there.
 func unbind(target string) error {
 	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 		return err

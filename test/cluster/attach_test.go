@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// slowDelete has the API server take its time to delete the driver's attachments: an
-// admission webhook answers when the test says so. It returns a channel that tells of
-// each that is asked for, and the function that lets them go.
+// slowDelete delays each deletion of the driver's VolumeAttachments: an admission webhook
+// answers when the test calls release. The channel gets the name of each attachment that
+// the API server asks about.
 func slowDelete(t *testing.T, driver string) (asked <-chan string, release func()) {
 	t.Helper()
 	names, answer := make(chan string, 16), make(chan struct{})
@@ -65,10 +65,10 @@ func slowDelete(t *testing.T, driver string) (asked <-chan string, release func(
 	}
 }
 
-// A pod is replaced on its node while the controller detaches the volume: the
-// VolumeAttachment is there, and attached, until the API server has deleted it. The
-// next pod waits for the Node's volumesAttached, and has the volume when it is
-// attached again. The array sees no detachment of what is staged.
+// A pod is replaced on its node while the controller detaches the volume. The
+// VolumeAttachment exists, with attached true, until the API server has deleted it. The
+// next pod waits for the Node's volumesAttached, and gets the volume when it is attached
+// again. The array sees no detachment of a staged volume.
 //
 // Faults: A180.
 func TestAVolumeThatIsBeingDetachedIsNotMounted(t *testing.T) {
@@ -103,9 +103,9 @@ func TestAVolumeThatIsBeingDetachedIsNotMounted(t *testing.T) {
 	n.gone("slow-2")
 }
 
-// Another program replaces status.volumesInUse while the volume is mounted: it is
-// written again, and told. The pod goes while a process holds its mount: the
-// volume stays in the list, and attached, until the mount is gone.
+// Another program replaces status.volumesInUse while the volume is mounted: the daemon
+// writes the list again, and shows a problem. The pod goes while a process keeps its mount
+// busy: the volume stays in the list, and attached, until the mount is gone.
 //
 // Faults: A181.
 func TestAnOverwrittenListIsWrittenAgain(t *testing.T) {

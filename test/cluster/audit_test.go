@@ -21,7 +21,7 @@ type request struct {
 	Response   struct{ Code int } `json:"responseStatus"`
 }
 
-// resource is "pods", or "nodes/status".
+// resource returns "pods" or "nodes/status", for example.
 func (r request) resource() string {
 	if r.ObjectRef.Subresource != "" {
 		return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
@@ -29,7 +29,7 @@ func (r request) resource() string {
 	return r.ObjectRef.Resource
 }
 
-// selector is the field selector, "" for none.
+// selector returns the field selector, or "".
 func (r request) selector() string {
 	u, err := url.Parse(r.RequestURI)
 	if err != nil {
@@ -38,14 +38,14 @@ func (r request) selector() string {
 	return u.Query().Get("fieldSelector")
 }
 
-// requests returns what the user asked, in order: a watch when it began, anything
-// else when it was answered.
+// requests returns the user's requests in order: a watch when it began, any other when it
+// was answered.
 func requests(t *testing.T, user string) (out []request) {
 	t.Helper()
 	return requestsIn(t, control.path("audit.log"), user)
 }
 
-// requestsIn does so from the audit log of one API server.
+// requestsIn returns them from the audit log of one API server.
 func requestsIn(t *testing.T, log, user string) (out []request) {
 	t.Helper()
 	f, err := os.Open(log)
@@ -58,7 +58,7 @@ func requestsIn(t *testing.T, log, user string) (out []request) {
 	for lines.Scan() {
 		var r request
 		if json.Unmarshal(lines.Bytes(), &r) != nil {
-			continue // being written
+			continue // the API server is still writing this line
 		}
 		stage := "ResponseComplete"
 		if r.Verb == "watch" && r.Response.Code == http.StatusOK {

@@ -12,7 +12,7 @@ import (
 	api "github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// A node with many pods is cut off: there is one problem, and none when it is back.
+// A node with many pods is cut off: there is one problem, and none once the node is back.
 //
 // Faults: A175.
 func TestAnOutageIsOneProblem(t *testing.T) {

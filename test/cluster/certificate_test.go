@@ -23,7 +23,7 @@ import (
 
 const signerName = "example.test/servers"
 
-// authority signs.
+// authority signs certificates.
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
@@ -45,8 +45,7 @@ func newAuthority(t *testing.T) authority {
 	return authority{certificate, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
 }
 
-// sign answers the requests of a node that have no answer, and reports whether
-// there was one.
+// sign answers the node's open requests, and reports whether there was one.
 func (a authority) sign(t *testing.T, node string) bool {
 	t.Helper()
 	requests := control.client.CertificatesV1beta1().PodCertificateRequests("default")
@@ -76,8 +75,8 @@ func (a authority) sign(t *testing.T, node string) bool {
 	return signed
 }
 
-// The bundle of a signer, and a certificate that it issues, are in a pod's
-// volume, all under the node's own identity.
+// A pod's volume has the trust bundle of a signer and a certificate that the signer issues,
+// all under the node's own identity.
 //
 // Items: L11, L12.
 func TestCertificatesOfTheCluster(t *testing.T) {

@@ -13,17 +13,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What churn may cost (docs/scale.md): objects read and writes a pod, of which every
-// fourth has a claim of its own, and all name one secret and one configMap.
+// What churn may cost (docs/scale.md): requests for a pod. Every fourth pod has its own
+// claim, and all pods use one secret and one configMap.
 const (
 	churnPods    = 200
 	churnAtOnce  = 40
-	churnRequest = 6 // a pod, without watches
+	churnRequest = 6 // for a pod, without watches
 )
 
-// 200 pods come and go on one node, 40 at a time, while another node is idle: each
-// gets its volumes, nothing is left, the requests stay within what docs/scale.md
-// says, and the idle node asks for nothing.
+// 200 pods come and go on one node, 40 at a time, while another node is idle. Each pod gets
+// its volumes, nothing is left, the requests stay within docs/scale.md, and the idle node
+// sends none.
 //
 // Items: A10.
 func TestChurn(t *testing.T) {
@@ -70,9 +70,9 @@ func TestChurn(t *testing.T) {
 	}
 	all, asked := requests(t, "system:node:churn-idle"), 0
 	for _, r := range all[quiet:] {
-		// A claim that may not be watched is read again every 90 seconds, and its volume
-		// with it; the attachment when the Node says, late, that it is made.
-		// Events are written when there is time for them.
+		// The node may not watch claims, so it reads a claim and its volume every 90
+		// seconds. It reads the attachment when the Node says, late, that the volume is
+		// attached. It writes events when it has time.
 		if r.Verb != "watch" && !slices.Contains([]string{"persistentvolumeclaims", "persistentvolumes", "events"}, r.resource()) {
 			if asked++; asked > 1 || r.resource() != "volumeattachments" {
 				t.Errorf("the idle node asked: %s %s", r.Verb, r.RequestURI)
@@ -96,6 +96,6 @@ func (a *array) churn(n *node, i int) {
 		volumes = append(volumes, fromClaim(name))
 	}
 	p := podWith("", name, volumes...)
-	p.Spec.NodeName = n.name // the scheduler's own pace is not what is measured
+	p.Spec.NodeName = n.name // bypasses the scheduler, whose speed is not measured
 	createPod(a.t, p)
 }

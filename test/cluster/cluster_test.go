@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// must fails the test on an error other than that something is there already.
+// must fails the test if err is not nil.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -31,7 +31,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// made is must for what several tests make, each of them the same.
+// made is must for an object that several tests make alike: it may exist already.
 func made(t *testing.T, err error) {
 	t.Helper()
 	if !apierrors.IsAlreadyExists(err) {
@@ -39,8 +39,8 @@ func made(t *testing.T, err error) {
 	}
 }
 
-// storage makes the driver, which a controller attaches for, and a class whose
-// volumes are made where the pod is to run.
+// storage makes the CSIDriver object of the local driver, which requires attachments, and a
+// class whose volumes are made where the first pod runs.
 func storage(t *testing.T) {
 	t.Helper()
 	yes, late := true, storagev1.VolumeBindingWaitForFirstConsumer
@@ -54,7 +54,8 @@ func storage(t *testing.T) {
 	made(t, err)
 }
 
-// create makes a claim and a pod with it, for the scheduler to place on the node.
+// create makes a claim and a pod with it. The pod's selector names the node, and the
+// scheduler places the pod.
 func create(t *testing.T, node, name string) {
 	t.Helper()
 	class, no := "local", false
@@ -77,7 +78,7 @@ func create(t *testing.T, node, name string) {
 	must(t, err)
 }
 
-// life has a pod of the node come, write, and go.
+// life makes a pod on the node, writes into its volume, and deletes the pod.
 func life(t *testing.T, n *node, pod string) {
 	t.Helper()
 	create(t, n.name, pod)
@@ -95,9 +96,9 @@ func life(t *testing.T, n *node, pod string) {
 	})
 }
 
-// The scheduler places the pod by the driver's topology, its volume is made,
-// bound and attached, and the node has it until the pod goes: all under the node's
-// own identity. The requests are counted; docs/scale.md has them.
+// The scheduler places the pod by the driver's topology, its volume is made, bound and
+// attached, and the node mounts it until the pod is deleted, all under the node's own
+// identity. The test counts the requests; docs/scale.md has the numbers.
 //
 // Items: J01.
 func TestPodOfANodeIdentity(t *testing.T) {
@@ -112,20 +113,21 @@ func TestPodOfANodeIdentity(t *testing.T) {
 	all := requests(t, "system:node:alpha")
 	budget(t, all, all[before:])
 	for _, r := range all {
-		// It may not watch claims, nor see an attachment that is not made yet.
+		// The node may not watch claims, nor read an attachment that is not made yet.
 		if r.Response.Code == http.StatusForbidden && r.ObjectRef.Resource != "persistentvolumeclaims" && r.ObjectRef.Resource != "volumeattachments" {
 			t.Errorf("refused: %s %s", r.Verb, r.RequestURI)
 		}
 	}
 }
 
-// What a pod with one claim may cost on a node that runs already (docs/scale.md).
+// What a pod with one claim may cost on a running node (docs/scale.md).
 const (
 	maxReads  = 6
 	maxWrites = 4
 )
 
-// budget prints what was asked, and fails where that is more than docs/scale.md says.
+// budget prints the requests, and fails the test if there are more than docs/scale.md
+// allows.
 func budget(t *testing.T, all, pod []request) {
 	t.Helper()
 	for _, r := range all {
@@ -140,7 +142,7 @@ func budget(t *testing.T, all, pod []request) {
 		count[r.Verb+" "+r.resource()]++
 		switch {
 		case r.Verb == "get" || r.Verb == "list":
-			// An attachment that is not made yet is asked for again, as long as that takes.
+			// The node asks for an attachment again until it is made.
 			reads[r.resource()+" "+r.ObjectRef.Name+r.selector()] = true
 		case r.Verb != "watch":
 			writes++
@@ -155,8 +157,8 @@ func budget(t *testing.T, all, pod []request) {
 	}
 }
 
-// role applies the objects of deploy/kustomize/rbac.yaml, and returns its rules and
-// how to ask as the service account.
+// role applies the objects of deploy/kustomize/rbac.yaml. It returns their rules and the
+// configuration of a client that uses the service account.
 func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 	t.Helper()
 	_, err := control.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "csi-volmgr"}}, metav1.CreateOptions{})
@@ -182,9 +184,9 @@ func role(t *testing.T) ([]rbacv1.PolicyRule, *rest.Config) {
 	return clusterRole.Rules, &rest.Config{Host: control.url, BearerToken: token.Status.Token}
 }
 
-// allowed waits until the API server lets the user do it: its authorizers hear of
-// pods, roles and bindings by watches of their own, and may refuse what is asked by
-// a client that heard first.
+// allowed waits until the API server lets the user do it. Its authorizers watch pods, roles
+// and bindings themselves, and may still refuse a client that has seen an object earlier
+// than they have.
 func allowed(t *testing.T, user string, groups []string, what authorizationv1.ResourceAttributes) {
 	t.Helper()
 	must(t, control.within(t.Context(), user+" may "+what.Verb+" "+what.Resource+" "+what.Name, func() bool {
@@ -195,18 +197,18 @@ func allowed(t *testing.T, user string, groups []string, what authorizationv1.Re
 	}))
 }
 
-// rare are the rules that the life of a pod with one claim does not need; other
-// tests show what they are for.
+// rare are the rules that the life of a pod with one claim does not need; other tests use
+// them.
 var rare = []string{
 	"get endpoints", "get secrets", "list secrets", "watch secrets", "list configmaps", "watch configmaps", "create serviceaccounts/token", "delete csinodes", "update csinodes",
 	"get persistentvolumeclaims", "patch persistentvolumeclaims/status", "list persistentvolumes",
-	"patch events", // what happens again is counted
+	"patch events", // counts repeated events
 	"patch pods/status", "patch csinodes/status",
 	"list clustertrustbundles", "watch clustertrustbundles", "get serviceaccounts",
 	"create podcertificaterequests", "list podcertificaterequests", "watch podcertificaterequests",
 }
 
-// The ClusterRole of deploy/ is enough, and no rule of it is without a use.
+// The ClusterRole of deploy/ is enough, and each of its rules is used.
 func TestClusterRole(t *testing.T) {
 	storage(t)
 	rules, identity := role(t)

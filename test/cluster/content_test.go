@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// noRefusals fails the test for every 403 that the identity got, but for resources
-// that it may ask for and not have.
+// noRefusals fails the test for every 403 that the identity got, except for the resources
+// in but.
 func noRefusals(t *testing.T, user string, but ...string) {
 	t.Helper()
 	for _, r := range requests(t, user) {
@@ -30,14 +30,14 @@ func noRefusals(t *testing.T, user string, but ...string) {
 	}
 }
 
-// knows waits until the node, whose daemon is down, may read the pod: from then on
-// the authorizer allows it all that the pod names, and admission knows the pod too.
+// knows waits until the node, whose daemon is down, may read the pod. From then on the
+// authorizer lets it read all objects that the pod names, and admission knows the pod too.
 func (n *node) knows(pod string) {
 	n.t.Helper()
 	allowed(n.t, "system:node:"+n.name, []string{"system:nodes"}, authorizationv1.ResourceAttributes{Verb: "get", Version: "v1", Resource: "pods", Namespace: "default", Name: pod})
 }
 
-// reviewed returns whose token it is, for the audience.
+// reviewed returns the user of a token for the audience.
 func reviewed(t *testing.T, token, audience string) authv1.UserInfo {
 	t.Helper()
 	r, err := control.client.AuthenticationV1().TokenReviews().Create(t.Context(), &authv1.TokenReview{
@@ -57,9 +57,9 @@ func (n *node) hasFile(path, want string) {
 	})
 }
 
-// A secret and a configMap that are changed are changed in a running pod, a token
-// in a projected volume is the pod's own, and the node's identity suffices: what
-// the pods of a node name, it may read.
+// A secret and a configMap that change also change in a running pod, and a token in a
+// projected volume is the pod's own. The node's identity is enough: it may read what its
+// pods name.
 func TestContentOfTheAPIServerRotates(t *testing.T) {
 	t.Parallel()
 	ctx, core := t.Context(), control.client.CoreV1()
@@ -98,16 +98,17 @@ func TestContentOfTheAPIServerRotates(t *testing.T) {
 	noRefusals(t, "system:node:content")
 }
 
-// vault has a driver be given tokens for that audience, and the pod's name.
+// vault returns a spec by which the driver gets tokens for the audience vault, and the
+// pod's name.
 func vault() storagev1.CSIDriverSpec {
 	yes, no := true, false
 	return storagev1.CSIDriverSpec{AttachRequired: &no, PodInfoOnMount: &yes, TokenRequests: []storagev1.TokenRequest{{Audience: "vault"}}}
 }
 
-// A driver without a CSIDriver object needs an attachment, which here nobody makes.
-// The object comes late and says that none is needed, and the pod goes on. It
-// changes: the next volume is published as it says by then, under a token that the
-// API server issued, and the one that is mounted stays as it was.
+// A driver without a CSIDriver object needs an attachment, which nothing here makes. The
+// object appears late and requires none, and the pod goes on. Then the object changes: the
+// next volume is published by the new object, with a token that the API server issued, and
+// the mounted volume stays as it is.
 //
 // Items: A04, A05.
 // Faults: A079.
@@ -141,7 +142,7 @@ func TestACSIDriverThatIsLateAndChanges(t *testing.T) {
 		if i == 50 {
 			t.Fatalf("published without the pod's name: %v", second)
 		}
-		if pod != "" { // it was there before the node had heard of the change
+		if pod != "" { // published before the node had seen the change
 			deletePod(t, pod)
 			n.eventually("it is gone", func() bool { return a.stagedOn("late-2") == "" })
 		}

@@ -6,8 +6,9 @@ import "path/filepath"
 
 const driverName = "local.csi-volmgr.dev"
 
-// provisions has external-provisioner make the local driver's volumes on the node, and
-// external-attacher say of each that it is attached, since the driver attaches none.
+// provisions starts external-provisioner, which makes the local driver's volumes on the
+// node, and external-attacher, which marks each as attached, since the driver attaches
+// none.
 func (n *node) provisions() {
 	n.t.Helper()
 	address := "--csi-address=" + filepath.Join(n.dir, "root", "plugins", driverName, "csi.sock")

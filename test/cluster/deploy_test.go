@@ -20,15 +20,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// resources are how the kinds of deploy/ are called in requests.
+// resources are the resource names of the kinds in deploy/.
 var resources = map[string]string{
 	"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles",
 	"ClusterRoleBinding": "clusterrolebindings", "DaemonSet": "daemonsets", "Service": "services",
 	"CSIDriver": "csidrivers", "StorageClass": "storageclasses", "ServiceMonitor": "servicemonitors",
 }
 
-// serviceMonitors has the fields of the Prometheus operator's kind that deploy/
-// uses, by the types that its reference gives them. Any other is refused.
+// serviceMonitors defines the Prometheus operator's kind with only the fields that deploy/
+// uses, with the types from its reference. The server refuses any other field.
 const serviceMonitors = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -70,13 +70,13 @@ spec:
                           targetLabel: {type: string}
 `
 
-// document is one object of a file of deploy/.
+// document is one object of a file in deploy/.
 type document struct {
 	file string
 	unstructured.Unstructured
 }
 
-// documents reads what the kustomization in dir lists.
+// documents returns the objects and the paths of the patches in the kustomization in dir.
 func documents(t *testing.T, dir string) (found []document, patches []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
@@ -101,7 +101,7 @@ func documents(t *testing.T, dir string) (found []document, patches []string) {
 	return found, patches
 }
 
-// dryRun has the API server say whether it takes the object, every field of it.
+// dryRun asks the API server whether it accepts the object with every field.
 func dryRun(t *testing.T, client dynamic.Interface, d document) error {
 	t.Helper()
 	gv, err := schema.ParseGroupVersion(d.GetAPIVersion())
@@ -119,7 +119,8 @@ func dryRun(t *testing.T, client dynamic.Interface, d document) error {
 	return err
 }
 
-// deployed is a client of a server that has what the objects of deploy/ need.
+// deployed returns a client of a server that has the namespaces and kinds for the objects
+// of deploy/.
 func deployed(t *testing.T) dynamic.Interface {
 	t.Helper()
 	for _, name := range []string{"csi-volmgr", "csi-hostpath"} {
@@ -141,8 +142,8 @@ func deployed(t *testing.T) dynamic.Interface {
 	return client
 }
 
-// The API server takes every object that the kustomizations list, as kubectl apply
-// --dry-run=server would show, and knows every field.
+// The API server accepts every object of the kustomizations and knows every field, as
+// kubectl apply --dry-run=server would show.
 func TestDeployIsTakenByTheServer(t *testing.T) {
 	client := deployed(t)
 	seen := 0
@@ -165,8 +166,8 @@ func TestDeployIsTakenByTheServer(t *testing.T) {
 	}
 }
 
-// The monitoring component changes of the DaemonSet what it says, and no more: its
-// arguments stand there in full, since kustomize replaces them as a list.
+// The monitoring component changes only what it means to change in the DaemonSet. Its patch
+// repeats all arguments, since kustomize replaces them as a list.
 func TestMonitoringChangesTheAddressOnly(t *testing.T) {
 	client := deployed(t)
 	found, _ := documents(t, "../../deploy/kustomize")

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// compact has etcd forget all versions before this one.
+// compact makes etcd forget all versions before the current one.
 func (p *plane) compact(t *testing.T) {
 	t.Helper()
 	var etcd string
@@ -50,8 +50,8 @@ func (p *plane) compact(t *testing.T) {
 	ask("/v3/kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, status.Header.Revision))
 }
 
-// instance starts another API server of the same etcd, which remembers nothing of
-// before, until the test ends. It returns its address and its audit log.
+// instance starts another API server on the same etcd, which remembers no earlier version,
+// until the test ends. It returns the server's address and its audit log.
 func (p *plane) instance(t *testing.T, name string) (address, audit string) {
 	t.Helper()
 	ports, err := freePorts(1)
@@ -81,7 +81,7 @@ func (p *plane) instance(t *testing.T, name string) (address, audit string) {
 	return address, audit
 }
 
-// at is a client of the API server at the address.
+// at returns a client of the API server at the address.
 func (p *plane) at(t *testing.T, address string) kubernetes.Interface {
 	t.Helper()
 	c := rest.CopyConfig(p.admin)
@@ -91,14 +91,14 @@ func (p *plane) at(t *testing.T, address string) kubernetes.Interface {
 	return client
 }
 
-// redirect has the wire lead to another address from now on.
+// redirect makes the wire lead to another address.
 func (w *wire) redirect(to string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.to = to
 }
 
-// forgets waits until the API server says of the version that it is too old.
+// forgets waits until the API server answers that the version is too old.
 func forgets(t *testing.T, c kubernetes.Interface, version string) {
 	t.Helper()
 	must(t, control.within(t.Context(), "version "+version+" is too old", func() bool {
@@ -112,10 +112,10 @@ func forgets(t *testing.T, c kubernetes.Interface, version string) {
 	}))
 }
 
-// A node is cut off. Meanwhile a pod goes, another comes, a configMap and a secret
-// change, etcd is compacted, and the node reaches another instance of the API server,
-// which has forgotten the version that each of the node's watches goes on from. The
-// node hears of all that changed, by a list for each watch; what is mounted stays.
+// A node is cut off. Meanwhile a pod goes, another comes, a configMap and a secret change,
+// and etcd is compacted. The node then reaches another API server, which has forgotten the
+// versions from which the node's watches continue. The node learns of all changes by one
+// list for each watch, and mounts stay.
 //
 // Faults: A220.
 func TestVersionsThatTheServerForgot(t *testing.T) {
@@ -179,8 +179,8 @@ func TestVersionsThatTheServerForgot(t *testing.T) {
 	if n.at("gap-stays", "data") != stays || a.count() != stages+1 {
 		t.Errorf("staged %d times more, want once", a.count()-stages)
 	}
-	// A watch that is told 410, a list, and a watch. The Node may not have been asked for
-	// yet; each kind is asked for after a pause of its own.
+	// For each kind: a watch that gets 410, a list, and a watch. Nodes are not in the list,
+	// since each kind has its own pause and the daemon may not have asked for its Node yet.
 	kinds := []string{"pods", "configmaps", "secrets", "csidrivers"}
 	var count map[string]int
 	n.eventually("each kind is listed and watched again", func() bool {
@@ -199,7 +199,7 @@ func TestVersionsThatTheServerForgot(t *testing.T) {
 	n.gone("gap-stays")
 }
 
-// mustIdentity is the identity of the node of that name.
+// mustIdentity returns the identity of the node with this name.
 func mustIdentity(t *testing.T, node string) *rest.Config {
 	t.Helper()
 	id, err := control.identity("system:node:"+node, "system:nodes")
@@ -207,7 +207,7 @@ func mustIdentity(t *testing.T, node string) *rest.Config {
 	return id
 }
 
-// has reports whether a node has the volume staged.
+// has reports whether the volume is staged on a node.
 func (a *array) has(volume string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

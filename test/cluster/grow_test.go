@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// resize asks for another size of the claim.
+// resize changes the size that the claim asks for.
 func (s *shared) resize(claim, size string) {
 	s.t.Helper()
 	claims := control.client.CoreV1().PersistentVolumeClaims("default")
@@ -30,7 +30,7 @@ func (s *shared) resize(claim, size string) {
 	}
 }
 
-// status waits until the claim's status is as ok wants it.
+// status waits until ok returns true for the claim's status.
 func (s *shared) status(n *node, claim, what string, ok func(corev1.PersistentVolumeClaimStatus) bool) {
 	s.t.Helper()
 	var last any
@@ -48,10 +48,10 @@ func (s *shared) status(n *node, claim, what string, ok func(corev1.PersistentVo
 	})
 }
 
-// touch changes the claim without meaning. external-resizer puts the answer to its own write into
-// its cache, over a newer claim that it may have been told of meanwhile; then each of its writes
-// conflicts until it is told of the claim again. Seen once: a claim that was made smaller while the
-// resizer noted a failure stayed so for four minutes.
+// touch makes a change to the claim that means nothing. external-resizer caches the answer
+// to its own write, even over a newer claim from its watch; then each of its writes
+// conflicts until its watch delivers the claim again. Seen once: a claim that was made
+// smaller while the resizer noted a failure stayed so for four minutes.
 func (s *shared) touch(claim string) {
 	s.t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"touched":%q}}}`, time.Now().Format(time.RFC3339Nano))
@@ -60,11 +60,11 @@ func (s *shared) touch(claim string) {
 	must(s.t, err)
 }
 
-// unused is the condition by which Kubernetes 1.37's controller manager says since when no pod
-// has named a claim; it is False while one does.
+// unused is the condition in which Kubernetes 1.37's controller manager notes since when no
+// pod uses a claim. It is False while a pod does.
 const unused = "Unused"
 
-// hasSize waits until the claim has the size, and nothing is left to do for it.
+// hasSize waits until the claim has the size and no expansion is pending.
 func (s *shared) hasSize(n *node, claim, size string) {
 	s.t.Helper()
 	want := resource.MustParse(size)
@@ -81,9 +81,9 @@ func (s *shared) hasSize(n *node, claim, size string) {
 	})
 }
 
-// external-resizer makes the volume larger and the node its file system: while a pod
-// has it, and when the next pod comes after it grew without one. What the storage
-// cannot give is refused, shown in the claim, and a smaller wish then carried out.
+// external-resizer expands the volume and the node expands its file system: while a pod has
+// the volume, and when the next pod comes after an expansion without one. If the storage
+// cannot provide the size, the claim says so, and a smaller size succeeds later.
 //
 // Items: I02, N-95.
 // Faults: A170.
@@ -99,7 +99,7 @@ func TestAVolumeIsExpanded(t *testing.T) {
 	n.mounted("grows-1")
 	s.resize("growing", "2Gi")
 	s.hasSize(n, "growing", "2Gi")
-	s.resize("growing", "3Ti") // more than the driver makes
+	s.resize("growing", "3Ti") // more than the driver can provide
 	s.status(n, "growing", "says that the size cannot be had", func(now corev1.PersistentVolumeClaimStatus) bool {
 		return now.AllocatedResourceStatuses["storage"] == corev1.PersistentVolumeClaimControllerResizeInfeasible
 	})

@@ -18,11 +18,11 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// What a driver says is wrong with volumes is in the status of their pods, also of one
-// whose stage does not succeed, and what is wrong with its storage in that of the CSINode.
-// A daemon that is started again, and finds all well, says so. A node's own identity may
-// write both, and so may the ClusterRole of deploy/. A server of before Kubernetes 1.37
-// keeps none of it, and is not the worse for that.
+// A pod's status has what drivers report about its volumes, even about a volume whose stage
+// fails, and the CSINode's status has what they report about their storage. A restarted
+// daemon that finds everything healthy clears both. A node's own identity may write both,
+// and so may the ClusterRole of deploy/. A server before Kubernetes 1.37 keeps neither, and
+// nothing else changes.
 //
 // Items: Q06, Q07.
 func TestHealthIsInTheClustersObjects(t *testing.T) {
@@ -47,7 +47,7 @@ func TestHealthIsInTheClustersObjects(t *testing.T) {
 			c.script.With = []string{"GET_VOLUME_HEALTH", "GET_STORAGE_HEALTH"}
 			c.script.Storage = []csistrict.Trouble{{Status: "STORAGE_DEGRADED", Reason: "OneRack", Message: "one rack of two"}}
 			s := begin(t, n, c)
-			s.n = n // whose daemon is started again below
+			s.n = n // the test restarts this node's daemon
 			mounted, tried := "health-"+name+"-a", "health-"+name+"-b"
 			s.static(mounted, nil)
 			s.static(tried, nil)
@@ -92,7 +92,7 @@ func TestHealthIsInTheClustersObjects(t *testing.T) {
 	}
 }
 
-// handle is that of a static volume.
+// handle returns the volume handle of a static volume.
 func (s *shared) handle(volume string) string {
 	s.t.Helper()
 	pv, err := control.client.CoreV1().PersistentVolumes().Get(s.t.Context(), volume, metav1.GetOptions{})
@@ -100,7 +100,7 @@ func (s *shared) handle(volume string) string {
 	return pv.Spec.CSI.VolumeHandle
 }
 
-// fares waits until the pod's status says so of its volumes.
+// fares waits until the pod's status says want about the health of its volumes.
 func (s *scene) fares(pod, want string) {
 	s.t.Helper()
 	s.n.eventually("pod "+pod+" says "+want, func() bool {
@@ -123,7 +123,7 @@ func (s *scene) fares(pod, want string) {
 	})
 }
 
-// backend waits until the CSINode says so of the driver's storage.
+// backend waits until the CSINode says want about the health of the driver's storage.
 func (s *scene) backend(want string) {
 	s.t.Helper()
 	s.n.eventually("the CSINode says "+want, func() bool {

@@ -12,14 +12,14 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// The calls in which their caller is killed, in the order of a volume's life on a node.
+// The calls during which the caller is killed, in the order of a volume's life on a node.
 var (
 	cutComing = []string{"ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume"}
 	cutGoing  = []string{"NodeUnpublishVolume", "NodeUnstageVolume", "ControllerUnpublishVolume"}
 )
 
-// delayed makes the driver take its time with one of each of the calls: until its
-// caller is dead, and then have no effect; or have its effect although the caller is dead.
+// delayed makes the driver delay one of each of the calls: until the caller is dead,
+// without an effect, or briefly, with its effect although the caller is dead.
 func (s *shared) delayed(effect bool, calls ...string) {
 	s.t.Helper()
 	var script csistrict.Script
@@ -33,8 +33,8 @@ func (s *shared) delayed(effect bool, calls ...string) {
 	must(s.t, csistrict.WriteScript(s.dir, script))
 }
 
-// killIn kills the callers in the middle of the calls, one after the other, while what
-// act begins goes on.
+// killIn runs act, and kills the caller in the middle of each of the calls, one after the
+// other.
 func (s *shared) killIn(on *node, effect bool, calls []string, act func()) {
 	s.t.Helper()
 	s.delayed(effect, calls...)
@@ -57,10 +57,10 @@ func (s *shared) killIn(on *node, effect bool, calls []string, act func()) {
 	}
 }
 
-// external-provisioner, external-attacher and the daemons of two nodes are killed in
-// the middle of each of their calls: first of calls without effect, then, on the
-// other node, of calls that have it all the same. Each is started again and goes on.
-// The volume is made once, moves with its data, and is detached only when no node has it.
+// external-provisioner, external-attacher and the daemons of two nodes are killed in the
+// middle of each of their calls: on the first node of calls that then have no effect, on
+// the other node of calls that have their effect anyway. Each is restarted and goes on. The
+// volume is made once, moves with its data, and is detached only when no node has it.
 //
 // Faults: A173.
 func TestKilledInTheMiddleOfEachCall(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 )
 
 var (
-	program  string // csi-volmgr as it was built for these tests
+	program  string // the path of csi-volmgr, built for these tests
 	sidecars string // the directory of the sidecars' programs
-	agent    string // examples/agent
-	control  *plane // shared by all tests; each has nodes and claims of its own names
+	agent    string // the path of examples/agent
+	control  *plane // shared by all tests; each uses its own names of nodes and claims
 )
 
 func TestMain(m *testing.M) {

@@ -20,10 +20,10 @@ func asNode(t *testing.T, name string) *node {
 	return newNode(t, name, id)
 }
 
-// Three nodes want one ReadWriteOnce volume in turn, each before the one before it
-// is through with it: Kubernetes detaches from what node.status.volumesInUse says,
-// and the strict driver sees that it is never attached, nor staged, twice, nor
-// detached while it is staged. What each wrote is there for the next.
+// Three nodes want one ReadWriteOnce volume in turn, each before the previous one has
+// released it. Kubernetes detaches by node.status.volumesInUse. The strict driver checks
+// that the volume is never attached or staged twice, nor detached while it is staged. Each
+// node finds what the earlier ones wrote.
 //
 // Items: A02, A21, A23, A24.
 // Faults: A172.
@@ -55,7 +55,7 @@ func TestAVolumeMovesBetweenThreeNodes(t *testing.T) {
 		if at := s.volume("moving").NodeID; at != n.name {
 			t.Errorf("round %d: attached to %q, want %s", i, at, n.name)
 		}
-		if i+1 < rounds { // the next one waits, and must
+		if i+1 < rounds { // the next pod must wait
 			createPod(t, podWith(nodes[(i+1)%len(nodes)].name, fmt.Sprintf("mover-%d", i+1), fromClaim("moving")))
 		}
 		deletePod(t, fmt.Sprintf("mover-%d", i))

@@ -29,23 +29,23 @@ type node struct {
 	t          *testing.T
 	name, dir  string
 	kubeconfig string
-	flags      []string // of the daemon, besides
+	flags      []string // additional flags of the daemon
 	api        *client.Client
 	daemon     *exec.Cmd
 	ended      chan struct{}
 }
 
-// place is the directory of the node of that name.
+// place returns the directory of the node with this name.
 func place(name string) string { return control.path("n-" + name) }
 
-// newNode registers a node, as whoever runs its pods would, and starts a daemon
-// that asks as identity says.
+// newNode registers a node, as the program that runs its pods would, and starts a daemon
+// that uses the identity.
 func newNode(t *testing.T, name string, identity *rest.Config) *node {
 	t.Helper()
 	return newNodeWith(t, name, identity)
 }
 
-// newNodeWith does so with flags besides.
+// newNodeWith is newNode with additional flags for the daemon.
 func newNodeWith(t *testing.T, name string, identity *rest.Config, flags ...string) *node {
 	t.Helper()
 	n := &node{t: t, name: name, dir: place(name), flags: flags}
@@ -63,8 +63,8 @@ func newNodeWith(t *testing.T, name string, identity *rest.Config, flags ...stri
 	return n
 }
 
-// share makes the root directory a mount of its own that hands on what is mounted
-// below it, as a node's installation does: here / may be a private mount.
+// share makes the root directory a shared mount, so that mounts below it reach other mount
+// namespaces, as on an installed node. Here / may be a private mount.
 func (n *node) share() {
 	n.t.Helper()
 	root := filepath.Join(n.dir, "root")
@@ -90,7 +90,7 @@ func (n *node) register() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	made.Spec.Taints = nil // which admission set, and no controller here takes away
+	made.Spec.Taints = nil // admission added them, and no controller here removes them
 	if _, err := nodes.Update(ctx, made, metav1.UpdateOptions{}); err != nil {
 		n.t.Fatal(err)
 	}
@@ -125,14 +125,14 @@ func (n *node) start() {
 	})
 }
 
-// kill ends the daemon at once.
+// kill kills the daemon.
 func (n *node) kill() {
 	_ = n.daemon.Process.Kill()
 	<-n.ended
 	n.api.Close()
 }
 
-// stop ends the daemon in good order, so that its journal has all that it knew.
+// stop stops the daemon with SIGTERM, so that its journal has everything it knew.
 func (n *node) stop() {
 	_ = n.daemon.Process.Signal(syscall.SIGTERM)
 	<-n.ended
@@ -144,7 +144,7 @@ func (n *node) clean() {
 	n.remove()
 }
 
-// remove removes what is left of a node whose daemon has ended.
+// remove removes all remains of a node whose daemon has ended.
 func (n *node) remove() {
 	if n.t.Failed() {
 		b, _ := os.ReadFile(filepath.Join(n.dir, "log"))
@@ -170,7 +170,7 @@ func (n *node) remove() {
 	}
 }
 
-// mounts lists what is mounted below the node's root directory, innermost first.
+// mounts lists the mount points below the node's root directory, the newest first.
 func (n *node) mounts() (out []string) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -185,13 +185,13 @@ func (n *node) mounts() (out []string) {
 	return out
 }
 
-// eventually waits until ok says so.
+// eventually waits until ok returns true. The daemon must not end meanwhile.
 func (n *node) eventually(what string, ok func() bool) {
 	n.t.Helper()
 	n.until(n.ended, what, ok)
 }
 
-// eventuallyOff does so while the daemon is down.
+// eventuallyOff is eventually while the daemon is down.
 func (n *node) eventuallyOff(what string, ok func() bool) {
 	n.t.Helper()
 	n.until(nil, what, ok)
@@ -219,7 +219,7 @@ func (n *node) problems() string {
 	return string(out) + string(pods)
 }
 
-// mounted waits until the pod has its volume, and returns where.
+// mounted waits until the pod has its volumes, and returns the path of the first.
 func (n *node) mounted(pod string) (path string) {
 	n.t.Helper()
 	n.eventually("pod "+pod+" has its volumes", func() bool {
@@ -243,7 +243,8 @@ func (n *node) inUse() []corev1.UniqueVolumeName {
 	return o.Status.VolumesInUse
 }
 
-// gone deletes the pod as whoever ran its containers, and waits until nothing of it is left.
+// gone deletes the pod at once, as if its containers had ended, and waits until nothing on
+// the node is mounted or in use.
 func (n *node) gone(pod string) {
 	n.t.Helper()
 	zero := int64(0)

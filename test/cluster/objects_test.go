@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// volume makes a volume of the array, and a claim of the same name that has it.
+// volume makes a volume of the array, and a claim with the same name that is bound to it.
 func (a *array) volume(name string) {
 	a.t.Helper()
 	mode := corev1.PersistentVolumeFilesystem
@@ -34,12 +34,13 @@ func (a *array) volume(name string) {
 	must(a.t, err)
 }
 
-// fromClaim is a pod's volume that a claim has.
+// fromClaim returns a pod's volume that uses the claim.
 func fromClaim(name string) corev1.Volume {
 	return corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 }
 
-// podWith is a pod that uses the volumes, for the scheduler to place; on the node, where one is named.
+// podWith returns a pod that uses the volumes. The scheduler places it, on the node if node
+// is not "".
 func podWith(node, name string, volumes ...corev1.Volume) *corev1.Pod {
 	no, zero := false, int64(0)
 	p := &corev1.Pod{
@@ -65,7 +66,7 @@ func createPod(t *testing.T, p *corev1.Pod) {
 	}
 }
 
-// deletePod deletes the pod as whoever ran its containers.
+// deletePod deletes the pod at once, as if its containers had ended.
 func deletePod(t *testing.T, name string) {
 	t.Helper()
 	zero := int64(0)
@@ -74,7 +75,7 @@ func deletePod(t *testing.T, name string) {
 	}
 }
 
-// at returns where the pod's volume is.
+// at waits until the pod has its volumes, and returns the path of one.
 func (n *node) at(pod, volume string) string {
 	n.t.Helper()
 	n.mounted(pod)

@@ -23,8 +23,8 @@ import (
 
 var outage = flag.Duration("outage", time.Minute, "how long the API server is away in TestServerAwayWhileTheDaemonRestarts")
 
-// showsProblem waits until the daemon says that it cannot reach the API server: it
-// has seen its records and mounts by then.
+// showsProblem waits until the daemon says that it cannot reach the API server. It has read
+// its records and mounts before that.
 func (n *node) showsProblem() {
 	n.t.Helper()
 	n.eventually("the problem is shown", func() bool {
@@ -33,9 +33,8 @@ func (n *node) showsProblem() {
 	})
 }
 
-// The API server is away for a minute, the daemon is killed and started meanwhile,
-// and pods keep their volumes; when the server is back, the one that was deleted
-// goes, and the other stays as it is.
+// The API server is away for a minute, and the daemon is killed and started twice
+// meanwhile. A pod keeps its volume, which stays as it is when the server is back.
 //
 // Faults: A006.
 func TestServerAwayWhileTheDaemonRestarts(t *testing.T) {
@@ -81,17 +80,17 @@ func TestServerAwayWhileTheDaemonRestarts(t *testing.T) {
 		t.Errorf("mounted before %s, after the server was back %s", before, now)
 	}
 	n.gone("kept")
-	// Kubernetes' own controllers look for the server again after a minute or so.
+	// Kubernetes' own controllers try the server again only after a minute or so.
 	control.kill("kube-controller-manager")
 	control.kill("kube-scheduler")
 	must(t, control.startControllers(t.Context()))
 }
 
-// A node is cut off and loses its power. Its volume is given to another node, as
-// Kubernetes does for a node that is out of service, and then another pod of the
-// first one wants it, too. When the first node runs again, cut off and then not, it
-// stages and publishes nothing before the volume is attached to it, says so, and
-// goes on when the other node is through.
+// A node is cut off and loses its power. Kubernetes attaches its volume to another node, as
+// it does when a node is out of service, and another pod on the first node wants the volume
+// too. When the first node runs again, first cut off and then connected, it stages and
+// publishes nothing before the volume is attached to it. It says so, and goes on when the
+// other node has released the volume.
 //
 // Faults: A037.
 // Scenarios: U-191.
@@ -118,7 +117,7 @@ func TestANodeThatWasCutOffWaitsForItsAttachment(t *testing.T) {
 	deletePod(t, "fenced-1")
 	createPod(t, podWith(other.name, "fenced-3", fromClaim("fenced")))
 	other.mounted("fenced-3")
-	createPod(t, podWith(cut.name, "fenced-2", fromClaim("fenced"))) // it tolerates the node, and waits
+	createPod(t, podWith(cut.name, "fenced-2", fromClaim("fenced"))) // the pod tolerates the taint, and waits
 	stages := a.count()
 	cut.start()
 	cut.showsProblem()
@@ -136,10 +135,9 @@ func TestANodeThatWasCutOffWaitsForItsAttachment(t *testing.T) {
 	cut.gone("fenced-2")
 }
 
-// A node loses its power and comes back while the API server cannot be reached: it
-// knows its pods as they were, and says so. What nobody attaches is mounted for
-// them; what is attached waits until it is known to be, since it may have been given
-// to another node.
+// A node loses its power and restarts while it cannot reach the API server. It uses the
+// last known pods, and says so. It mounts their volumes that need no attachment. A volume
+// that needs one waits until its attachment is confirmed, since another node may have it.
 func TestAStartWithoutTheServer(t *testing.T) {
 	t.Parallel()
 	yes, no := true, false
@@ -183,9 +181,8 @@ func TestAStartWithoutTheServer(t *testing.T) {
 	n.gone("offline-fenced")
 }
 
-// A pod, its claim and its volume are deleted while the daemon is down. Then nobody
-// may read anything of it as the node, and nothing needs to: what is mounted goes by
-// what the journal has.
+// A pod, its claim and its volume are deleted while the daemon is down. The node may then
+// read none of them and need not: the daemon unmounts by its journal.
 //
 // Faults: A059, A060.
 func TestWhatWasDeletedMeanwhileGoes(t *testing.T) {
@@ -216,15 +213,15 @@ func TestWhatWasDeletedMeanwhileGoes(t *testing.T) {
 	}
 }
 
-// count is how often anything was staged.
+// count returns how often volumes were staged.
 func (a *array) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.stages
 }
 
-// outOfService says that the node's power is off, which lets Kubernetes detach its
-// volumes although it does not answer; or takes that back.
+// outOfService marks the node as powered off, so that Kubernetes detaches its volumes
+// although the node does not answer, or removes the mark.
 func outOfService(t *testing.T, node string, is bool) {
 	t.Helper()
 	taints := "null"

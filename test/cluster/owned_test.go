@@ -16,9 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// In a cluster its sidecars own the Controller service: whatever claims and snapshots there are, however they
-// change, and whatever an operator asks of the node, the node calls none of it, and does not ask what it can
-// do. (The array fails its test of such a call, in every test.)
+// In a cluster the sidecars own the Controller service. The node makes none of its calls
+// and does not ask for its capabilities, whatever claims and snapshots exist, however they
+// change, and whatever an operator asks of the node. (The array fails every test that makes
+// such a call.)
 func TestTheClusterOwnsTheControllerService(t *testing.T) {
 	t.Parallel()
 	snapshots := snapshotKinds(t).Resource(snapshotKind("volumesnapshots")).Namespace("default")
@@ -49,7 +50,7 @@ func TestTheClusterOwnsTheControllerService(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	must(t, err)
 	a.changes("owned")
-	a.knows(n, "later") // and with it, what came before
+	a.knows(n, "later") // and has then seen all earlier objects
 	for command, want := range map[string]string{
 		"gc --storage":              "in a cluster, sidecars create the volumes",
 		"snapshot create pvc/owned": "external-snapshotter makes its snapshots",
@@ -82,7 +83,7 @@ func TestTheClusterOwnsTheControllerService(t *testing.T) {
 	}
 }
 
-// changes has the claim ask for more, and for another VolumeAttributesClass.
+// changes makes the claim ask for more space and for another VolumeAttributesClass.
 func (a *array) changes(claim string) {
 	a.t.Helper()
 	ctx := a.t.Context()
@@ -98,7 +99,8 @@ func (a *array) changes(claim string) {
 	must(a.t, err)
 }
 
-// knows waits until the node has mounted a volume that was made now: it has seen what was changed before.
+// knows waits until the node has mounted a new volume. The node has then seen all earlier
+// changes.
 func (a *array) knows(n *node, name string) {
 	a.t.Helper()
 	a.volume(name)

@@ -30,11 +30,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// patience is how long anything may take on a machine that is busy. A test that
-// passes never waits for it.
+// patience is how long anything may take on a busy machine. A test that passes never waits
+// that long.
 const patience = 4 * time.Minute
 
-// controllers are those that a node's volumes depend on.
+// controllers are the controllers that a node's volumes depend on.
 var controllers = []string{
 	"persistentvolume-binder-controller", "persistentvolume-attach-detach-controller", "persistentvolume-expander-controller",
 	"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "ephemeral-volume-controller",
@@ -49,15 +49,15 @@ type plane struct {
 	ca               *x509.Certificate
 	caKey            *ecdsa.PrivateKey
 	apiArgs          []string
-	health           bool // it keeps how volumes fare: Kubernetes 1.37 and later
+	health           bool // the server keeps the health of volumes: Kubernetes 1.37 and later
 	procs            map[string]*server
 }
 
-// server is one of its programs.
+// server is a running program.
 type server struct {
 	cmd  *exec.Cmd
 	log  string
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the program has ended
 }
 
 const auditPolicy = `apiVersion: audit.k8s.io/v1
@@ -69,8 +69,8 @@ rules:
 - level: None
 `
 
-// startPlane starts the programs. A port can be taken by somebody else between its
-// choice and its use, so the start is tried again.
+// startPlane starts the programs. Another process can take a port between its choice and
+// its use, so startPlane tries again.
 func startPlane(ctx context.Context, binary string) (p *plane, err error) {
 	for range 3 {
 		if p, err = tryPlane(ctx, binary); err == nil {
@@ -182,8 +182,8 @@ func (p *plane) start(name string, args ...string) error {
 	return err
 }
 
-// launch starts a program. It ends with this process, however that ends: the kernel
-// sends the signal when the thread that forked is gone, so the thread is kept.
+// launch starts a program that ends with this process, however this process ends. The
+// kernel sends the signal when the thread that forked ends, so the thread is kept.
 func (p *plane) launch(logFile string, env []string, binary string, args ...string) (*server, error) {
 	s := &server{cmd: exec.Command(binary, args...), log: logFile, done: make(chan struct{})}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -206,7 +206,7 @@ func (p *plane) launch(logFile string, env []string, binary string, args ...stri
 	return s, <-started
 }
 
-// kill ends a program at once.
+// kill kills a program.
 func (p *plane) kill(name string) {
 	if s := p.procs[name]; s != nil {
 		_ = s.cmd.Process.Kill()
@@ -222,7 +222,7 @@ func (p *plane) stop() {
 	_ = os.RemoveAll(p.dir)
 }
 
-// until waits until ok says so, the program has ended, or ctx has.
+// until waits until ok returns true, the program ends, or ctx ends.
 func (p *plane) until(ctx context.Context, name string, ok func(context.Context) bool) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -238,7 +238,7 @@ func (p *plane) until(ctx context.Context, name string, ok func(context.Context)
 	return nil
 }
 
-// within waits until ok says so, as long as anything may take.
+// within waits until ok returns true, for at most patience.
 func (p *plane) within(ctx context.Context, what string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -273,7 +273,7 @@ func freePorts(n int) (ports []string, err error) {
 	return ports, nil
 }
 
-// identity returns how to ask as user with the groups.
+// identity returns the configuration of a client that is user with the groups.
 func (p *plane) identity(user string, groups ...string) (*rest.Config, error) {
 	crt, key, err := p.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: user, Organization: groups}, KeyUsage: x509.KeyUsageDigitalSignature,

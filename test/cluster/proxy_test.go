@@ -12,17 +12,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// wire is a node's way to the API server, which can be cut.
+// wire is a node's connection to the API server, which the test can cut.
 type wire struct {
 	listener net.Listener
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	to    string
 	cut   bool
 	conns map[net.Conn]bool
 }
 
-// wired returns the identity over a wire of its own.
+// wired returns the identity with its own wire to the API server.
 func wired(t *testing.T, identity *rest.Config) (*rest.Config, *wire) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,7 @@ func (w *wire) pass(in net.Conn) {
 	delete(w.conns, in)
 }
 
-// set cuts the wire, or mends it.
+// set cuts or restores the wire.
 func (w *wire) set(cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// A claim waits for its first pod, and external-provisioner makes its volume in the
-// zone of the node that the scheduler chose; external-attacher attaches it there, and
-// the pod has it. When pod and claim have gone, the volume is detached and deleted.
+// A claim waits for its first pod. external-provisioner makes its volume in the zone of the
+// node that the scheduler chose, external-attacher attaches it there, and the pod gets it.
+// When pod and claim are gone, the volume is detached and deleted.
 //
 // Faults: A169.
 // Scenarios: U-164.

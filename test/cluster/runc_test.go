@@ -17,17 +17,17 @@ import (
 	nodeapi "github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// busybox is Debian's busybox-static: all that a container needs.
+// busybox is Debian's busybox-static, all that a container needs.
 const busybox = "/bin/busybox"
 
-// container is one that runc has made, as whoever runs a pod's containers does: of
-// what csi-volmgr says that it is to be given.
+// container is a container that runc made, as a container runtime does, with the mounts
+// that csi-volmgr returns for it.
 type container struct {
 	t          *testing.T
 	id, bundle string
 }
 
-// runc runs runc to its end.
+// runc runs a command of runc.
 func (c *container) runc(args ...string) string {
 	c.t.Helper()
 	out, err := exec.CommandContext(c.t.Context(), "runc", append([]string{"--root", filepath.Join(c.bundle, "runc")}, args...)...).CombinedOutput()
@@ -37,13 +37,13 @@ func (c *container) runc(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// exec runs a shell's command in the container.
+// exec runs a shell command in the container.
 func (c *container) exec(script string) string {
 	c.t.Helper()
 	return c.runc("exec", c.id, "/busybox", "sh", "-c", script)
 }
 
-// runs makes a pod's container and starts it; it does nothing, until the test ends.
+// runs starts a pod's container, which sleeps until the test ends.
 func (n *node) runs(pod, name string) *container {
 	n.t.Helper()
 	c := &container{t: n.t, id: "cluster-" + pod + "-" + name, bundle: filepath.Join(n.dir, "bundle-"+name)}
@@ -82,7 +82,7 @@ func (n *node) runs(pod, name string) *container {
 	must(n.t, err)
 	defer log.Close()
 	run := exec.Command("runc", "--root", filepath.Join(c.bundle, "runc"), "run", "--detach", "--bundle", c.bundle, c.id)
-	run.Stdin, run.Stdout, run.Stderr = null, log, log // not a pipe, which the container would keep open
+	run.Stdin, run.Stdout, run.Stderr = null, log, log // no pipe, since the container would keep it open
 	if err := run.Run(); err != nil {
 		text, _ := os.ReadFile(log.Name())
 		n.t.Fatalf("runc run: %v\n%s", err, text)
@@ -91,15 +91,15 @@ func (n *node) runs(pod, name string) *container {
 	return c
 }
 
-// end ends the container, if it was not ended before.
+// end ends the container, if it still exists.
 func (c *container) end() {
 	_ = exec.Command("runc", "--root", filepath.Join(c.bundle, "runc"), "delete", "--force", c.id).Run()
 }
 
-// Containers that runc starts with what csi-volmgr gives for them read and write
-// the volume of a bound pod; the one that asked for HostToContainer sees what is
-// mounted in the volume later, the one that did not does not, and the one that is
-// to read only cannot write. Nothing is left once they have ended.
+// runc starts two containers with the mounts that csi-volmgr returns for them. They use the
+// volume of a bound pod: the container with HostToContainer sees later mounts in the
+// volume, the one without does not, and the read-only one cannot write. Nothing is left
+// once they have ended.
 func TestContainersOfRuncHaveThePodsVolume(t *testing.T) {
 	t.Parallel()
 	yes := true

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// attachments are those of the driver's volumes.
+// attachments returns the VolumeAttachments of the driver's volumes.
 func (s *shared) attachments() (all []storagev1.VolumeAttachment) {
 	s.t.Helper()
 	l, err := control.client.StorageV1().VolumeAttachments().List(s.t.Context(), metav1.ListOptions{})
@@ -25,7 +25,7 @@ func (s *shared) attachments() (all []storagev1.VolumeAttachment) {
 	return all
 }
 
-// template is a generic ephemeral volume of the storage.
+// template returns a generic ephemeral volume of the storage.
 func (s *shared) template(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -35,9 +35,9 @@ func (s *shared) template(name string) corev1.Volume {
 	}}}}
 }
 
-// Whether a volume is attached follows the CSIDriver object. The strict driver sees
-// that what is attached is not mounted before, nor detached while it is mounted, and
-// that the publish_context is that of the attachment.
+// The CSIDriver object decides whether a volume is attached. The strict driver checks that
+// a volume is mounted only after its attachment and detached only after its unmount, and
+// that the publish_context is the attachment's.
 //
 // Items: A06, A07.
 func TestScenariosOfAttachment(t *testing.T) {
@@ -83,7 +83,7 @@ func TestScenariosOfAttachment(t *testing.T) {
 			})
 		},
 		// Scenarios: U-05.
-		// Kubernetes' controller looks once a minute for pods that have gone so.
+		// Kubernetes' controller looks for such pods once a minute.
 		"it is required no more": func(t *testing.T) {
 			s := begin(t, n, attached("attach-off.test"))
 			s.static("attach-off", nil)
@@ -100,7 +100,7 @@ func TestScenariosOfAttachment(t *testing.T) {
 	}
 }
 
-// replaced deletes the CSIDriver object and makes another one of its name.
+// replaced deletes the CSIDriver object and makes another one with the same name.
 func (s *shared) replaced(change func(*storagev1.CSIDriverSpec)) {
 	s.t.Helper()
 	drivers := control.client.StorageV1().CSIDrivers()

@@ -15,20 +15,21 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// partly has the pod's container use a directory of the volume.
+// partly makes the pod's container use a directory of the volume.
 func partly(p *corev1.Pod) *corev1.Pod {
 	p.Spec.Containers[0].VolumeMounts[0].SubPath = "part"
 	return p
 }
 
-// raw has the pod's container use the volume as a device.
+// raw makes the pod's container use the volume as a device.
 func raw(p *corev1.Pod) *corev1.Pod {
 	c := &p.Spec.Containers[0]
 	c.VolumeMounts, c.VolumeDevices = nil, []corev1.VolumeDevice{{Name: p.Spec.Volumes[0].Name, DevicePath: "/dev/data"}}
 	return p
 }
 
-// given asks, as whoever runs containers, where the pod's container has its volume.
+// given asks for the path of the volume in the pod's container, as a container runtime
+// does.
 func (n *node) given(pod string) string {
 	n.t.Helper()
 	all, err := n.api.ContainerMounts(n.t.Context(), api.Container{Namespace: "default", Pod: pod, Name: "c"})
@@ -39,10 +40,10 @@ func (n *node) given(pod string) string {
 	return all[0].HostPath
 }
 
-// While the daemon is down a claim is deleted that a pod has, and pods are deleted, by
-// force and otherwise, that have directories of a volume, and devices. When it is back,
-// the pod of the claim has its volume untouched; what was deleted by force is
-// unmounted; what was deleted otherwise is when its runner has ended it.
+// While the daemon is down, pods that use directories of volumes and devices are deleted,
+// by force or not; the claim of another pod was deleted before. When the daemon is back,
+// that pod has its volume untouched. The volumes of pods deleted by force are unmounted at
+// once, the others when their containers have ended.
 func TestScenariosOfAnAgentThatIsAway(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-away")
@@ -97,7 +98,7 @@ func TestScenariosOfAnAgentThatIsAway(t *testing.T) {
 		t.Errorf("%d calls for what was there", now-calls)
 	}
 	// Scenarios: U-157, U-182.
-	for _, pod := range []string{"away-leaves", "away-raw"} { // its containers have ended
+	for _, pod := range []string{"away-leaves", "away-raw"} { // their containers have ended
 		deletePod(t, pod)
 	}
 	s.down("away-stays")

@@ -17,7 +17,7 @@ import (
 // firstGroup is the fsGroup of a volume's first pod.
 const firstGroup = 4711
 
-// upAs makes a pod of the group with the claim, and returns where the volume is.
+// upAs makes a pod with the claim and the fsGroup, and returns the path of the volume.
 func (s *scene) upAs(pod, claim string, group int64, policy *corev1.PodFSGroupChangePolicy) string {
 	s.t.Helper()
 	p := podWith(s.n.name, pod, fromClaim(claim))
@@ -29,7 +29,7 @@ func (s *scene) upAs(pod, claim string, group int64, policy *corev1.PodFSGroupCh
 	return s.n.at(pod, "data")
 }
 
-// group is that of the file.
+// group returns the group of the file.
 func group(t *testing.T, path string) int64 {
 	t.Helper()
 	var st unix.Stat_t
@@ -37,12 +37,12 @@ func group(t *testing.T, path string) int64 {
 	return int64(st.Gid)
 }
 
-// typed gives a volume a file system, without which the policy that is the default
-// gives no file away.
+// typed gives a volume a file system type. Without one, the default policy changes the
+// group of no file.
 func typed(pv *corev1.PersistentVolume) { pv.Spec.CSI.FSType = "ext4" }
 
-// The fsGroupPolicy of the CSIDriver object decides whether files become the group's,
-// also after it has changed.
+// The fsGroupPolicy of the CSIDriver object decides whether files are given to the pod's
+// group, also after the policy has changed.
 //
 // Items: G06.
 func TestScenariosOfGroupPolicies(t *testing.T) {
@@ -93,7 +93,7 @@ func TestScenariosOfGroupPolicies(t *testing.T) {
 				return
 			}
 			s.says(func(o *storagev1.CSIDriverSpec) { o.FSGroupPolicy = &tc.then })
-			for i := range 50 { // until the node has heard of it
+			for i := range 50 { // until the node has seen the change
 				if given(fmt.Sprintf("%s-%d", claim, i), firstGroup+1+int64(i)) == (tc.then != none) {
 					return
 				}
@@ -103,9 +103,9 @@ func TestScenariosOfGroupPolicies(t *testing.T) {
 	}
 }
 
-// A driver that sets the group by itself is told of it with Stage and Publish, and
-// csi-volmgr leaves the files alone; without a group it is told of none. A driver that
-// does not is not told, and csi-volmgr gives the files to the group.
+// A driver that sets the group itself gets it with Stage and Publish, and csi-volmgr leaves
+// the files alone; if the pod has no group, the driver gets none. A driver that cannot do
+// so gets no group, and csi-volmgr gives the files to the group.
 //
 // Items: F18.
 func TestScenariosOfGroupsOfTheDriver(t *testing.T) {
@@ -114,7 +114,7 @@ func TestScenariosOfGroupsOfTheDriver(t *testing.T) {
 	for name, tc := range map[string]struct {
 		can  bool
 		gid  int64
-		want string // in volume_mount_group
+		want string // volume_mount_group of the requests
 		file int64
 	}{
 		// Scenarios: U-46.
@@ -143,8 +143,8 @@ func TestScenariosOfGroupsOfTheDriver(t *testing.T) {
 	}
 }
 
-// fsGroupChangePolicy: what the first pod left is given to the second pod's group,
-// always or where the root directory is not the group's yet.
+// fsGroupChangePolicy: the first pod's files are given to the second pod's group, always or
+// only if the root directory has another group.
 func TestScenariosOfGroupChangePolicies(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-change")
@@ -155,7 +155,7 @@ func TestScenariosOfGroupChangePolicies(t *testing.T) {
 		changed  bool // the first pod gives its files to other groups
 		alone    bool // the volume is ReadWriteOncePod
 		gid      int64
-		top, sub int64 // whose the files are then
+		top, sub int64 // the groups of the files afterwards
 	}{
 		// Scenarios: U-115.
 		"always": {policy: always, gid: second, top: second, sub: second},

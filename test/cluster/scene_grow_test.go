@@ -15,7 +15,7 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// wish asks for a volume of the storage, of 1Gi, with what change makes of the claim.
+// wish makes a claim for a volume of 1Gi of the storage; change may change the claim.
 func (s *shared) wish(name string, change func(*corev1.PersistentVolumeClaim)) {
 	s.t.Helper()
 	c := &corev1.PersistentVolumeClaim{
@@ -32,7 +32,7 @@ func (s *shared) wish(name string, change func(*corev1.PersistentVolumeClaim)) {
 	must(s.t, err)
 }
 
-// growing is storage whose volumes external-resizer enlarges, and a pod of a claim.
+// growing makes storage whose volumes external-resizer expands, and a pod with a claim.
 func growing(t *testing.T, n *node, claim string, change func(*storageConfig)) *scene {
 	t.Helper()
 	c := unattached(claim+".test", nil)
@@ -46,7 +46,7 @@ func growing(t *testing.T, n *node, claim string, change func(*storageConfig)) *
 	return s
 }
 
-// allocated is the size that the claim's status has as the one that is being made.
+// allocated waits until the claim's status has size as the allocated size.
 func (s *shared) allocated(n *node, claim, size string) {
 	s.t.Helper()
 	want := resource.MustParse(size)
@@ -56,11 +56,11 @@ func (s *shared) allocated(n *node, claim, size string) {
 	})
 }
 
-// Volumes grow under their pods, by the controller, by the node, or by both, attached
-// or not, with a secret where the class says so; the claim's status tells how large.
+// Volumes are expanded under their pods, by the controller, by the node, or by both, and
+// with a secret if the class names one. The claim's status has the size.
 func TestScenariosOfExpansion(t *testing.T) {
 	t.Parallel()
-	_, identity := role(t) // a node's own may not watch claims, and reads them every 90 seconds
+	_, identity := role(t) // a node's own identity may not watch claims, and reads them every 90 seconds
 	n := newNode(t, "scene-grow", identity)
 	_, err := control.client.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "grow"}, StringData: map[string]string{"key": "planted"}}, metav1.CreateOptions{})
 	must(t, err)
@@ -114,8 +114,8 @@ func TestScenariosOfExpansion(t *testing.T) {
 	})
 }
 
-// An expansion fails for good, or for now, in the controller or on the node. A smaller
-// size is asked for then, and made where the larger one was made nowhere yet.
+// An expansion fails for good or for now, in the controller or on the node. The claim then
+// asks for a smaller size, which succeeds unless the storage has the larger one already.
 //
 // Items: I12.
 func TestScenariosOfExpansionThatFails(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// limit is how many volumes of the driver the CSINode says that the node may have.
+// limit returns the driver's volume limit in the CSINode, or -1.
 func (s *scene) limit() int32 {
 	s.t.Helper()
 	o, err := control.client.StorageV1().CSINodes().Get(s.t.Context(), s.n.name, metav1.GetOptions{})
@@ -27,10 +27,11 @@ func (s *scene) limit() int32 {
 	return -1
 }
 
-// placed waits until the scheduler has placed the pod. The scheduler (1.37.2) counts a VolumeAttachment that
-// is there still, and does not look again at a pod with a generic ephemeral volume when that goes
-// (nodevolumelimits, isSchedulableAfterVolumeAttachmentDeleted asks for claims alone): such a pod waits for five minutes
-// unless another event has it looked at. Here it is the end of a pod that has a claim.
+// placed waits until the scheduler has placed the pod. The scheduler (1.37.2) counts a
+// VolumeAttachment until it is deleted, and then does not retry a pod with a generic
+// ephemeral volume (nodevolumelimits, isSchedulableAfterVolumeAttachmentDeleted considers
+// claims alone). Such a pod waits for five minutes unless another event triggers a retry.
+// Here the event is the end of a pod with a claim.
 func (s *scene) placed(pod string) {
 	s.t.Helper()
 	pods, ended := control.client.CoreV1().Pods("default"), pod+"-ended"
@@ -50,13 +51,12 @@ func (s *scene) placed(pod string) {
 	})
 }
 
-// A driver's limit is in the CSINode, and the scheduler keeps to it: the pod with one
-// volume too many waits, whichever kinds its volume and the one that is there are of,
-// and runs when there is room.
+// The scheduler keeps to the driver's limit in the CSINode: a pod with one volume too many
+// waits until there is room, whatever the kinds of the two volumes.
 func TestScenariosOfLimits(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-limit")
-	for name, tc := range map[string]struct{ first, second bool }{ // generic ephemeral
+	for name, tc := range map[string]struct{ first, second bool }{ // whether the volume is generic ephemeral
 		// Scenarios: U-65, U-170, U-171.
 		"claims": {},
 		// Scenarios: U-66.
@@ -100,8 +100,8 @@ func TestScenariosOfLimits(t *testing.T) {
 	}
 }
 
-// The driver's limit changes while it runs: the CSINode has the new one after the
-// period that the CSIDriver object asks for.
+// The driver's limit changes while it runs. The CSINode has the new limit after the period
+// that the CSIDriver object asks for.
 //
 // Scenarios: U-71.
 func TestScenarioOfALimitThatChanges(t *testing.T) {

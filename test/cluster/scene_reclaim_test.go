@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim and volume are deleted, in both orders, while a pod has them: they stay until
-// it has gone and the volume is unstaged, which the strict driver watches. Then the
-// volume is deleted from the storage, or kept, as its reclaim policy says.
+// Claim and volume are deleted, in both orders, while a pod has them. They stay until the
+// pod is gone and the volume is unstaged, which the strict driver checks. Then the storage
+// deletes or keeps the volume, as its reclaim policy says.
 func TestScenariosOfReclaim(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-reclaim")
@@ -82,9 +82,9 @@ func TestScenariosOfReclaim(t *testing.T) {
 	}
 }
 
-// protected waits until the csi-provisioner has put its finalizer on a volume that
-// somebody else made. Where the volume is deleted before that, the provisioner never
-// hears of it, and the storage keeps it.
+// protected waits until external-provisioner has put its finalizer on a volume that the
+// test made. If the volume is deleted before that, the provisioner never sees the deletion,
+// and the storage keeps the volume.
 func (s *scene) protected(volume string) {
 	s.t.Helper()
 	s.n.eventually("the provisioner protects the volume", func() bool {
@@ -93,8 +93,8 @@ func (s *scene) protected(volume string) {
 	})
 }
 
-// reclaimed deletes claim and volume under their pod, which then goes, and waits until
-// neither object is there.
+// reclaimed deletes claim and volume under their pod, ends the pod, and waits until both
+// objects are gone.
 func (s *scene) reclaimed(claim, volume string, policy corev1.PersistentVolumeReclaimPolicy, volumeFirst bool) {
 	s.t.Helper()
 	ctx, core := s.t.Context(), control.client.CoreV1()
@@ -122,8 +122,8 @@ func (s *scene) reclaimed(claim, volume string, policy corev1.PersistentVolumeRe
 	})
 }
 
-// end says of the pod, as its runner, that its containers have ended, and deletes it
-// once its volumes are gone: what no controller attaches is protected by the pod alone.
+// end marks the pod's containers as ended, and deletes the pod once its volumes are
+// unstaged. If no controller attaches a volume, the pod alone protects it.
 func (s *scene) end(pod string) {
 	s.t.Helper()
 	_, err := control.client.CoreV1().Pods("default").Patch(s.t.Context(), pod, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")

@@ -12,9 +12,9 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// NodeStageVolume and NodeUnstageVolume fail, with codes that end a call and with
-// codes that leave it in doubt, while pods come and go. The strict driver sees that a
-// volume is not staged again before it is unstaged, and that nothing stays.
+// NodeStageVolume and NodeUnstageVolume fail while pods come and go, some with codes that
+// end a call and some with codes that leave its effect uncertain. The strict driver checks
+// that a volume is unstaged before it is staged again, and that nothing is left.
 //
 // Items: C04.
 func TestScenariosOfStageErrors(t *testing.T) {
@@ -24,7 +24,7 @@ func TestScenariosOfStageErrors(t *testing.T) {
 	final, doubt := uint32(codes.Internal), uint32(codes.DeadlineExceeded)
 	for name, tc := range map[string]struct {
 		fault csistrict.Fault
-		goes  bool // the pod, before it has its volume
+		goes  bool // the pod goes before it has its volume
 		again bool // a second pod comes while the volume is unstaged
 	}{
 		// Scenarios: U-25.
@@ -88,7 +88,7 @@ func TestScenariosOfStageErrors(t *testing.T) {
 	}
 }
 
-// ended is how often the call was answered, whatever it was.
+// ended returns how often the call was answered, with any code.
 func (s *shared) ended(call string) (n int) {
 	s.t.Helper()
 	events, err := csistrict.ReadTranscript(s.dir)

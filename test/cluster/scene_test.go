@@ -19,21 +19,21 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// scene is one of Kubernetes' scenarios: storage with a driver of its own, on a node
-// that other scenes have at the same time.
+// scene is one of Kubernetes' scenarios: storage with its own driver, on a node that runs
+// other scenes at the same time.
 type scene struct {
 	*shared
 	n *node
 }
 
-// in returns the node as a subtest has it: what fails is the subtest.
+// in returns the node for a subtest, whose failures are the subtest's.
 func (n *node) in(t *testing.T) *node {
 	of := *n
 	of.t = t
 	return &of
 }
 
-// begin makes the storage, in the one zone of the node, and runs its driver there.
+// begin makes the storage, with the node in its only zone, and runs the driver there.
 func begin(t *testing.T, n *node, c storageConfig) *scene {
 	t.Helper()
 	c.zones = map[string]string{n.name: "east"}
@@ -42,8 +42,8 @@ func begin(t *testing.T, n *node, c storageConfig) *scene {
 	return s
 }
 
-// unattached is the CSIDriver object of a driver that attaches nothing, with what
-// change makes of it, and its script.
+// unattached returns storage whose driver attaches nothing; change may change its CSIDriver
+// object.
 func unattached(name string, change func(*storagev1.CSIDriverSpec)) storageConfig {
 	no := false
 	c := storageConfig{name: name, object: &storagev1.CSIDriverSpec{AttachRequired: &no}, script: csistrict.Script{Attach: &no}}
@@ -53,13 +53,13 @@ func unattached(name string, change func(*storagev1.CSIDriverSpec)) storageConfi
 	return c
 }
 
-// attached is that of a driver whose volumes external-attacher attaches.
+// attached returns storage whose volumes external-attacher attaches.
 func attached(name string, sidecars ...string) storageConfig {
 	yes := true
 	return storageConfig{name: name, object: &storagev1.CSIDriverSpec{AttachRequired: &yes}, sidecars: append(sidecars, "csi-attacher")}
 }
 
-// static makes a volume in the storage and a claim of the same name that has it.
+// static makes a volume in the storage, and a claim with the same name that is bound to it.
 func (s *shared) static(name string, change func(*corev1.PersistentVolume)) {
 	s.t.Helper()
 	conn, err := grpc.NewClient("unix:"+filepath.Join(s.dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -96,7 +96,7 @@ func (s *shared) static(name string, change func(*corev1.PersistentVolume)) {
 	must(s.t, err)
 }
 
-// inline is a volume that is written into its pod.
+// inline returns an inline volume.
 func (s *shared) inline(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: s.name}}}
 }
@@ -108,8 +108,8 @@ func (s *scene) up(name string, volumes ...corev1.Volume) {
 	s.n.mounted(name)
 }
 
-// down deletes the pods as their runner, and waits until the driver has been asked to
-// take back all that it made, and has.
+// down deletes the pods as if their containers had ended, and waits until the driver has
+// removed everything that it made.
 func (s *scene) down(pods ...string) {
 	s.t.Helper()
 	for _, pod := range pods {
@@ -137,7 +137,7 @@ func asked[M any, P interface {
 	return all
 }
 
-// publication is the last request to publish a volume.
+// publication returns the last request to publish a volume.
 func (s *shared) publication() *csi.NodePublishVolumeRequest {
 	s.t.Helper()
 	all := asked[csi.NodePublishVolumeRequest](s, "NodePublishVolume")
@@ -147,7 +147,7 @@ func (s *shared) publication() *csi.NodePublishVolumeRequest {
 	return all[len(all)-1]
 }
 
-// says replaces what the CSIDriver object says, where the server lets it.
+// says changes the spec of the CSIDriver object, as far as the server allows it.
 func (s *shared) says(change func(*storagev1.CSIDriverSpec)) {
 	s.t.Helper()
 	drivers := control.client.StorageV1().CSIDrivers()

@@ -18,8 +18,8 @@ const (
 	tokenKey = "csi.storage.k8s.io/serviceAccount.tokens"
 )
 
-// What a driver is told of the pod and its service account follows its CSIDriver
-// object, and its absence, when the volume is published.
+// What a driver learns about the pod and its service account depends on its CSIDriver
+// object, or on its absence, at the time of the publish.
 func TestScenariosOfWhatADriverIsTold(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-told")
@@ -35,7 +35,7 @@ func TestScenariosOfWhatADriverIsTold(t *testing.T) {
 	type told struct{ pod, own, token, secret bool }
 	for name, tc := range map[string]struct {
 		object, then func(*storagev1.CSIDriverSpec)
-		without      bool // a CSIDriver object
+		without      bool // without a CSIDriver object
 		inline       bool
 		want         told
 	}{
@@ -61,7 +61,7 @@ func TestScenariosOfWhatADriverIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := unattached("told-"+name+".test", tc.object)
-			if tc.without { // then the volume is attached
+			if tc.without { // without an object the volume is attached
 				c = attached("told-" + name + ".test")
 				c.object = nil
 			}
@@ -79,7 +79,7 @@ func TestScenariosOfWhatADriverIsTold(t *testing.T) {
 				s.says(tc.then)
 				s.down("told-" + name + "-before")
 			}
-			// A node hears of a change when it does: the pods after that are published as it says.
+			// The node sees a change after a while, and publishes later pods by it.
 			for i := range 50 {
 				pod := fmt.Sprintf("told-%s-%d", name, i)
 				s.up(pod, volume)
@@ -97,7 +97,7 @@ func TestScenariosOfWhatADriverIsTold(t *testing.T) {
 	}
 }
 
-// told is what the last publication had.
+// told returns what the last publish told the driver.
 func (s *shared) told() (got struct{ pod, own, token, secret bool }) {
 	s.t.Helper()
 	events, err := csistrict.ReadTranscript(s.dir)

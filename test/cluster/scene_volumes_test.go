@@ -19,8 +19,8 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// two is a pod of the node with the volumes a and b of the claims; b is a device where
-// it is said to be.
+// two returns a pod for the node with the volumes a and b of the claims. b is a device if
+// device is true.
 func two(node, pod, claims string, device bool) *corev1.Pod {
 	a, b := fromClaim(claims+"-a"), fromClaim(claims+"-b")
 	a.Name, b.Name = "a", "b"
@@ -32,8 +32,8 @@ func two(node, pod, claims string, device bool) *corev1.Pod {
 	return p
 }
 
-// A pod with two volumes, of one mode or of both, is made again on its node, or on
-// another one: both volumes have what it wrote.
+// A pod with two volumes, both file systems or one of them a device, is made again on its
+// node or on another one. Both volumes have what it wrote.
 func TestScenariosOfTwoVolumes(t *testing.T) {
 	t.Parallel()
 	here, there := asNode(t, "scene-two-a"), asNode(t, "scene-two-b")
@@ -97,7 +97,7 @@ func TestScenariosOfTwoVolumes(t *testing.T) {
 	}
 }
 
-// What external-provisioner and the scheduler make of a claim reaches the node.
+// What external-provisioner and the scheduler decide about a claim reaches the node.
 func TestScenariosOfProvisioning(t *testing.T) {
 	t.Parallel()
 	n := asNode(t, "scene-made")
@@ -152,7 +152,7 @@ func TestScenariosOfProvisioning(t *testing.T) {
 			p := podWith(n.name, "made-taken-2", fromClaim("made-taken"))
 			p.Spec.PriorityClassName = "made-first"
 			createPod(t, p)
-			s.n.mounted("made-taken-2") // the strict driver sees that the first has it no more
+			s.n.mounted("made-taken-2") // the strict driver checks that the first pod no longer has the volume
 			s.down("made-taken-2")
 			s.unclaim(s.n, "made-taken")
 		},

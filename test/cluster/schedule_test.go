@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A claim that waits for its first consumer gets its volume where the scheduler
-// puts that pod, by the topology that the node's driver told; a later pod that may
-// run anywhere is put there too, and has the data.
+// A claim that waits for its first consumer gets its volume where the scheduler places that
+// pod, by the topology that the node's driver reports. The scheduler places a later pod
+// without a selector there too, and that pod has the data.
 func TestTheSchedulerFollowsTheVolume(t *testing.T) {
 	t.Parallel()
 	storage(t)

@@ -16,8 +16,8 @@ import (
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 
-// shared is storage that nodes share, behind the strict driver, which judges what
-// the cluster and csi-volmgr do with it; the real sidecars stand before it.
+// shared is storage that nodes share, behind the real sidecars and the strict driver. The
+// strict driver judges how the cluster and csi-volmgr use the storage.
 type shared struct {
 	t        *testing.T
 	name     string
@@ -26,17 +26,17 @@ type shared struct {
 	sidecars map[string]*sidecar
 }
 
-// storageConfig is storage as a test wants it.
+// storageConfig describes the storage of a test.
 type storageConfig struct {
 	name     string
-	zones    map[string]string             // of its nodes
-	object   *storagev1.CSIDriverSpec      // the CSIDriver object; nil for none
+	zones    map[string]string             // the zone of each node
+	object   *storagev1.CSIDriverSpec      // the CSIDriver object's spec; nil for no object
 	class    func(*storagev1.StorageClass) // changes the class; nil leaves it
 	script   csistrict.Script
 	sidecars []string
 }
 
-// newShared makes storage whose volumes are attached. zones are the zones of its nodes.
+// newShared makes storage whose volumes are attached. zones has the zone of each node.
 func newShared(t *testing.T, name string, zones map[string]string, sidecars ...string) *shared {
 	t.Helper()
 	c := attached(name)
@@ -44,9 +44,9 @@ func newShared(t *testing.T, name string, zones map[string]string, sidecars ...s
 	return makeShared(t, c)
 }
 
-// makeShared makes the storage with its class, whose volumes are made where their
-// first pod is to run, and starts the sidecars. The test fails of every rule that was
-// broken, and of what was not taken back.
+// makeShared makes the storage and its class, whose volumes are made where their first pod
+// runs, and starts the sidecars. The test fails for every broken rule and for everything
+// that was not removed.
 func makeShared(t *testing.T, c storageConfig) *shared {
 	t.Helper()
 	s := &shared{t: t, name: c.name, dir: control.path("shared-" + c.name), sidecars: map[string]*sidecar{}}
@@ -78,7 +78,7 @@ func makeShared(t *testing.T, c storageConfig) *shared {
 	return s
 }
 
-// run serves a socket of the driver until the test ends.
+// run runs serve, which serves a socket of the driver, until the test ends.
 func (s *shared) run(t *testing.T, serve func(context.Context) error) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -91,7 +91,8 @@ func (s *shared) run(t *testing.T, serve func(context.Context) error) {
 	})
 }
 
-// serve runs the driver on the node until the test ends, and waits until the cluster knows.
+// serve runs the driver on the node until the test ends, and waits until the CSINode has
+// it.
 func (s *shared) serve(n *node) {
 	n.t.Helper()
 	socket := filepath.Join(n.dir, "root", "plugins", s.name, "csi.sock")
@@ -103,8 +104,8 @@ func (s *shared) serve(n *node) {
 	n.hasDriver(s.name)
 }
 
-// judge fails the test of every rule that was broken, among them N-104: nothing is
-// detached or deleted that is or may be on a node.
+// judge fails the test for every broken rule, such as N-104: no volume is detached or
+// deleted that is or may be on a node.
 func (s *shared) judge() {
 	events, err := csistrict.ReadTranscript(s.dir)
 	if err != nil || len(events) == 0 {
@@ -124,7 +125,7 @@ func (s *shared) judge() {
 	}
 }
 
-// model is what the driver knows of its volumes.
+// model returns what the driver knows about its volumes.
 func (s *shared) model() csistrict.Model {
 	m, err := csistrict.ReadModel(s.dir)
 	if err != nil {
@@ -133,7 +134,8 @@ func (s *shared) model() csistrict.Model {
 	return m
 }
 
-// claim asks for a volume of the storage, of the size, made of what from names, if anything.
+// claim makes a claim for a volume of the storage with the size. from, if not nil, is the
+// source of the content.
 func (s *shared) claim(name, size string, from *corev1.TypedLocalObjectReference) {
 	s.t.Helper()
 	_, err := control.client.CoreV1().PersistentVolumeClaims("default").Create(s.t.Context(), &corev1.PersistentVolumeClaim{
@@ -152,7 +154,8 @@ func (s *shared) unclaim(n *node, name string) {
 	n.eventually("the volume of claim "+name+" is deleted", s.unclaimed(name))
 }
 
-// unclaimed deletes the claim, and returns what says whether its volume is deleted.
+// unclaimed deletes the claim, and returns a function that reports whether its volume is
+// deleted.
 func (s *shared) unclaimed(name string) (deleted func() bool) {
 	s.t.Helper()
 	id := s.volume(name).ID
@@ -160,7 +163,7 @@ func (s *shared) unclaimed(name string) (deleted func() bool) {
 	return func() bool { return s.model().Volumes[id] == nil }
 }
 
-// volume is what the driver knows of the claim's volume.
+// volume returns what the driver knows about the claim's volume.
 func (s *shared) volume(claim string) csistrict.Volume {
 	s.t.Helper()
 	c, err := control.client.CoreV1().PersistentVolumeClaims("default").Get(s.t.Context(), claim, metav1.GetOptions{})
@@ -172,7 +175,7 @@ func (s *shared) volume(claim string) csistrict.Volume {
 	return *v
 }
 
-// count is how often the call has begun, or was answered OK (EventEnd).
+// count returns how often the call has begun, or was answered OK (EventEnd).
 func (s *shared) count(call, event string) (n int) {
 	s.t.Helper()
 	events, err := csistrict.ReadTranscript(s.dir)

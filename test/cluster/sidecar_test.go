@@ -10,21 +10,21 @@ import (
 	"testing"
 )
 
-// sidecar is one of the programs of kubernetes-csi that stand between Kubernetes
-// and a driver's Controller service. It is started again whenever it ends, as a
-// kubelet would: it ends by itself when its driver does.
+// sidecar is a program of kubernetes-csi between Kubernetes and a driver's Controller
+// service. It is restarted whenever it ends, as a kubelet would do, since it ends by itself
+// when its driver does.
 type sidecar struct {
 	log, binary string
 	env, args   []string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	now     *server
 	stopped bool
-	err     error // why it could not be started again
+	err     error // why the last restart failed
 }
 
-// startSidecar runs a sidecar with the identity of an administrator until the test ends.
-// Its log and its kubeconfig are in dir; env is added to its environment.
+// startSidecar runs a sidecar with an administrator's identity until the test ends. Its log
+// and its kubeconfig are in dir; env is added to its environment.
 func startSidecar(t *testing.T, dir, name string, env []string, args ...string) *sidecar {
 	t.Helper()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
@@ -48,7 +48,7 @@ func startSidecar(t *testing.T, dir, name string, env []string, args ...string) 
 	return s
 }
 
-// start starts it, unless the test is over.
+// start starts the sidecar, unless the test is over.
 func (s *sidecar) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *sidecar) start() error {
 	return nil
 }
 
-// kill ends it at once; it is started again.
+// kill kills the sidecar, which is then restarted.
 func (s *sidecar) kill() {
 	s.mu.Lock()
 	now := s.now

@@ -23,7 +23,8 @@ func snapshotKind(plural string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: snapshotGroup, Version: "v1", Resource: plural}
 }
 
-// snapshotKinds has the server serve the kinds of external-snapshotter, from its client's module.
+// snapshotKinds makes the server serve the kinds of external-snapshotter, from its client's
+// module.
 func snapshotKinds(t *testing.T) dynamic.Interface {
 	t.Helper()
 	client, err := dynamic.NewForConfig(control.admin)
@@ -48,7 +49,7 @@ func snapshotKinds(t *testing.T) dynamic.Interface {
 	return client
 }
 
-// snapshots is snapshotKinds with external-snapshotter's snapshot-controller.
+// snapshots is snapshotKinds, and starts external-snapshotter's snapshot-controller.
 func snapshots(t *testing.T) dynamic.Interface {
 	t.Helper()
 	client := snapshotKinds(t)
@@ -56,7 +57,8 @@ func snapshots(t *testing.T) dynamic.Interface {
 	return client
 }
 
-// snapshot has the real snapshotter take one of the claim, and waits until it can be used.
+// snapshot makes external-snapshotter take a snapshot of the claim's volume, and waits
+// until it is ready.
 func (s *shared) snapshot(n *node, client dynamic.Interface, claim, name string) {
 	s.t.Helper()
 	all := client.Resource(snapshotKind("volumesnapshots")).Namespace("default")
@@ -80,9 +82,9 @@ func (s *shared) snapshot(n *node, client dynamic.Interface, claim, name string)
 	})
 }
 
-// external-snapshotter takes a snapshot of a volume that a pod has; it is restored
-// into a claim, as the volume itself is cloned into another, and pods on csi-volmgr
-// read what was there when each was made.
+// external-snapshotter takes a snapshot of a volume that a pod has. One claim is restored
+// from the snapshot, and another is cloned from the volume. Their pods read what the volume
+// had when each was made.
 //
 // Faults: A171.
 // Scenarios: U-132, U-136, U-143.

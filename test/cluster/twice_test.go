@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A second daemon with the node's name and a root of its own is refused, under the
-// node's own identity: it says which one has the name, and the first goes on.
+// A second daemon with the node's name and its own root is refused, under the node's own
+// identity. It says which daemon has the name, and the first daemon goes on.
 //
 // Faults: A176.
 func TestASecondDaemonOfTheNodeIsRefused(t *testing.T) {
@@ -44,12 +44,12 @@ func TestASecondDaemonOfTheNodeIsRefused(t *testing.T) {
 		t.Errorf("held by %s, before %s", after, before)
 	}
 	n.kill()
-	n.start() // and has the name at once
+	n.start() // the restarted daemon has the name at once
 	deletePod(t, "twice")
 	n.eventually("nothing is mounted", func() bool { return len(n.mounts()) == 0 })
 }
 
-// holder is what the Node says of who has its name.
+// holder returns the Node's annotation about the daemon that has its name.
 func (n *node) holder() string {
 	o, err := control.client.CoreV1().Nodes().Get(n.t.Context(), n.name, metav1.GetOptions{})
 	if err != nil {
@@ -58,8 +58,8 @@ func (n *node) holder() string {
 	return o.Annotations["csi-volmgr.dev/holder"]
 }
 
-// A program that writes the Node's status under another name than a kubelet's is none; a
-// kubelet is told, and nothing new is mounted beside it.
+// The daemon ignores a program that writes the Node's status under another name than a
+// kubelet's. If a kubelet writes it, the daemon shows a problem and mounts nothing new.
 //
 // Faults: A179.
 func TestAKubeletOfTheNode(t *testing.T) {
@@ -83,7 +83,7 @@ func TestAKubeletOfTheNode(t *testing.T) {
 	createPod(t, podWith(n.name, "beside-1", fromClaim("beside-1")))
 	n.mounted("beside-1")
 	n.eventually("the kubelet is told", func() bool {
-		write("kubelet") // managedFields have times of whole seconds
+		write("kubelet") // times in managedFields have whole seconds
 		return strings.Contains(n.problems(), "a kubelet writes the status of this Node too")
 	})
 	createPod(t, podWith(n.name, "beside-2", fromClaim("beside-2")))
