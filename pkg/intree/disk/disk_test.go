@@ -27,7 +27,7 @@ const (
 	wwid = "naa.6001405aaaaaaaaaaaaaaaaaaaaaaaaa"
 )
 
-// stage finds and mounts the disk of the devices with the given names.
+// stage finds the disk of the devices with the given names, and mounts it.
 func stage(n *disktest.Node, w disk.Want, names ...string) (state.Volume, error) {
 	s := n.Stager()
 	v := n.Volume(kind, "data", `{}`, pod)
@@ -57,7 +57,7 @@ func unstage(n *disktest.Node, v state.Volume) {
 
 var ext4 = disk.Want{FSType: "ext4"}
 
-// made reports the programs that make file systems among the calls.
+// made returns the calls of programs that make file systems.
 func made(calls []string) (programs []string) {
 	for _, c := range calls {
 		if strings.HasPrefix(c, "mkfs") {
@@ -67,8 +67,8 @@ func made(calls []string) (programs []string) {
 	return programs
 }
 
-// A blank disk gets its file system once; what a pod wrote is there when the
-// disk comes again.
+// A blank disk gets its file system once. When the disk is staged again, the pod's file
+// is there.
 func TestBlankDiskIsFormattedOnceAndKeepsItsData(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")
@@ -100,7 +100,7 @@ func TestBlankDiskIsFormattedOnceAndKeepsItsData(t *testing.T) {
 	}
 }
 
-// R17: whatever is on a disk, wherever it is, it is not formatted.
+// R17: a disk with data on it is never formatted, wherever the data is.
 //
 // Items: M08.
 // Faults: A029.
@@ -128,13 +128,13 @@ func TestDiskWithAnythingOnItIsNeverFormatted(t *testing.T) {
 	}
 }
 
-// R17: a disk that cannot be read to where it says it ends is not blank.
+// R17: a disk that cannot be read up to its reported size is not blank.
 //
 // Faults: A029.
 func TestDiskThatCannotBeReadIsNeverFormatted(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")
-	n.Set("65536", "block", "sda", "size") // twice what is there
+	n.Set("65536", "block", "sda", "size") // twice the real size
 	_, err := stage(n, ext4, "sda")
 	if !errors.Is(err, disk.ErrNotBlank) && err == nil {
 		t.Errorf("got %v", err)
@@ -153,12 +153,12 @@ func TestReadOnlyBlankDiskIsRefused(t *testing.T) {
 	}
 }
 
-// A mkfs that was cut off is done again, on the same disk only.
+// Stage repeats an interrupted mkfs, but only on the same disk.
 func TestInterruptedFormatIsDoneAgain(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")
 	cut := errors.New("killed")
-	n.Programs["mkfs.ext4"] = func([]string) error { // half of it is there
+	n.Programs["mkfs.ext4"] = func([]string) error { // half a file system
 		return errors.Join(cut, os.WriteFile(device, []byte(strings.Repeat("x", 8192)), 0))
 	}
 	if _, err := stage(n, ext4, "sda"); !errors.Is(err, cut) {
@@ -176,7 +176,8 @@ func TestInterruptedFormatIsDoneAgain(t *testing.T) {
 	unstage(n, v)
 }
 
-// A lone LUN that comes back as another disk is not taken for the volume's.
+// If a lone LUN comes back as another disk, the driver does not take it for the
+// volume's.
 //
 // Faults: A035.
 func TestDiskThatIsAnotherOneByNowIsRefused(t *testing.T) {
@@ -186,7 +187,7 @@ func TestDiskThatIsAnotherOneByNowIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Stager().Unmount(t.Context(), v); err != nil { // as after a crash in Unstage
+	if _, err := n.Stager().Unmount(t.Context(), v); err != nil { // like a crash in Unstage
 		t.Fatal(err)
 	}
 	n.Calls()
@@ -218,7 +219,7 @@ func TestWhatDoesNotSayWhichDiskItIsIsRefused(t *testing.T) {
 			t.Errorf("%q: got %v", names, err)
 		}
 	}
-	// The node of a device that went and whose name another one has.
+	// The node of a removed device whose name another one has.
 	n.Set("7:250", "block", "sdb", "dev")
 	if _, err := stage(n, ext4, "sdb"); !errors.Is(err, disk.ErrIdentity) {
 		t.Errorf("other device's node: got %v", err)
@@ -234,7 +235,7 @@ func TestWhatDoesNotSayWhichDiskItIsIsRefused(t *testing.T) {
 	}
 }
 
-// The multipath device is used, and goes before its paths.
+// The driver uses the multipath device, and removes it before its paths.
 func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda", "sdb")
@@ -265,8 +266,8 @@ func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
 	}
 }
 
-// What multipath has not handed over to the disk yet is lost with its paths: while
-// the map cannot be flushed none of them goes.
+// Data that multipath has not written to the disk yet is lost with its paths: while the
+// map cannot be flushed, the driver removes none of them.
 //
 // Faults: A034.
 func TestPathsStayWhileTheMapCannotBeFlushed(t *testing.T) {
@@ -294,7 +295,7 @@ func TestPathsStayWhileTheMapCannotBeFlushed(t *testing.T) {
 	}
 }
 
-// put writes at a place of a device.
+// put writes b at an offset of a device.
 func put(t *testing.T, device string, at int64, b []byte) {
 	t.Helper()
 	f, err := os.OpenFile(device, os.O_WRONLY, 0)
@@ -307,8 +308,8 @@ func put(t *testing.T, device string, at int64, b []byte) {
 	}
 }
 
-// The volume's disk has another file system than it had when it was staged, or
-// none at all: it is neither mounted nor made one on, and the error has both.
+// The volume's disk has another file system than when it was staged, or none: the
+// driver neither mounts nor formats it, and the error names both.
 //
 // Faults: A028, A030.
 func TestAnotherFileSystemIsRefused(t *testing.T) {
@@ -325,7 +326,7 @@ func TestAnotherFileSystemIsRefused(t *testing.T) {
 			"none": func(n *disktest.Node, device string) { put(n.T, device, 0, make([]byte, 16<<20)) },
 		} {
 			if fsType == "btrfs" && name == "none" {
-				continue // 16 MiB are too few for it, so that one is staged that was made elsewhere
+				continue // 16 MiB are too few for btrfs, so the test writes its signature
 			}
 			t.Run(fsType+" "+name, func(t *testing.T) {
 				n := disktest.New(t)
@@ -334,7 +335,7 @@ func TestAnotherFileSystemIsRefused(t *testing.T) {
 					return new(program.Runner).Run(t.Context(), program.Command{Name: "mkfs.xfs", Args: append([]string{"--unsupported"}, args...)})
 				}
 				was := fsType + " "
-				if fsType == "btrfs" { // its signature alone, which the kernel is not asked about
+				if fsType == "btrfs" { // only its signature, which the kernel is not asked about
 					superblock := make([]byte, 4096)
 					copy(superblock[0x40:], "_BHRfS_M")
 					put(t, device, 64<<10, superblock)
@@ -344,7 +345,7 @@ func TestAnotherFileSystemIsRefused(t *testing.T) {
 				if (err == nil) == (fsType == "btrfs") {
 					t.Fatal(err)
 				}
-				if _, err := n.Stager().Unmount(t.Context(), v); err != nil { // as after a reboot
+				if _, err := n.Stager().Unmount(t.Context(), v); err != nil { // like a reboot
 					t.Fatal(err)
 				}
 				n.Calls()
@@ -369,8 +370,8 @@ func TestAnotherFileSystemIsRefused(t *testing.T) {
 	}
 }
 
-// A copy of an XFS disk beside its original: both are mounted, neither is
-// changed for it. A second way to the same disk is no copy.
+// A copy of an XFS disk is beside its original: the driver mounts both and changes
+// neither for it. A second path to the same disk is no copy.
 //
 // Faults: A036.
 func TestCopyBesideItsOriginal(t *testing.T) {
@@ -400,7 +401,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Set(wwid+"0", "block", "sdc", "device", "wwid") // another way to the copy, which may be what is mounted
+	n.Set(wwid+"0", "block", "sdc", "device", "wwid") // another path to the copy, which may be the mounted one
 	if _, err := mount("copy", "sdb"); err == nil {
 		t.Error("mounted twice")
 	}
@@ -425,7 +426,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const uuidEnd = 48 // of the superblock: its magic number, sizes and UUID
+	const uuidEnd = 48 // in the superblock: magic number, sizes and UUID precede it
 	for _, device := range []string{original, clone} {
 		f, err := os.Open(device)
 		if err != nil {
@@ -439,7 +440,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 	}
 }
 
-// A device is not torn from under a mount that another namespace still has.
+// The driver does not remove a device that another namespace still has mounted.
 func TestDiskInUseIsNotRemoved(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")
@@ -464,7 +465,7 @@ func TestDiskInUseIsNotRemoved(t *testing.T) {
 	}
 }
 
-// Publish needs the stage, shows it, read-only where asked, and Unpublish leaves it.
+// Publish needs the stage and binds it, read-only if asked. Unpublish leaves the stage.
 //
 // Items: M16.
 func TestPodsSeeTheStage(t *testing.T) {
@@ -546,8 +547,8 @@ func TestGrowTellsEveryPathAndTheFileSystem(t *testing.T) {
 	unstage(n, v)
 }
 
-// A raw block volume is the disk's node, at the stage and at each pod's place;
-// nothing is made on it, and it grows by a look of the kernel's only.
+// A raw block volume is the disk's device node, at the stage and in each pod. The
+// driver formats nothing, and growing it only needs a rescan by the kernel.
 func TestRawBlockVolume(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")
@@ -591,9 +592,8 @@ func TestRawBlockVolume(t *testing.T) {
 	}
 }
 
-// C27: a disk that something else on the node has mounted is not asked for its
-// file system by the kernel unused: no type that ignores the disk is mounted, nor
-// is another than the disk has.
+// C27: the driver mounts no file system type that ignores the disk, and none that the
+// disk does not have, whether the disk is unused or mounted elsewhere on the node.
 //
 // Attacks: C27.
 func TestAttackFileSystemThatIgnoresItsDiskIsNotMounted(t *testing.T) {

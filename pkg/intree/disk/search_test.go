@@ -16,11 +16,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// long is longer than anything here takes.
+// long is longer than any search in these tests.
 const long = time.Minute
 
-// search finds the names; f, unless it is nil, is called at each look with its
-// number, from 1 on.
+// search finds the names. If f is not nil, each look calls it with its number, from 1
+// on.
 func search(t time.Duration, f func(look int), names ...string) disk.Search {
 	look := 0
 	return disk.Search{Time: t, None: "none is there", Find: func() ([]string, bool, error) {
@@ -40,8 +40,8 @@ func find(n *disktest.Node, s disk.Search) (state.Volume, error) {
 	return v, n.Stager().Stage(n.Context(), v, s, ext4)
 }
 
-// withoutDriver makes a device's node one of a device that is not there, which
-// the kernel answers with ENXIO, and returns what makes it whole again.
+// withoutDriver replaces a device's node by that of a device that does not exist, so
+// that the kernel returns ENXIO. whole undoes this.
 func withoutDriver(n *disktest.Node, name string) (whole func()) {
 	n.Helper()
 	node := filepath.Join(n.Dev, name)
@@ -58,9 +58,8 @@ func withoutDriver(n *disktest.Node, name string) (whole func()) {
 	}
 }
 
-// A device that has its node and cannot be opened, and one whose state is not
-// the last one, is waited for; so is a multipath map without a size, or that is
-// suspended.
+// The driver waits for a device whose node cannot be opened or whose state is
+// transient, and for a multipath map that has no size or is suspended.
 func TestDeviceThatMovesIsLookedAtAgain(t *testing.T) {
 	for name, moving := range map[string]func(n *disktest.Node) (whole func()){
 		"cannot be opened": func(n *disktest.Node) func() { return withoutDriver(n, "sda") },
@@ -94,8 +93,8 @@ func half(n *disktest.Node, text, name string) (whole func()) {
 	return func() { n.Set("running", "block", name, "device", "state") }
 }
 
-// gathered makes a map over sda, about which a file of sysfs says what it says of a
-// map that is just being made.
+// gathered makes a map over sda. One of its sysfs files has the value of a map that is
+// being made.
 func gathered(n *disktest.Node, unfinished string, elems ...string) (whole func()) {
 	device := n.Disk(wwid, "sda")
 	n.Gathered(device, "dm-0", "mpatha", "sda")
@@ -106,8 +105,8 @@ func gathered(n *disktest.Node, unfinished string, elems ...string) (whole func(
 	}
 }
 
-// A device that never gets whole is no error of the disk's, and the error says
-// what is the matter with it.
+// If a device never becomes usable, the error is not one of the disk's identity and
+// gives the reason.
 func TestDeviceThatIsNeverWhole(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda")
@@ -120,8 +119,8 @@ func TestDeviceThatIsNeverWhole(t *testing.T) {
 	}
 }
 
-// A path that is offline is done without at once where there is another one, and
-// let go with it; where it is the only one, the error says so.
+// The driver does without an offline path at once if there is another one, and releases
+// both. If the offline path is the only one, the error says so.
 func TestOfflinePathIsDoneWithout(t *testing.T) {
 	for _, offline := range []string{"offline", "transport-offline"} {
 		n := disktest.New(t)
@@ -150,8 +149,8 @@ func TestOfflinePathIsDoneWithout(t *testing.T) {
 	}
 }
 
-// multipathd takes a disk that was found without a map, at any time: the map is
-// used then.
+// multipathd may take a disk that was found without a map at any time: the driver then
+// uses the map.
 func TestMapThatComesMeanwhileIsUsed(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")
@@ -173,7 +172,7 @@ func TestMapThatComesMeanwhileIsUsed(t *testing.T) {
 	unstage(n, v)
 }
 
-// Devices that are gone before they could be used are asked for once more.
+// If devices go before they could be used, the driver scans once more.
 func TestDevicesThatGoAreScannedFor(t *testing.T) {
 	n := disktest.New(t)
 	n.Disk(wwid, "sda", "sdb")
@@ -202,8 +201,8 @@ func TestDevicesThatGoAreScannedFor(t *testing.T) {
 	unstage(n, v)
 }
 
-// What is just leaving is let go, and what udev looks at, too, when it has
-// looked; what is another disk now is left unused.
+// Release deletes a device that is leaving, and one that udev has open, after udev has
+// closed it. It leaves a device that is another disk now.
 func TestReleaseOfWhatMoves(t *testing.T) {
 	n := disktest.New(t)
 	device := n.Disk(wwid, "sda")
@@ -231,7 +230,7 @@ func TestReleaseOfWhatMoves(t *testing.T) {
 	}
 }
 
-// exited is how a program ended.
+// exited is the exit code of a program.
 type exited int
 
 func (e exited) Error() string { return "exit status" }

@@ -24,7 +24,7 @@ func newDriver(l state.Layout) *emptydir.Driver {
 	return emptydir.New(emptydir.Config{Layout: l, Kernel: mount.New(l.Root)})
 }
 
-// What a restart knows of a volume is its record, and that is enough to remove it.
+// After a restart the driver removes a volume with nothing but its record.
 //
 // Items: M15, E16, M01.
 func TestContractOnDisk(t *testing.T)   { contract(t, `{}`) }
@@ -40,7 +40,7 @@ func contract(t *testing.T, config string) {
 
 const pod = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
 
-// node is a node's root with one volume on it.
+// node is a node's root directory with one volume.
 type node struct {
 	t      *testing.T
 	layout state.Layout
@@ -75,7 +75,7 @@ func (n *node) publish() {
 	}
 }
 
-// mounted returns the mount at the target as the mount table shows it, "" if none.
+// mounted returns the fields of the mount at the target in the mount table, or "".
 func (n *node) mounted() string {
 	n.t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")
@@ -109,8 +109,8 @@ func TestDiskIsADirectoryForEveryUser(t *testing.T) {
 	}
 }
 
-// TestAPublishThatWasCutOffIsTakenUp: a directory that was made and got no mode
-// any more gets it, where no mark says that it is the pod's.
+// TestAPublishThatWasCutOffIsTakenUp: Publish sets the mode of a directory that an
+// interrupted Publish made, if no mark says that the directory is the pod's.
 func TestAPublishThatWasCutOffIsTakenUp(t *testing.T) {
 	n := newNode(t, `{}`)
 	if err := os.MkdirAll(n.target(), 0o700); err != nil {
@@ -139,7 +139,7 @@ func TestMemoryIsATmpfsOfItsSize(t *testing.T) {
 	if err := unix.Statfs(n.target(), &st); err != nil || st.Blocks*uint64(st.Bsize) != 8<<20 {
 		t.Errorf("size: got %d bytes, %v, want %d", st.Blocks*uint64(st.Bsize), err, 8<<20)
 	}
-	// Without the mount, no user but root finds a directory to write to.
+	// Without the mount only root can write to the directory.
 	if err := unix.Unmount(n.target(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestFSGroupIsSetOnce(t *testing.T) {
 	n.fsGroup(4711)
 	n.publish()
 	n.wantMode(n.target(), 0o2777, 4711)
-	// From now on modes are the pod's own affair.
+	// From here on the modes belong to the pod.
 	f := filepath.Join(n.target(), "f")
 	if err := errors.Join(os.WriteFile(f, nil, 0o600), os.Chmod(f, 0o600), os.Chown(n.target(), -1, 1), os.Chmod(n.target(), 0o700)); err != nil {
 		t.Fatal(err)
@@ -216,7 +216,8 @@ func TestFSGroupIsSetOnce(t *testing.T) {
 	n.wantMode(f, 0o600, 4711)
 }
 
-// A crash may come between any two steps of Publish: what it left is finished.
+// A crash may come between any two steps of Publish; the next Publish finishes the
+// work.
 // Items: M04.
 func TestPublishThatWasCutShortIsFinished(t *testing.T) {
 	for name, undo := range map[string]func(n *node) error{
@@ -238,8 +239,8 @@ func TestPublishThatWasCutShortIsFinished(t *testing.T) {
 	}
 }
 
-// Where the mark was lost, the pod's files are not walked if the volume was
-// handed over; and never is a file touched that may be another's.
+// If the mark was lost, Publish does not walk the files of a volume that it already
+// gave to the pod. It never touches a file that may belong to something else.
 func TestLostMarkCostsNoFileItsMode(t *testing.T) {
 	n := newNode(t, `{}`)
 	n.fsGroup(4711)
@@ -298,9 +299,9 @@ func TestBadSourceIsRefusedByField(t *testing.T) {
 	}
 }
 
-// A pod that asks for a private directory, or for one like /tmp, gets it, whatever the
-// daemon's umask and on every medium, and where its fsGroup needs more bits, those too
-// (KEP-5502).
+// A pod that asks for a private directory, or for one like /tmp, gets it with any umask
+// of the daemon and on every medium. If its fsGroup needs more bits, the mode has those
+// too (KEP-5502).
 //
 // Items: Q01.
 func TestDirectoryHasTheModeThatThePodAsksFor(t *testing.T) {
@@ -333,8 +334,8 @@ func TestDirectoryHasTheModeThatThePodAsksFor(t *testing.T) {
 	}
 }
 
-// A publish that was cut off before the mode was set goes on with it; one that was not
-// leaves the mode that the pod gave its volume meanwhile.
+// A Publish that was interrupted before it set the mode sets it when repeated. A
+// Publish that had finished leaves the mode that the pod has set since.
 func TestModeIsSetOnceAndNeverAgain(t *testing.T) {
 	n := newNode(t, `{"mode": 448}`)
 	if err := os.MkdirAll(n.target(), 0o755); err != nil {
@@ -349,8 +350,8 @@ func TestModeIsSetOnceAndNeverAgain(t *testing.T) {
 	n.wantMode(n.target(), 0o755, 0)
 }
 
-// A volume in memory grows while its pod has files in it (KEP-6030), keeps its flags, and
-// is made anew with its size after a reboot. No other medium grows.
+// A volume in memory grows while its pod has files in it (KEP-6030) and keeps its
+// flags. After a reboot it is made with its new size. No other medium grows.
 func TestMemoryGrowsUnderItsFiles(t *testing.T) {
 	n := newNode(t, `{"medium": "Memory", "sizeLimit": "4Mi"}`)
 	n.volume.SizeBytes = 4 << 20
@@ -378,7 +379,7 @@ func TestMemoryGrowsUnderItsFiles(t *testing.T) {
 		t.Errorf("mounted is %s, want %s with another size", got, before)
 	}
 	n.volume.SizeBytes = 16 << 20
-	if err := unix.Unmount(n.target(), unix.MNT_DETACH); err != nil { // as a reboot does
+	if err := unix.Unmount(n.target(), unix.MNT_DETACH); err != nil { // like a reboot
 		t.Fatal(err)
 	}
 	n.publish()

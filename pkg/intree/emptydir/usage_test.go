@@ -20,8 +20,8 @@ func (n *node) usage() emptydir.Usage {
 	return u
 }
 
-// TestWhatIsOverItsLimitIsTold: where no quota holds it, a volume on disk may
-// grow over its limit; nothing of it is removed.
+// TestWhatIsOverItsLimitIsTold: without a quota, a volume on disk may grow over its
+// limit; the driver reports that and removes nothing.
 // Items: M05.
 // Attacks: C14.
 func TestWhatIsOverItsLimitIsTold(t *testing.T) {
@@ -37,7 +37,7 @@ func TestWhatIsOverItsLimitIsTold(t *testing.T) {
 	}
 	full, err := os.OpenFile(f, os.O_WRONLY, 0)
 	if err := errors.Join(err, full.Sync(), full.Close()); err != nil {
-		t.Fatal(err) // until then the file system may not have said what it takes
+		t.Fatal(err) // before the sync the file system may not report the blocks
 	}
 	if u := n.usage(); !u.Over() || u.Used < 2<<20 || u.Available != 0 || u.InodesUsed != 2 {
 		t.Errorf("full: %+v", u)
@@ -48,7 +48,8 @@ func TestWhatIsOverItsLimitIsTold(t *testing.T) {
 	}
 }
 
-// TestMemorySaysItselfHowFullItIs: by its file system, and it is never over its limit.
+// TestMemorySaysItselfHowFullItIs: the numbers are those of its file system, which
+// never exceeds its limit.
 //
 // Attacks: C14.
 func TestMemorySaysItselfHowFullItIs(t *testing.T) {
@@ -60,7 +61,8 @@ func TestMemorySaysItselfHowFullItIs(t *testing.T) {
 	}
 }
 
-// TestAVolumeIsMadeAndGoesWhereThereAreNoQuotas: its limit is then measured only.
+// TestAVolumeIsMadeAndGoesWhereThereAreNoQuotas: the driver then only measures the
+// limit.
 // Items: M05.
 func TestAVolumeIsMadeAndGoesWhereThereAreNoQuotas(t *testing.T) {
 	n := newNode(t, `{"sizeLimit": "1Mi"}`)

@@ -29,7 +29,7 @@ const (
 	byName = `{"wwids": ["36001405aaaaaaaaaaaaaaaaaaaaaaaaa"]}`
 )
 
-// node is a node with two adapters, and each sees a port of the target.
+// node is a node with two adapters, each of which sees a port of the target.
 type node struct {
 	*disktest.Node
 	volumes []state.Volume
@@ -45,7 +45,7 @@ func newNode(t *testing.T) *node {
 		n.Set("1", "class", "fc_remote_ports", rport, "scsi_target_id")
 		n.Set("", "class", "scsi_host", fmt.Sprintf("host%d", host), "scan")
 	}
-	n.Set("-1", "class", "fc_remote_ports", "rport-3:0-8", "scsi_target_id") // another adapter, no target
+	n.Set("-1", "class", "fc_remote_ports", "rport-3:0-8", "scsi_target_id") // another adapter, which sees no target
 	n.driver = fc.New(fc.Config{Stager: n.Stager(), Volumes: func() []state.Volume { return n.volumes }, DeviceTime: 100 * time.Millisecond})
 	return n
 }
@@ -73,7 +73,7 @@ func (n *node) scanned() (hosts []string) {
 	return hosts
 }
 
-// By unit and by name: a path that is there is used without a scan, and goes
+// By unit and by name: the driver uses an existing path without a scan, and removes it
 // with the volume.
 //
 // Items: M12.
@@ -108,7 +108,7 @@ func TestDiskOfBothWaysToNameIt(t *testing.T) {
 	}
 }
 
-// The volume's file system is mounted with the label that its pod asks for.
+// The volume's file system is mounted with the label that its pod requests.
 //
 // Items: Q05.
 func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
@@ -118,8 +118,8 @@ func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
 	n.WantLabel(func(v state.Volume) error { return n.driver.Stage(t.Context(), v) }, n.Volume(fc.Kind, "data", byUnit, pod))
 }
 
-// A disk that is not there is looked for at the volume's ports and no others;
-// where the source names no ports, at all of them.
+// The driver scans for a missing disk at the volume's ports only; if the source names
+// no ports, at all ports.
 //
 // Items: M12.
 func TestScanAsksThePortsOfTheVolume(t *testing.T) {
@@ -128,7 +128,7 @@ func TestScanAsksThePortsOfTheVolume(t *testing.T) {
 		byName: {"host3: 0 1 -", "host4: 0 1 -", "host5: 0 1 -"},
 	} {
 		n := newNode(t)
-		n.Disk(wwid+"b", "sdz") // another's
+		n.Disk(wwid+"b", "sdz") // another volume's
 		n.path("sdz", 5, 2)
 		if err := n.driver.Stage(t.Context(), n.Volume(fc.Kind, "data", config, pod)); err == nil || !strings.Contains(err.Error(), "no device") {
 			t.Errorf("%s: got %v", config, err)
@@ -176,8 +176,8 @@ func TestPortsThatLeadToDifferentDisksAreRefused(t *testing.T) {
 	n.want("stage")
 }
 
-// A disk that another volume of the journal has too stays, and so does one that
-// is another disk now.
+// A disk that another volume in the journal shares stays, and so does a path that is
+// another disk now.
 func TestDiskThatIsNotThisVolumesAloneStays(t *testing.T) {
 	for name, change := range map[string]func(n *node){
 		"shared": func(n *node) {
@@ -202,9 +202,9 @@ func TestDiskThatIsNotThisVolumesAloneStays(t *testing.T) {
 	}
 }
 
-// A disk that a process holds after the unmount, as by a mount that another
-// namespace kept: an error, and neither the disk goes nor what is known of it.
-// It goes once no process has it, from the record alone.
+// If a process holds the disk after the unmount, as through a mount in another
+// namespace, Unstage fails and keeps the disk and its record. Once no process holds it,
+// Unstage removes the disk with the record alone.
 //
 // Items: C33, M15.
 func TestDiskThatIsHeldIsNotUnstaged(t *testing.T) {

@@ -11,17 +11,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestSetUpAgainOverWhatIsThere: a restart finds a volume of the same files, the
-// pod's open ones included, and one after a reboot, whose directory is
-// there and what was in memory is not, is whole again. Either follows its object
-// from then on, and what was cut off before the reboot is gone.
+// TestSetUpAgainOverWhatIsThere: after a restart the volume has the same files, also
+// those that the pod has open. After a reboot, which leaves the directory without its
+// tmpfs, the next publish completes the volume. Either volume follows its object from
+// then on, and an interrupted write from before the reboot is gone.
 // Items: L07, L08.
 func TestSetUpAgainOverWhatIsThere(t *testing.T) {
 	for _, kind := range files.Kinds {
 		for name, down := range map[string]func(t *testing.T, n *node){
 			"restart": func(*testing.T, *node) {},
 			"reboot": func(t *testing.T, n *node) {
-				if kind != files.ConfigMap { // which alone is no tmpfs
+				if kind != files.ConfigMap { // only a configMap is not on tmpfs
 					if err := unix.Unmount(n.target(), 0); err != nil {
 						t.Fatal(err)
 					}

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestCertificatesAreWrittenAndRenewedInTime: key and chain in one file, or each
-// in its own; what cannot be had leaves what was there.
+// TestCertificatesAreWrittenAndRenewedInTime: key and chain are in one file, or each in
+// its own. If there is no new certificate, the old files stay.
 //
 // Items: L12.
 func TestCertificatesAreWrittenAndRenewedInTime(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 
 var updates = flag.Int("updates", 120, "how many updates readers are hammered with")
 
-// TestReadersOfUpdatesMissNothing: readers that go by ..data, as programs that
-// reload do, and by the files' names, see one version in all files of a
-// version, and every file at every time, however fast updates come.
+// TestReadersOfUpdatesMissNothing: readers that open files through ..data, as programs
+// that reload do, see one version in all files. Readers that open them by name always
+// find every file, however fast updates come.
 // Items: L04, L05, L09.
 func TestReadersOfUpdatesMissNothing(t *testing.T) {
 	for kind, config := range map[state.DriverName]string{
@@ -63,7 +63,7 @@ func TestReadersOfUpdatesMissNothing(t *testing.T) {
 	}
 }
 
-// readVersion holds on to one version and wants its files to agree.
+// readVersion opens one version; its files must agree.
 func readVersion(target string) error {
 	set, err := os.OpenRoot(filepath.Join(target, "..data"))
 	if err != nil {

@@ -48,12 +48,12 @@ func TestSecretIsNeverOnADisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		nowhere(t, filepath.Dir(filepath.Dir(n.target())), canary)
-		// What was taken away is made again, as it was.
+		// The next publish restores the removed mount.
 		n.want(map[string]string{"a": "0644 " + canary, "binary": "0644 \x00\x01\x02"})
 	}
 }
 
-// superOptions are those of the file system that is mounted at path.
+// superOptions returns the options of the file system that is mounted at path.
 func superOptions(t *testing.T, path string) []string {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")
@@ -69,7 +69,7 @@ func superOptions(t *testing.T, path string) []string {
 	return nil
 }
 
-// nowhere fails the test if any file below dir has the text.
+// nowhere fails the test if any file below dir contains the text.
 func nowhere(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

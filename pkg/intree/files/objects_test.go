@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// bothKinds runs a test of what configMap and secret have in common.
+// bothKinds runs a test for a configMap and for a secret.
 func bothKinds(t *testing.T, test func(t *testing.T, kind state.DriverName)) {
 	for _, kind := range []state.DriverName{files.ConfigMap, files.Secret} {
 		t.Run(word(kind), func(t *testing.T) { test(t, kind) })

@@ -8,7 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 )
 
-// TestVolumesAreLookedAtInOrder: each once in its time, one that has gone never.
+// TestVolumesAreLookedAtInOrder: each volume is due once, after its time; a canceled
+// one never is.
 func TestVolumesAreLookedAtInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSweeper()
@@ -19,7 +20,7 @@ func TestVolumesAreLookedAtInOrder(t *testing.T) {
 		if path, wait := s.next(); path != "" || wait != payload.KeepTime {
 			t.Errorf("at once: %q, %v", path, wait)
 		}
-		time.Sleep(payload.KeepTime) // in the bubble's time
+		time.Sleep(payload.KeepTime) // the bubble's time
 		for _, want := range []string{"a", "b", "c", ""} {
 			if path, _ := s.next(); path != want {
 				t.Errorf("in its time: %q, want %q", path, want)

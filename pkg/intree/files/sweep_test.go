@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// versions lists the directories of versions in a volume.
+// versions lists the version directories of a volume.
 func versions(t *testing.T, target string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(target)
@@ -31,9 +31,9 @@ func versions(t *testing.T, target string) []string {
 	return names
 }
 
-// TestEarlierVersionsGo: of a volume that is changed while the driver runs, and
-// of one that a crash left in the middle of a write, only the current version
-// stays, without any further change.
+// TestEarlierVersionsGo: only the current version stays, without any further change,
+// both in a volume that changes while the driver runs and in one that a crash left in
+// the middle of a write.
 // Items: L04, L15.
 func TestEarlierVersionsGo(t *testing.T) {
 	n := newNode(t, files.ConfigMap, `{"name": "settings"}`)
@@ -80,7 +80,7 @@ func TestEarlierVersionsGo(t *testing.T) {
 	}
 }
 
-// waitVersions waits until one version is there.
+// waitVersions waits until exactly one version is left.
 func waitVersions(t *testing.T, w *fsnotify.Watcher, target string) {
 	t.Helper()
 	for len(versions(t, target)) != 1 {

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// issuer issues tokens that are numbered.
+// issuer issues numbered tokens.
 type issuer struct {
 	value string
 	renew map[string]time.Time // by audience
@@ -60,5 +60,5 @@ func TestTokensAreWrittenAndRenewedInTime(t *testing.T) {
 	if _, err := d.Publish(t.Context(), n.volume, pod); !errors.Is(err, i.err) {
 		t.Errorf("got %v", err)
 	}
-	wantFiles("2x", "2y") // what was good stays
+	wantFiles("2x", "2y") // good tokens stay
 }

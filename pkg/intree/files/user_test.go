@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The kernel has the users that the volume asks for, on disk and in memory, and its
-// fsGroup gets to read the files all the same (KEP-5936).
+// The files belong to the users that the volume asks for, on disk and in memory, and
+// the pod's fsGroup can still read them (KEP-5936).
 //
 // Items: Q02.
 func TestFilesBelongToTheUserThatTheVolumeAsksFor(t *testing.T) {
@@ -28,7 +28,7 @@ func TestFilesBelongToTheUserThatTheVolumeAsksFor(t *testing.T) {
 		m := n.volume.Mounts[pod]
 		m.FSGroup = &group
 		n.volume.Mounts[pod] = m
-		for range 2 { // asked again, it finds what is right and leaves it
+		for range 2 { // the second publish finds the right files and leaves them
 			if err := n.publish(); err != nil {
 				t.Fatalf("%s: %v", kind, err)
 			}

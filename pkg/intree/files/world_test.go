@@ -58,7 +58,7 @@ func (s *source) Pod(_ context.Context, namespace, name string) (*corev1.Pod, er
 	defer s.mu.Unlock()
 	own, ok := s.pods[namespace+"/"+name]
 	if !ok && s.err == nil {
-		// The contract's pods are called by their UIDs.
+		// The contract's pods have their UIDs as names.
 		own = s.pods["default/pod"].DeepCopy()
 		own.UID = types.UID(name)
 	}
@@ -69,7 +69,7 @@ func (s *source) Allocatable() corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi")}
 }
 
-// put makes the data those of the ConfigMap and of the Secret of that name.
+// put sets the data of the ConfigMap and of the Secret with that name.
 func (s *source) put(name string, data map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *source) label(value string) {
 	}
 }
 
-// mount gives the pod a container with mounts, by volume and path in turn.
+// mount gives the pod one container with mounts; pairs alternates volumes and paths.
 func (s *source) mount(name string, pairs ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ var configs = map[state.DriverName]string{
 	files.Projected:   `{"sources": [{"configMap": {"name": "settings"}}, {"secret": {"name": "settings"}}]}`,
 }
 
-// What a restart knows of a volume is its record, and that is enough to remove it.
+// After a restart the driver removes a volume with nothing but its record.
 //
 // Items: M15, E16.
 func TestContract(t *testing.T) {
@@ -164,7 +164,7 @@ func TestContract(t *testing.T) {
 
 const pod = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
 
-// node is a node's root with one volume on it.
+// node is a node's root directory with one volume.
 type node struct {
 	t      *testing.T
 	driver *files.Driver
@@ -178,7 +178,7 @@ func newNode(t *testing.T, kind state.DriverName, config string) *node {
 		config = strings.Replace(config, `"name"`, `"secretName"`, 1)
 	}
 	l, s := state.Layout{Root: t.TempDir()}, newSource()
-	// In memory, since a disk's syncs are not what is tested here.
+	// In memory, since a disk's syncs would only slow the tests down.
 	if err := unix.Mount("node", l.Root, "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func newNode(t *testing.T, kind state.DriverName, config string) *node {
 
 func (n *node) publish() error { return once{n.driver}.Publish(n.t.Context(), n.volume, pod) }
 
-// once is a driver of whose Publish a test needs the error alone.
+// once is a driver for tests that need only the error of Publish.
 type once struct{ *files.Driver }
 
 func (o once) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
@@ -209,8 +209,8 @@ func (o once) Publish(ctx context.Context, v state.Volume, pod state.PodUID) err
 
 func (n *node) target() string { return n.volume.Mounts[pod].Target }
 
-// want fails the test unless a publish succeeds after which the pod finds these
-// files, as "mode content" by path.
+// want publishes, which must succeed, and fails the test unless the pod finds exactly
+// these files, as "mode content" by path.
 func (n *node) want(found map[string]string) {
 	n.t.Helper()
 	if err := n.publish(); err != nil {

@@ -23,7 +23,7 @@ func newDriver(l state.Layout, allow ...string) *hostpath.Driver {
 	return hostpath.New(hostpath.Config{Layout: l, Kernel: mount.New(l.Root), Allow: allow})
 }
 
-// What a restart knows of a volume is its record, and that is enough to remove it.
+// After a restart the driver removes a volume with nothing but its record.
 //
 // Items: M15.
 func TestContract(t *testing.T) {
@@ -51,7 +51,7 @@ func TestContract(t *testing.T) {
 
 const pod = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
 
-// node is a node on which paths below dir are allowed.
+// node is a node that allows paths below dir.
 type node struct {
 	*testing.T
 	layout state.Layout
@@ -84,7 +84,7 @@ func (n *node) publish(path, kind string) error {
 	return n.driver.Publish(n.Context(), n.volume(path, kind), pod)
 }
 
-// put makes what there may be at a path: "" is nothing.
+// put makes an object of the given kind at path; "" makes nothing.
 func (n *node) put(path, what string) {
 	n.Helper()
 	var err error
@@ -110,7 +110,7 @@ func (n *node) put(path, what string) {
 	}
 }
 
-// M06: every type with whatever there is; modes of what is made.
+// M06: every type with every kind of object, and the modes of new objects.
 // Items: M06.
 func TestTypes(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
@@ -209,8 +209,8 @@ func TestWhatTheOperatorDoesNotListIsDenied(t *testing.T) {
 	}
 }
 
-// TestAPathWithDotsIsRefused: also one that stays below what is allowed, and
-// nothing is made of it.
+// TestAPathWithDotsIsRefused: even a path that stays in an allowed directory; the
+// driver makes nothing.
 // Items: M07.
 func TestAPathWithDotsIsRefused(t *testing.T) {
 	n := newNode(t)
@@ -239,7 +239,8 @@ func TestRecordThatHandsOutAnotherPathIsDenied(t *testing.T) {
 	}
 }
 
-// C23: an allowed directory that is gone, as on a disk that is not mounted, is not made.
+// C23: the driver does not make a missing allowed directory, as on a disk that is not
+// mounted.
 // Attacks: C23.
 func TestAttackAllowedDirectoryThatIsGoneIsNotMade(t *testing.T) {
 	n := newNode(t)
@@ -256,7 +257,7 @@ func TestAttackAllowedDirectoryThatIsGoneIsNotMade(t *testing.T) {
 	}
 }
 
-// C23: no link leads out of an allowed directory, and none makes something there.
+// C23: no link leads out of an allowed directory, and nothing is made behind one.
 // Attacks: C23.
 func TestAttackLinkDoesNotLeadOut(t *testing.T) {
 	n := newNode(t)
@@ -284,8 +285,8 @@ func TestAttackLinkDoesNotLeadOut(t *testing.T) {
 	}
 }
 
-// C23: who swaps a directory and a link while the path is made gets nothing
-// made where the link leads.
+// C23: a process that swaps a directory and a link while the driver makes the path gets
+// nothing made at the link's target.
 // Attacks: C23.
 func TestAttackSwappedDirectoryIsNotLeft(t *testing.T) {
 	n := newNode(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// links makes symbolic links, by their names.
+// links makes symbolic links; the keys are their paths.
 func (n *node) links(links map[string]string) {
 	n.Helper()
 	for name, to := range links {
@@ -22,7 +22,7 @@ func (n *node) links(links map[string]string) {
 	}
 }
 
-// Links are followed as far as every step stays within what is allowed: as
+// The driver follows links if every step stays within the allowed directories:
 // /var/run, /lib/modules and /etc/localtime are links on most nodes.
 // Items: M06.
 func TestLinksAreFollowedWithinWhatIsAllowed(t *testing.T) {
@@ -71,8 +71,8 @@ func TestLinksAreFollowedWithinWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// An allowed directory whose own path has links is the operator's affair, also
-// where a link of another one leads there.
+// The operator answers for links in the path of an allowed directory, even if a link in
+// another one leads there.
 func TestLinksOfTheOperatorsOwnPathsAreFollowed(t *testing.T) {
 	n := newNode(t)
 	outer, target := t.TempDir(), t.TempDir()
@@ -104,8 +104,8 @@ func (n *node) wantDenied(path, outside string) {
 	}
 }
 
-// C29: an allowed directory below another one may be a container's link: it is
-// followed no further than other links are.
+// C29: an allowed directory below another one may be a container's link. The driver
+// follows it no further than other links.
 // Attacks: C29.
 func TestAttackNestedAllowedDirectoryIsALink(t *testing.T) {
 	n := newNode(t)
@@ -127,8 +127,8 @@ func TestAttackNestedAllowedDirectoryIsALink(t *testing.T) {
 	}
 }
 
-// C29: one allowed directory may lie below another one by the operator's own links, and
-// be a container's link there.
+// C29: the operator's own links may put one allowed directory below another one, where
+// a container may have made it a link.
 // Attacks: C29.
 func TestAttackDirectoryNestedByLinksIsALink(t *testing.T) {
 	n := newNode(t)
@@ -156,8 +156,8 @@ func TestAttackDirectoryNestedByLinksIsALink(t *testing.T) {
 	}
 }
 
-// C30: no link, however it is written, leads out of what is allowed, by a way
-// that lies within for a while either.
+// C30: no link leads out of the allowed directories, however it is written, even if it
+// first stays within them or leads back.
 // Attacks: C30.
 func TestAttackLinkLeadsOutAndBack(t *testing.T) {
 	n := newNode(t)

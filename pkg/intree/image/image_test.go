@@ -29,7 +29,7 @@ const (
 	two  = state.PodUID("7f3c2a10-0000-4000-8000-000000000002")
 )
 
-// node is a node with a layout of images.
+// node is a node with an image layout.
 type node struct {
 	*testing.T
 	layout state.Layout
@@ -43,7 +43,7 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() {
 		targets, _ := filepath.Glob(filepath.Join(n.layout.Pods(), "*", "volumes", "*", "*"))
 		for _, path := range targets {
-			_ = unix.Unmount(path, unix.MNT_DETACH) // what a test that failed left
+			_ = unix.Unmount(path, unix.MNT_DETACH) // left by a failed test
 		}
 	})
 	n.restart()
@@ -54,7 +54,7 @@ func (n *node) restart() {
 	n.driver = image.New(image.Config{Layout: n.layout, Kernel: mount.New(n.layout.Root), Dirs: []string{n.images.Dir}})
 }
 
-// small adds the usual image under the usual name.
+// small adds the usual image with the usual name.
 func (n *node) small() oci.Descriptor {
 	n.Helper()
 	return n.images.Add(name, n.images.Image(
@@ -122,8 +122,8 @@ func TestKind(t *testing.T) {
 	})
 }
 
-// An image's layers make one file system, in which the upper ones hide what is
-// below; the volume is read-only, without programs, devices and set-user-id.
+// An image's layers make one file system, in which upper layers hide files of lower
+// ones. The volume is read-only, noexec, nodev and nosuid.
 func TestLayersMakeOneFileSystem(t *testing.T) {
 	n := newNode(t)
 	n.small()
@@ -153,8 +153,8 @@ func TestLayersMakeOneFileSystem(t *testing.T) {
 	n.unpublish(pod)
 }
 
-// Volumes of one image have one tree, which goes with the last of them; after a
-// restart, too.
+// Volumes of one image share one tree, which is removed with the last of them, also
+// after a restart.
 func TestTreeGoesWithTheLastVolume(t *testing.T) {
 	n := newNode(t)
 	d := n.small()
@@ -175,8 +175,8 @@ func TestTreeGoesWithTheLastVolume(t *testing.T) {
 	}
 }
 
-// A tag that stands for another image now changes no volume that is there;
-// the next one has the new image.
+// When a tag moves to another image, existing volumes do not change; the next volume
+// has the new image.
 func TestTagThatMoves(t *testing.T) {
 	n := newNode(t)
 	n.small()
@@ -193,8 +193,8 @@ func TestTagThatMoves(t *testing.T) {
 	n.unpublish(two)
 }
 
-// Whatever blob is not what its digest says, nothing of the image is shown, and
-// nothing is left of it; when the layout is mended, the volume comes.
+// If any blob differs from its digest, the pod sees nothing of the image and nothing of
+// it is left. Once the layout is repaired, the volume is published.
 func TestBlobThatIsNotWhatItsDigestSays(t *testing.T) {
 	n := newNode(t)
 	layer := imagetest.Layer(t, imagetest.File("motd", strings.Repeat("upper", 1000)))
@@ -229,7 +229,7 @@ func TestBlobThatIsNotWhatItsDigestSays(t *testing.T) {
 	}
 }
 
-// What a call that was killed left is not taken for an image, and goes.
+// The driver does not take the remains of a killed call for an image, and removes them.
 func TestUnfinishedTreeIsMadeAnew(t *testing.T) {
 	n := newNode(t)
 	d := n.small()
@@ -248,7 +248,7 @@ func TestUnfinishedTreeIsMadeAnew(t *testing.T) {
 	}
 }
 
-// Pods that come and go at once never lose an image that they have.
+// Pods that come and go at the same time never lose their image.
 func TestPodsThatComeAndGoAtOnce(t *testing.T) {
 	n := newNode(t)
 	n.small()
@@ -276,7 +276,7 @@ func TestPodsThatComeAndGoAtOnce(t *testing.T) {
 	}
 }
 
-// What cannot be an image is refused, so that it is not tried again and again.
+// What cannot be an image is refused, so that the loop does not retry it.
 func TestWhatIsNoImageIsRefused(t *testing.T) {
 	n := newNode(t)
 	n.images.Add("registry.example.com/hostile:v1", n.images.Image(imagetest.Layer(t, imagetest.File("../escape", "x"))))

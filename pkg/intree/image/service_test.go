@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 )
 
-// service has what was pulled, and gets all but what fails.
+// service has the images that it pulled; every pull succeeds unless fails is set.
 type service struct {
 	has, pulls []string
 	fails      error
@@ -39,8 +39,8 @@ func (n *node) with(s image.Service) {
 	n.driver = image.New(image.Config{Layout: n.layout, Kernel: mount.New(n.layout.Root), Dirs: []string{n.images.Dir}, Service: s})
 }
 
-// The pull policy says when the runtime gets an image that no layout has; a
-// layout's image is on this node whatever the policy is.
+// The pull policy says when the runtime pulls an image that no layout has. An image in
+// a layout is on this node under every policy.
 //
 // Items: M13.
 func TestPullPolicy(t *testing.T) {
@@ -81,8 +81,8 @@ func TestPullPolicy(t *testing.T) {
 	}
 }
 
-// What stands for an image of the runtime's is empty and read-only, stays while
-// the service is away, and goes with what is remembered.
+// The volume that stands for an image of the runtime is empty and read-only. It stays
+// while the service is away, and is removed with its record.
 func TestImageOfTheRuntime(t *testing.T) {
 	n := newNode(t)
 	s := &service{fails: errors.New("away")}

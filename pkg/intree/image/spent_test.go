@@ -20,7 +20,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// counted does a helper's calls here, and notes them; unpacking fails with err.
+// counted serves a helper's calls in this process and records them; unpacking fails
+// with err.
 type counted struct {
 	calls []string
 	err   error
@@ -44,7 +45,7 @@ func (n *node) away() *counted {
 	return c
 }
 
-// fails publishes and returns the error that that has to have.
+// fails publishes and returns the error, which must be want.
 func (n *node) fails(want error) error {
 	n.Helper()
 	err := n.driver.Publish(n.Context(), n.volume(pod, name), pod)
@@ -62,7 +63,8 @@ func refused(err error) bool {
 	return ok && e.Outcome == state.Refused
 }
 
-// What a layer exhausted it would exhaust again: it is not unpacked a second time.
+// An image whose layer has exceeded a limit is not unpacked again: it would exceed it
+// again.
 //
 // Attacks: C49.
 func TestAttackLayerThatExhaustsIsNotTriedAgain(t *testing.T) {
@@ -80,7 +82,7 @@ func TestAttackLayerThatExhaustsIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// A helper that an image ended twice is not given it a third time.
+// An image that has ended a helper twice is not given to a third one.
 //
 // Attacks: C49.
 func TestAttackImageThatEndsHelpersIsNotTriedAgain(t *testing.T) {
@@ -99,7 +101,7 @@ func TestAttackImageThatEndsHelpersIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-// An image that was too large is unpacked again when more is free, and not before.
+// An image that was too large is unpacked again only when more space is free.
 func TestImageThatWasTooLargeWaitsForSpace(t *testing.T) {
 	n := newNode(t)
 	store := filepath.Join(n.layout.Plugins(), "kubernetes.io/image")
@@ -132,7 +134,7 @@ func TestImageThatWasTooLargeWaitsForSpace(t *testing.T) {
 	n.unpublish(pod)
 }
 
-// A copy of a layer that is damaged says nothing of the layer.
+// A damaged copy of a layer says nothing about the layer.
 func TestDamagedLayerIsTriedAgain(t *testing.T) {
 	n := newNode(t)
 	good := imagetest.Layer(n, imagetest.File("a/b", "x"))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A volume that ends removes the directories that another's end has open.
+// The end of one volume removes directories that the end of another has open.
 func TestADirectoryThatGoesWhileItIsReadIsEmpty(t *testing.T) {
 	at := filepath.Join(t.TempDir(), unfinished)
 	if err := os.Mkdir(at, storeMode); err != nil {

@@ -29,7 +29,7 @@ const (
 	pod  = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
 )
 
-// exit is how a program ended.
+// exit is the exit code of a program.
 type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
@@ -42,7 +42,7 @@ type node struct {
 	volumes  []state.Volume
 	secret   map[string]string
 	dead     map[string]bool     // portals that do not answer
-	luns     map[string][]string // devices by "portal lun", which come with the session
+	luns     map[string][]string // devices by "portal lun", which appear with the session
 	sessions map[string]int      // by portal
 	driver   *iscsi.Driver
 }
@@ -71,7 +71,7 @@ func after(args []string, flag string) string {
 	return ""
 }
 
-// iscsiadm does what open-iscsi's does to its database and to the kernel.
+// iscsiadm changes the database and the kernel as open-iscsi's iscsiadm does.
 func (n *node) iscsiadm(args []string) error {
 	portal, iface := after(args, "-p"), after(args, "-I")
 	i := strings.LastIndex(portal, ":")
@@ -138,7 +138,7 @@ func (n *node) logout(portal string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(n.Sys, "class", "iscsi_session", s)), os.RemoveAll(filepath.Join(n.Sys, "devices", fmt.Sprintf("host%d", id))))
 }
 
-// gone makes the device go from sysfs once the kernel was told so.
+// gone removes the device from sysfs and checks that the kernel was told to delete it.
 func (n *node) gone(name string) {
 	n.Helper()
 	if got := n.Attribute("block", name, "device", "delete"); got != "1" {
@@ -161,7 +161,7 @@ func (n *node) volume(name, config string) state.Volume {
 	return v
 }
 
-// left are the volumes of the journal but v.
+// forget removes v from the journal.
 func (n *node) forget(v state.Volume) {
 	n.volumes = slices.DeleteFunc(n.volumes, func(o state.Volume) bool { return o.ID == v.ID })
 }
@@ -202,7 +202,7 @@ const (
 	plain = `{"targetPortal": "192.0.2.1", "iqn": "` + iqn + `", "lun": 0}`
 )
 
-// The exact calls for one portal and lun 0, what is written to sysfs, and that the
+// The exact calls for one portal and lun 0, and what the driver writes to sysfs. The
 // record neither logs in at boot nor scans for other units.
 //
 // Items: M11.
@@ -230,7 +230,7 @@ func TestCallsOfOneVolume(t *testing.T) {
 	n.gone("sda")
 }
 
-// The volume's file system is mounted with the label that its pod asks for.
+// The volume's file system is mounted with the label that its pod requests.
 //
 // Items: Q05.
 func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
@@ -240,8 +240,8 @@ func TestAVolumeIsMountedWithItsLabel(t *testing.T) {
 	n.WantLabel(func(v state.Volume) error { return n.driver.Stage(t.Context(), v) }, n.volume("data", plain))
 }
 
-// After a restart, and with nothing but the record, a disk that a process holds is
-// not taken away; once none does, the volume's disk goes, and no other.
+// After a restart, with nothing but the record, Unstage does not remove a disk that a
+// process holds. When no process does, it removes the volume's disk and no other.
 //
 // Items: C33, M15.
 func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {
@@ -279,7 +279,7 @@ func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {
 	}
 }
 
-// Unstage removes the device, and the session once no device is on it.
+// Unstage removes the device; it ends the session when no device uses it.
 func TestCallsOfUnstage(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")
@@ -296,18 +296,18 @@ func TestCallsOfUnstage(t *testing.T) {
 		t.Errorf("unstage of a volume in use: %v", err)
 	}
 	f.Close()
-	// The kernel removes the device when it is told to; the next Unstage finds none.
+	// The kernel removes the device when told to; the next Unstage finds none.
 	if err := n.driver.Unstage(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	n.want("unstage") // a device is there still: the session stays
+	n.want("unstage") // a device still exists, so the session stays
 	if _, ok := n.sessions["192.0.2.1:3260"]; !ok {
 		t.Error("logged out under a device")
 	}
 }
 
-// Two units of a target share the session: the first to go leaves it, by the
-// journal, the last ends it.
+// Two units of a target share the session. The first Unstage finds the other volume in
+// the journal and leaves the session; the last ends it.
 //
 // Items: M11.
 func TestSessionEndsWithItsLastVolume(t *testing.T) {
@@ -330,7 +330,7 @@ func TestSessionEndsWithItsLastVolume(t *testing.T) {
 	if got := n.Attribute("block", "sdb", "device", "delete"); got != "" {
 		t.Error("the other unit's device is deleted")
 	}
-	// The kernel takes the device away at once, as it does.
+	// The kernel removes the device at once.
 	n.Programs["iscsiadm"] = n.iscsiadm
 	if _, err := n.Stager().Unmount(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -349,7 +349,7 @@ func TestSessionEndsWithItsLastVolume(t *testing.T) {
 	n.want("unstaged again")
 }
 
-// A session that the node's operator began is used and never ended.
+// The driver uses a session that the operator began and never ends it.
 func TestSessionOfTheOperatorStays(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")
@@ -368,8 +368,8 @@ func TestSessionOfTheOperatorStays(t *testing.T) {
 	n.want("unstage")
 }
 
-// Several portals: each is logged in to, their devices are gathered, and one
-// that answers is enough; of those that do not nothing is left.
+// The driver logs in to every portal and gathers their devices. One portal that answers
+// is enough, and nothing is left of those that do not.
 //
 // Items: M11.
 func TestSeveralPortals(t *testing.T) {
@@ -404,7 +404,7 @@ func TestSeveralPortals(t *testing.T) {
 	}
 }
 
-// Paths that lead to different disks are refused: nothing is written to either.
+// The driver refuses paths that lead to different disks and writes to neither disk.
 func TestPathsOfDifferentDisksAreRefused(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")
@@ -421,8 +421,8 @@ func TestPathsOfDifferentDisksAreRefused(t *testing.T) {
 	}
 }
 
-// Rule 7: the secrets of CHAP reach the records, which only root reads, and no
-// command line; what is there replaces what was.
+// Rule 7: CHAP secrets get into the records, which only root can read, and into no
+// command line. New secrets replace the old ones.
 //
 // Items: M11.
 // Attacks: C9.
@@ -471,8 +471,8 @@ func TestSecretsOfCHAPAreOnNoCommandLine(t *testing.T) {
 	}
 }
 
-// A volume with its own name of the initiator has an interface of its own, which
-// goes with it.
+// A volume with its own initiator name has its own interface, which goes with the
+// volume.
 //
 // Items: M11.
 func TestInterfaceOfItsOwnForANameOfTheInitiator(t *testing.T) {
@@ -496,7 +496,8 @@ func TestInterfaceOfItsOwnForANameOfTheInitiator(t *testing.T) {
 	}
 }
 
-// A record that a discovery of the operator's made is used, not made anew.
+// The driver uses a record that the operator's discovery made, and does not make it
+// again.
 func TestRecordOfADiscoveryIsUsed(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")
@@ -513,8 +514,8 @@ func TestRecordOfADiscoveryIsUsed(t *testing.T) {
 	}
 }
 
-// While a device comes, its directory at the session is there before what it
-// says of itself: that is waited for.
+// While a device appears, its directory at the session exists before its attributes do:
+// the driver waits for them.
 func TestDeviceThatIsComingIsWaitedFor(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")
@@ -547,7 +548,8 @@ func TestWithoutADeviceTheErrorSaysSo(t *testing.T) {
 	}
 }
 
-// C7, C12: what is no portal, name or number is refused before anything is run.
+// C7, C12: the driver refuses what is no portal, name or number before it runs
+// anything.
 //
 // Attacks: C7.
 func TestAttackStringsOfASourceAreRefused(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// C27: no fsType of a volume makes the kernel mount what is not on its device:
-// not while the device is unused, and not while something else has it mounted.
+// C27: no fsType of a volume makes the kernel mount anything but what is on its device,
+// whether the device is unused or mounted elsewhere.
 // Attacks: C27.
 func TestAttackFileSystemThatIgnoresItsDeviceIsNotMounted(t *testing.T) {
 	n := newNode(t, "/dev")
@@ -55,7 +55,7 @@ func TestAttackFileSystemThatIgnoresItsDeviceIsNotMounted(t *testing.T) {
 }
 
 // A disk's file system comes from outside the node: device nodes and set-user-id
-// programs on it have no effect, unless its mountOptions say so.
+// programs on it have no effect, unless the volume's mountOptions say so.
 //
 // Items: M08.
 func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
@@ -76,7 +76,7 @@ func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
 	}
 }
 
-// C27: an option that speaks to mount(8) of another kind of mount is refused.
+// C27: the driver refuses an option that selects another kind of mount in mount(8).
 // Attacks: C27.
 func TestAttackOptionThatChangesTheKindOfMountIsRefused(t *testing.T) {
 	n := newNode(t)
@@ -88,9 +88,9 @@ func TestAttackOptionThatChangesTheKindOfMountIsRefused(t *testing.T) {
 	}
 }
 
-// C28: a node that something made in an allowed directory, as a container with
-// CAP_MKNOD can in its volume, is no local volume: neither its file system, nor
-// the device itself, nor by a link. One that the operator lists is.
+// C28: a device node that something made in an allowed directory, as a container with
+// CAP_MKNOD can in its volume, is no local volume: neither its file system nor the
+// device itself, nor through a link. A node that the operator lists is one.
 // Attacks: C28.
 func TestAttackDeviceNodeInAnAllowedDirectoryIsNoVolume(t *testing.T) {
 	n := newNode(t)

@@ -35,7 +35,7 @@ func config(t *testing.T, path, fsType string) json.RawMessage {
 	return b
 }
 
-// What a restart knows of a volume is its record, and that is enough to remove it.
+// After a restart the driver removes a volume with nothing but its record.
 //
 // Items: M15.
 func TestContract(t *testing.T) {
@@ -56,7 +56,7 @@ const (
 	podB = state.PodUID("7f3c2a10-0000-4000-8000-000000000002")
 )
 
-// node is a node on which paths below disks are allowed.
+// node is a node that allows paths below disks.
 type node struct {
 	*testing.T
 	layout state.Layout
@@ -66,8 +66,8 @@ type node struct {
 	calls  []string // of programs
 }
 
-// run notes a program and runs it, but for those that grow a file system: this
-// kernel may not let them.
+// run records a program and runs it, unless it grows a file system: this kernel may not
+// allow that.
 func (n *node) run(ctx context.Context, c program.Command) error {
 	n.calls = append(n.calls, strings.Join(append([]string{c.Name}, c.Args...), " "))
 	if slices.Contains([]string{"resize2fs", "xfs_growfs", "btrfs"}, c.Name) {
@@ -87,7 +87,7 @@ func newNode(t *testing.T, allow ...string) *node {
 	return n
 }
 
-// volume is the record of a volume that pods have mounted or are to.
+// volume returns the record of a volume that pods have or will get.
 func (n *node) volume(path string, pods ...state.PodUID) state.Volume {
 	n.Helper()
 	v := state.Volume{
@@ -130,7 +130,8 @@ func (n *node) wantRefused(what string, err, reason error) {
 	}
 }
 
-// M08: a directory is bound, for each pod that has it, and its data stay.
+// M08: each pod that has the volume gets a bind mount of the directory, and the data
+// stay.
 // Items: M08.
 func TestDirectoryIsSharedByItsPods(t *testing.T) {
 	n := newNode(t)
@@ -171,7 +172,7 @@ func TestReadOnlyAndOptionsHold(t *testing.T) {
 	n.unpublish(v, podA)
 }
 
-// M08: the first pod's group gets the volume; another pod's group changes nothing.
+// M08: the volume gets the first pod's group; another pod's group changes nothing.
 // Items: M08.
 func TestGroupOfTheFirstPodHolds(t *testing.T) {
 	n := newNode(t)
@@ -203,7 +204,8 @@ func TestGroupOfTheFirstPodHolds(t *testing.T) {
 	n.unpublish(v, podB)
 }
 
-// M08: what is on a device is mounted, and never formatted as something else (R17).
+// M08: the driver mounts the file system on a device and never formats it as another
+// (R17).
 // Items: M08.
 func TestFileSystemOfADevice(t *testing.T) {
 	n := newNode(t, "/dev")
@@ -236,8 +238,8 @@ func TestFileSystemOfADevice(t *testing.T) {
 	n.unpublish(v, podA)
 }
 
-// R17: a device that is proven to be blank gets its file system, once; what is
-// on it is checked before it is mounted, and not under another pod's mount.
+// R17: a device that is proven blank gets its file system once. The driver checks a
+// file system before it mounts it, but not while another pod has it mounted.
 //
 // Items: M08.
 func TestBlankDeviceIsFormattedOnce(t *testing.T) {
@@ -261,8 +263,8 @@ func TestBlankDeviceIsFormattedOnce(t *testing.T) {
 	}
 }
 
-// R17: a device with a single byte on it is not formatted, nor is a blank one of
-// a read-only volume, or for a file system that is not known.
+// R17: the driver does not format a device with a single byte on it, nor a blank one of
+// a read-only volume or for an unknown file system.
 //
 // Items: C35, M08.
 func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {
@@ -303,8 +305,8 @@ func TestDeviceThatIsNotProvenBlankIsNotFormatted(t *testing.T) {
 	}
 }
 
-// M09: the file system of a device is told to take all of it; a directory and a
-// raw device have what they have.
+// M09: the driver grows the file system of a device to all of the device. For a
+// directory and a raw device it runs nothing.
 //
 // Items: M09.
 func TestExpand(t *testing.T) {
@@ -340,7 +342,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// M08: a raw block volume is the device itself, bound to its place in the pod.
+// M08: a raw block volume is the device itself, bound to its path in the pod.
 // Items: M08.
 func TestRawBlockVolumeIsADevice(t *testing.T) {
 	n := newNode(t, "/dev")
@@ -376,7 +378,7 @@ func TestWhatIsNoVolumeIsRefused(t *testing.T) {
 	}
 }
 
-// C23: what counts is where a path leads.
+// C23: the target of a path decides.
 // Attacks: C23.
 func TestAttackLinkOutOfTheAllowedIsDenied(t *testing.T) {
 	n := newNode(t)
@@ -397,8 +399,8 @@ func TestAttackLinkOutOfTheAllowedIsDenied(t *testing.T) {
 	n.wantRefused("by default", none.Publish(t.Context(), n.volume(n.disks+"/a", podA), podA), hostpath.ErrDenied)
 }
 
-// C2, C23: who swaps the volume's directory for a link while it is mounted gets
-// nothing mounted from where the link leads.
+// C2, C23: a process that swaps the volume's directory for a link while the driver
+// mounts it does not get the link's target mounted.
 // Attacks: C2, C23.
 func TestAttackSwappedDirectoryIsNotMounted(t *testing.T) {
 	n := newNode(t)

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) { drivertest.Main(m) }
 
 const source = `{"monitors": ["192.0.2.1:6789", "mon-2"], "path": "/data", "user": "web", "secretFile": "/etc/ceph/web.secret"}`
 
-// contract runs the contract of all kinds for one of this package, with a bind
-// mount in the place of its program.
+// contract runs the contract of all kinds for a kind of this package, with a bind mount
+// instead of its program.
 func contract(t *testing.T, kind state.DriverName, command func(state.Spec, state.Mount, string) (program.Command, error), config string) {
 	drivertest.Run(t, func(t *testing.T, l state.Layout) drivertest.Subject {
 		export := l.Root + "-export" // the same one after a restart
@@ -41,13 +41,13 @@ func contract(t *testing.T, kind state.DriverName, command func(state.Spec, stat
 	})
 }
 
-// What a restart knows of a volume is its record, and that is enough to remove
-// it; mount.ceph stands in by a bind mount.
+// After a restart the driver removes a volume with nothing but its record; a bind mount
+// stands in for mount.ceph.
 //
 // Items: M15.
 func TestContractOfCephFS(t *testing.T) { contract(t, netfs.CephFS, netfs.CephFSCommand, source) }
 
-// The exact call: the secret is in its file, and on no command line.
+// The exact call: the secret is in its file and not on the command line.
 func TestCommandOfCephFS(t *testing.T) {
 	for config, want := range map[string][]string{
 		source:                  {"192.0.2.1:6789,mon-2:/data", "/t", "-o", "name=web,secretfile=/etc/ceph/web.secret,noatime,ro"},
@@ -62,7 +62,7 @@ func TestCommandOfCephFS(t *testing.T) {
 	}
 }
 
-// Where mount.ceph is not installed the error names the package.
+// If mount.ceph is not installed, the error names the package.
 func TestHelperThatIsMissing(t *testing.T) {
 	c, err := netfs.CephFSCommand(state.Spec{Config: json.RawMessage(source)}, state.Mount{}, "/t")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestHelperThatIsMissing(t *testing.T) {
 	}
 }
 
-// Nothing that a source says is more than one argument or option (C7).
+// No value of a source becomes more than one argument or option (C7).
 //
 // Attacks: C7.
 func TestAttackSourcesOfCephFS(t *testing.T) {

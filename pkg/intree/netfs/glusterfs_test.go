@@ -14,14 +14,14 @@ import (
 
 const glusterSource = `{"servers": ["192.0.2.1", "192.0.2.2"], "path": "data"}`
 
-// The contract of all kinds; mount.glusterfs stands in by a bind mount.
+// The contract of all kinds; a bind mount stands in for mount.glusterfs.
 //
 // Items: M15.
 func TestContractOfGlusterFS(t *testing.T) {
 	contract(t, netfs.GlusterFS, netfs.GlusterFSCommand, glusterSource)
 }
 
-// The exact call: all servers, the volume and a directory of it, the options.
+// The exact call: all servers, the volume with a directory of it, and the options.
 func TestCommandOfGlusterFS(t *testing.T) {
 	const log = "log-level=WARNING,log-file=/var/log/glusterfs/csi-volmgr.log,"
 	for config, want := range map[string][]string{
@@ -38,7 +38,7 @@ func TestCommandOfGlusterFS(t *testing.T) {
 	}
 }
 
-// Where mount.glusterfs is not installed the error names the package.
+// If mount.glusterfs is not installed, the error names the package.
 func TestGlusterHelperThatIsMissing(t *testing.T) {
 	c, err := netfs.GlusterFSCommand(state.Spec{Config: json.RawMessage(glusterSource)}, state.Mount{}, "/t")
 	if err != nil {
@@ -50,8 +50,8 @@ func TestGlusterHelperThatIsMissing(t *testing.T) {
 	}
 }
 
-// mount.glusterfs is a shell script that quotes nothing: what is a word of
-// several, or a pattern, does not reach it (C7).
+// mount.glusterfs is a shell script that quotes nothing: values with spaces or patterns
+// do not reach it (C7).
 //
 // Attacks: C7.
 func TestAttackSourcesOfGlusterFS(t *testing.T) {

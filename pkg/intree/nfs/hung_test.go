@@ -19,8 +19,8 @@ import (
 const fuseDestroy = 38 // FUSE_DESTROY
 
 // Rule 9: a server that does not answer keeps the kernel from ending the mount.
-// The node is done with it all the same, since it is in no directory any more.
-// The server is a FUSE one that does not answer that it may go.
+// Unpublish succeeds nevertheless, since the mount is no longer in any directory. The
+// server is a FUSE server that does not answer FUSE_DESTROY.
 //
 // Faults: A042.
 func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
@@ -56,7 +56,7 @@ func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
 	server.Close() // lets umount(2) return
 }
 
-// answerInit answers the first request, and no other one is answered.
+// answerInit answers the first request and no other.
 func answerInit(server *os.File) error {
 	request := make([]byte, 1<<17)
 	if _, err := unix.Read(int(server.Fd()), request); err != nil {
@@ -72,7 +72,7 @@ func answerInit(server *os.File) error {
 	return err
 }
 
-// readDestroy waits until the kernel asks whether the file system may go.
+// readDestroy waits until the kernel sends FUSE_DESTROY.
 func readDestroy(server *os.File) error {
 	request := make([]byte, 1<<17)
 	if _, err := unix.Read(int(server.Fd()), request); err != nil {

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// host stands in for mount.nfs: it notes the call and binds a directory, as if
-// a server had it.
+// host stands in for mount.nfs: it records the call and binds a directory, as if it
+// were a server's.
 type host struct {
 	export string
 	mu     sync.Mutex
@@ -45,7 +45,7 @@ func newDriver(l state.Layout, h *host) *nfs.Driver {
 	return nfs.New(nfs.Config{Layout: l, Kernel: mount.New(l.Root), Run: h.run})
 }
 
-// What a restart knows of a volume is its record, and that is enough to remove it.
+// After a restart the driver removes a volume with nothing but its record.
 //
 // Items: M15.
 func TestContract(t *testing.T) {
@@ -113,7 +113,7 @@ func TestCallOfMountNFS(t *testing.T) {
 		m := v.Mounts[pod]
 		m.ReadOnly = tc.readOnly
 		v.Mounts[pod] = m
-		for range 2 { // the second time it is mounted already
+		for range 2 { // the second time it is already mounted
 			if err := n.driver.Publish(t.Context(), v, pod); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,8 @@ func TestCallOfMountNFS(t *testing.T) {
 	}
 }
 
-// C7, C12: what is no server, path or option is refused before anything is run.
+// C7, C12: the driver refuses what is no server, path or option before it runs
+// anything.
 //
 // Attacks: C7, C12.
 func TestAttackStringsOfASourceAreRefused(t *testing.T) {
@@ -184,7 +185,7 @@ func TestWithoutMountNFSThePackageIsNamed(t *testing.T) {
 	}
 }
 
-// A volume in use is not torn from under its user, whatever the time.
+// Unpublish does not unmount a volume in use, however long it takes.
 func TestVolumeInUseStaysMounted(t *testing.T) {
 	n := newNode(t)
 	v := n.volume("filer", "/export")

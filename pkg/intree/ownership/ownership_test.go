@@ -20,8 +20,8 @@ const gid = 4711
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// tree makes the named files under a new directory; a name that ends in / is a
-// directory, one with -> a symbolic link.
+// tree makes the named files in a new directory. A name that ends in / is a directory,
+// one with -> a symbolic link.
 func tree(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func apply(t *testing.T, ctx context.Context, dir string, o ownership.Options) e
 	return ownership.Apply(ctx, f, o)
 }
 
-// see returns mode and group of path, as "0640 4711".
+// see returns mode and group of path, such as "0640 4711".
 func see(t *testing.T, path string) string {
 	t.Helper()
 	var st unix.Stat_t
@@ -202,7 +202,7 @@ func immutable(t *testing.T, path string) {
 	t.Cleanup(func() { set(0); f.Close() })
 }
 
-// What another program removes during the walk is no failure of it.
+// If another program removes a file during the walk, the walk does not fail.
 func TestADirectoryThatGoesDuringTheWalkIsNoFailure(t *testing.T) {
 	at := filepath.Join(tree(t, "gone/"), "gone")
 	dir, err := os.Open(at)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forest makes dirs directories side by side and one in another, of files each,
-// and returns the top with how many files and directories there are.
+// forest makes dirs directories side by side and dirs nested ones, each with files
+// files. It returns the top directory and the number of files and directories.
 func forest(t *testing.T, dirs, files int) (*os.File, int64) {
 	t.Helper()
 	top := t.TempDir()
@@ -42,7 +42,7 @@ func forest(t *testing.T, dirs, files int) (*os.File, int64) {
 	return f, n
 }
 
-// owned counts what has the group.
+// owned counts the files and directories of the group.
 func owned(t *testing.T, top string, gid uint32) (n int64) {
 	t.Helper()
 	err := filepath.WalkDir(top, func(path string, _ os.DirEntry, err error) error {
@@ -61,7 +61,7 @@ func owned(t *testing.T, top string, gid uint32) (n int64) {
 	return n
 }
 
-// TestManyWalkersMissNothing: every file and directory is looked at once.
+// TestManyWalkersMissNothing: the walkers visit every file and directory once.
 func TestManyWalkersMissNothing(t *testing.T) {
 	top, all := forest(t, 12, 6)
 	var each atomic.Int64
@@ -73,15 +73,15 @@ func TestManyWalkersMissNothing(t *testing.T) {
 	}
 }
 
-// TestAWalkThatIsGivenUpEndsAtOnceAndIsTakenUpAgain: each walker ends after the
-// file that it is at; the root is not changed, so that OnRootMismatch does not
-// take the tree for done; another walk does the rest.
+// TestAWalkThatIsGivenUpEndsAtOnceAndIsTakenUpAgain: each walker ends after its current
+// file. The root is not changed, so OnRootMismatch does not take the tree for done, and
+// another walk does the rest.
 func TestAWalkThatIsGivenUpEndsAtOnceAndIsTakenUpAgain(t *testing.T) {
 	top, all := forest(t, 12, 6)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	enough := errors.New("enough")
-	var mu sync.Mutex // so that no goroutine goes on while the one that gives up is about to
+	var mu sync.Mutex // stops the other walkers while one cancels the walk
 	each := 0
 	o := Options{GID: 2000, OnRootMismatch: true, Each: func() {
 		mu.Lock()
@@ -93,7 +93,7 @@ func TestAWalkThatIsGivenUpEndsAtOnceAndIsTakenUpAgain(t *testing.T) {
 	if err := Apply(ctx, top, o); !errors.Is(err, enough) {
 		t.Fatalf("got %v", err)
 	}
-	// Each walker may be at one already.
+	// Each walker may have one file in progress.
 	if each > 50+walkers {
 		t.Errorf("%d were looked at after it was given up", each-50)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 )
 
-// A pod that got to write to the volume swaps our entries with links to a
-// tree outside while versions are written: whatever comes of the volume, that
-// tree stays as it is.
+// A pod with write access to the volume swaps the driver's entries with links to a tree
+// outside while versions are written. That tree must not change, whatever becomes of
+// the volume.
 // Attacks: C3.
 func TestAttackSwapsWhileVersionsAreWritten(t *testing.T) {
 	canary := t.TempDir()
@@ -51,8 +51,8 @@ func TestAttackSwapsWhileVersionsAreWritten(t *testing.T) {
 	}
 }
 
-// swapEntries exchanges every entry of the volume, and of its sets, with a link
-// to canary, one after the other, until stop is called.
+// swapEntries exchanges every entry of the volume and of its sets with a link to
+// canary, one after the other, until stop is called.
 func swapEntries(t *testing.T, volume, canary string) (stop func() int) {
 	t.Helper()
 	evil := filepath.Join(volume, "evil")
@@ -75,7 +75,7 @@ func swapEntries(t *testing.T, volume, canary string) (stop func() int) {
 				if filepath.Base(path) == ".." {
 					continue
 				}
-				// There and back: what is swapped is in its place again.
+				// Two exchanges put the entry back in its place.
 				for range 2 {
 					if unix.Renameat2(unix.AT_FDCWD, evil, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) == nil {
 						swaps++

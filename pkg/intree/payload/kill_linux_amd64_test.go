@@ -16,11 +16,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/payload"
 )
 
-// writeHere names, in the environment of a test binary, the volume to write to.
+// writeHere is an environment variable of the test binary: the volume to write to.
 const writeHere = "PAYLOAD_TEST_WRITE"
 
-// marker is an argument of getpgid(2) that no process has: it tells the tracer
-// of the child that the write begins.
+// marker is an argument of getpgid(2) that is no process: it tells the child's tracer
+// that the write begins.
 const marker = 0x5eed5eed
 
 var (
@@ -28,7 +28,7 @@ var (
 	after  = payload.Files{"a": text("new"), "d/b": text("new"), "d/c": text("new"), "more": text("new")}
 )
 
-// changing are the system calls that change something, or open it to do so.
+// changing are the system calls that change something, or open a file to do so.
 var changing = []uint64{
 	unix.SYS_MKDIRAT, unix.SYS_OPENAT2, unix.SYS_WRITE, unix.SYS_FCHMOD, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_FCHMODAT,
 	unix.SYS_FSYNC, unix.SYS_SYNC_FILE_RANGE, unix.SYS_SYMLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINKAT,
@@ -47,12 +47,12 @@ func TestWriteForTheOneWhoKills(t *testing.T) {
 	v.must(after, true)
 }
 
-// TestKilledAtEverySystemCall kills the writer with SIGKILL before each of its
-// system calls that change something: what a reader finds is the old version or
-// the new one, and the next write leaves nothing of the one that was cut off.
+// TestKilledAtEverySystemCall kills the writer with SIGKILL before each of its changing
+// system calls: a reader finds the old version or the new one, and the next write
+// removes what the interrupted one left.
 // Items: L15, L04.
 func TestKilledAtEverySystemCall(t *testing.T) {
-	runtime.LockOSThread() // who traces is a thread
+	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
 	kills, old := 0, 0
 	for n := 1; ; n++ {
@@ -79,7 +79,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 			old++
 		}
 		if n%2 == 0 {
-			v.sweep() // as at the next start, before anything changes
+			v.sweep() // like the next start, before anything changes
 		}
 		if _, err := v.write(t.Context(), after, nil); err != nil {
 			t.Errorf("killed before call %d (%s), then written: %v", n, name, err)
@@ -96,12 +96,12 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	t.Logf("killed at %d system calls; after %d of them the old version was there", kills, old)
 }
 
-// TestContentIsDurableBeforeTheSwitch: where a file system has more than memory,
-// each file is synced before ..data leads to it. A tmpfs has nothing to sync to.
-// (A ramfs is asked like a disk.)
+// TestContentIsDurableBeforeTheSwitch: on a file system with storage, each file is
+// synced before ..data leads to it. A tmpfs has nothing to sync to. (The writer treats
+// a ramfs like a disk.)
 // Items: L15.
 func TestContentIsDurableBeforeTheSwitch(t *testing.T) {
-	runtime.LockOSThread() // who traces is a thread
+	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
 	for fsType, want := range map[string]int{"ramfs": len(after), "tmpfs": 0} {
 		v := newVolumeOn(t, fsType)
@@ -123,8 +123,8 @@ func TestContentIsDurableBeforeTheSwitch(t *testing.T) {
 	}
 }
 
-// writeUntil has a child write to path and kills it before its nth changing
-// system call, if it makes as many.
+// writeUntil starts a child that writes to path and kills it before its nth changing
+// system call, if it makes that many.
 func writeUntil(t *testing.T, path string, n int) *tracer {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestWriteForTheOneWhoKills$", "-test.count=1")
@@ -152,23 +152,23 @@ func writeUntil(t *testing.T, path string, n int) *tracer {
 			}
 			return tr
 		}
-		// Where the process is dying there is nothing to go on with.
+		// ESRCH: the process is dying and needs no continuation.
 		if err := syscall.PtraceSyscall(tid, tr.stopped(tid, ws)); err != nil && err != syscall.ESRCH {
 			t.Fatal(err)
 		}
 	}
 }
 
-// tracer counts system calls of one process.
+// tracer counts the system calls of one process.
 type tracer struct {
 	pid, n         int
 	known, entered map[int]bool // by thread: seen before; between entry and exit of a call
 	armed          bool
 	made           []uint64 // the changing calls, by number
-	killed         string   // the call before which it was killed; "" where it was not
+	killed         string   // the call before which it was killed, or ""
 }
 
-// stopped looks at why a thread stopped and returns the signal that it is to get.
+// stopped handles the stop of a thread and returns the signal to deliver.
 func (tr *tracer) stopped(tid int, ws syscall.WaitStatus) (signal int) {
 	first := !tr.known[tid]
 	tr.known[tid] = true
@@ -179,14 +179,14 @@ func (tr *tracer) stopped(tid int, ws syscall.WaitStatus) (signal int) {
 		}
 	case first && tid == tr.pid: // after its exec
 		_ = syscall.PtraceSetOptions(tid, unix.PTRACE_O_TRACECLONE|unix.PTRACE_O_TRACESYSGOOD|unix.PTRACE_O_EXITKILL)
-	case first && sig == syscall.SIGSTOP, sig == syscall.SIGTRAP: // a new thread, or that there is one
+	case first && sig == syscall.SIGSTOP, sig == syscall.SIGTRAP: // a new thread, or the event of its creation
 	default:
 		return int(sig)
 	}
 	return 0
 }
 
-// call looks at the system call that a thread is about to make.
+// call handles the system call that a thread is about to make.
 func (tr *tracer) call(tid int) {
 	var regs syscall.PtraceRegs
 	if tr.killed != "" || syscall.PtraceGetRegs(tid, &regs) != nil {

@@ -19,9 +19,9 @@ import (
 
 var updates = flag.Int("updates", 150, "how many updates readers are hammered with")
 
-// TestReaderSeesOneSetOrTheOther runs readers against a writer that never
-// rests, as a pod's programs read while its ConfigMap changes: by the names of
-// files, and all files of one version by its directory.
+// TestReaderSeesOneSetOrTheOther runs readers against a writer that never rests, like a
+// pod's programs while its ConfigMap changes. They read files by name, and all files of
+// one version through its directory.
 // Items: L04, L16.
 func TestReaderSeesOneSetOrTheOther(t *testing.T) {
 	v := newVolume(t)
@@ -61,7 +61,7 @@ func TestReaderSeesOneSetOrTheOther(t *testing.T) {
 	wg.Wait()
 }
 
-// readByName reads files by their names; each must be there and whole.
+// readByName reads files by name; each must exist and be complete.
 func readByName(dir string) error {
 	for _, name := range []string{"a", "b", "d/c"} {
 		f, err := os.Open(filepath.Join(dir, name))
@@ -80,7 +80,7 @@ func readByName(dir string) error {
 	return nil
 }
 
-// ours returns an error where a file is not its group's to read.
+// ours returns an error if the group cannot read the file.
 func ours(f *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -92,8 +92,7 @@ func ours(f *os.File) error {
 	return nil
 }
 
-// readBySet holds on to one set by its directory; all its files must be there
-// and agree.
+// readBySet opens one set's directory; all its files must exist and agree.
 func readBySet(dir string) error {
 	root, err := os.OpenRoot(filepath.Join(dir, "..data"))
 	if err != nil {

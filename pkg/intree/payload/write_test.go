@@ -25,7 +25,7 @@ var moment = time.Date(2026, 1, 2, 15, 4, 5, 123456789, time.UTC)
 
 const firstSet = "..2026_01_02_15_04_05.123456789"
 
-// volume is a directory that payloads are written to.
+// volume is a directory to which tests write payloads.
 type volume struct {
 	t    testing.TB
 	path string
@@ -33,14 +33,14 @@ type volume struct {
 	dirs []string
 }
 
-// hourly is a clock that an hour passes on with each look: no set that was
-// replaced before the last write is kept.
+// hourly is a clock that advances an hour at each reading, so that no set replaced
+// before the last write is kept.
 func hourly() func() time.Time {
 	next := moment
 	return func() time.Time { now := next; next = next.Add(time.Hour); return now }
 }
 
-// In memory: what a disk's syncs take is not what is tested.
+// In memory, since a disk's syncs would only slow the tests down.
 func newVolume(t testing.TB) *volume { t.Helper(); return newVolumeOn(t, "tmpfs") }
 
 func newVolumeOn(t testing.TB, fsType string) *volume {
@@ -87,7 +87,7 @@ func (v *volume) sweep() (left int) {
 	return left
 }
 
-// must writes and fails the test unless changed is as given.
+// must writes and fails the test unless the result is changed.
 func (v *volume) must(files payload.Files, changed bool) {
 	v.t.Helper()
 	got, err := v.write(v.t.Context(), files, nil)
@@ -115,7 +115,7 @@ func (v *volume) want(files payload.Files) {
 	}
 }
 
-// walk collects content and mode of what a reader finds, through links.
+// walk returns content and mode of the files that a reader finds, following links.
 func walk(t testing.TB, dir, prefix string, found map[string]string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -335,7 +335,7 @@ func TestReplacedSetsAreKeptForTheirTime(t *testing.T) {
 		v.must(payload.Files{"a": text(fmt.Sprint(i))}, true)
 		sets = append(sets, v.readlink("..data"))
 	}
-	// The one before was replaced now, that before half of the time ago.
+	// The last set was replaced now, the one before it half of KeepTime ago.
 	if got, want := v.names(), append(slices.Clone(sets[2:]), "..data", "a"); !slices.Equal(got, want) {
 		t.Errorf("entries: got %q, want %q", got, want)
 	}
@@ -344,13 +344,13 @@ func TestReplacedSetsAreKeptForTheirTime(t *testing.T) {
 		t.Errorf("half of the time later: %d are left, want 1", left)
 	}
 	now = now.Add(payload.KeepTime / 2)
-	v.must(payload.Files{"a": text("4")}, false) // what is there already sweeps too
+	v.must(payload.Files{"a": text("4")}, false) // a write without a change sweeps too
 	if got, want := v.names(), []string{sets[4], "..data", "a"}; !slices.Equal(got, want) {
 		t.Errorf("entries: got %q, want %q", got, want)
 	}
 }
 
-// TestWriteSaysWhatIsLeftToSweep: nothing of a first set.
+// TestWriteSaysWhatIsLeftToSweep: after the first set, nothing.
 // Items: L04.
 func TestWriteSaysWhatIsLeftToSweep(t *testing.T) {
 	v := newVolume(t)
@@ -364,12 +364,12 @@ func TestWriteSaysWhatIsLeftToSweep(t *testing.T) {
 	}
 }
 
-// TestAWriterThatIsTooFastWaits: replaced sets are bounded, and not by taking
-// them from their readers.
+// TestAWriterThatIsTooFastWaits: the number of replaced sets is bounded, and none is
+// taken from its readers before its time.
 // Items: L04.
 func TestAWriterThatIsTooFastWaits(t *testing.T) {
 	v := newVolume(t)
-	v.now = func() time.Time { return moment } // no set ever gets old
+	v.now = func() time.Time { return moment } // no set gets old
 	for i := range 65 {
 		v.must(payload.Files{"a": text(fmt.Sprint(i))}, true)
 	}
@@ -381,7 +381,7 @@ func TestAWriterThatIsTooFastWaits(t *testing.T) {
 	if _, err := v.write(ctx, payload.Files{"a": text("late")}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("told to end while it waits: %v", err)
 	}
-	v.must(payload.Files{"a": text("late")}, true) // waits for the time of one
+	v.must(payload.Files{"a": text("late")}, true) // waits until one set may go
 	if got := len(v.names()); got != 67 {
 		t.Errorf("%d entries, want one set less and one more", got)
 	}
@@ -419,7 +419,7 @@ func TestDirectoriesForNestedMounts(t *testing.T) {
 		t.Errorf("d leads to %q", to)
 	}
 	v.dirs = v.dirs[:1]
-	v.must(files, true) // d/in is no part of it any more
+	v.must(files, true) // d/in is no longer part of it
 	if _, err := os.Stat(filepath.Join(v.path, "d/in")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("d/in: %v", err)
 	}
@@ -450,7 +450,7 @@ func TestOwnerIsSetBeforeTheFilesAreSeen(t *testing.T) {
 	}
 }
 
-// A name that an object brings stays within the volume.
+// The key of an object cannot lead out of the volume.
 // Attacks: C10.
 // Items: L06.
 func TestAttackPathsThatLeadElsewhereAreRefused(t *testing.T) {
@@ -532,8 +532,8 @@ func TestFullDiskKeepsTheLastGood(t *testing.T) {
 	v.must(payload.Files{"a": text("3")}, true)
 }
 
-// Whatever a pod that can write to the volume puts in place of our entries, a
-// tree outside is not touched.
+// Whatever a pod with write access to the volume puts in place of the driver's entries,
+// a tree outside is not touched.
 // Attacks: C3.
 func TestAttackLinksOfAPodLeadNowhere(t *testing.T) {
 	canary := t.TempDir()

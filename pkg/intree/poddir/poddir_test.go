@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// volume returns the directory of a volume below a new root.
+// volume returns a volume's directory below a new root.
 func volume(t testing.TB, name string) (root string, d Dir) {
 	t.Helper()
 	l := state.Layout{Root: t.TempDir()}
@@ -46,11 +46,11 @@ func TestMakeNewSaysWhetherItWasMissing(t *testing.T) {
 	}
 }
 
-// TestNoLinkIsFollowed: what an element leads to is neither opened nor made nor
-// removed, also where each element is opened by itself.
+// TestNoLinkIsFollowed: the target of a link in the path is neither opened nor made nor
+// removed, also if each element is opened by itself.
 func TestNoLinkIsFollowed(t *testing.T) {
 	root, d := volume(t, "v")
-	outside := filepath.Join(root, "outside") // of the pods, but below the root
+	outside := filepath.Join(root, "outside") // outside of pods, but below the root
 	if err := errors.Join(os.MkdirAll(filepath.Join(outside, "volumes/kubernetes.io~empty-dir/v"), 0o755),
 		os.Mkdir(filepath.Join(root, "pods"), 0o755), os.Symlink("../outside", filepath.Join(root, "pods/uid"))); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,8 @@ func TestNoLinkIsFollowed(t *testing.T) {
 	}
 }
 
-// TestOnlyTheRootsOwnPathMayBeALink: a look-up by a whole path would refuse that too.
+// TestOnlyTheRootsOwnPathMayBeALink: a look-up of the whole path would refuse that,
+// too.
 func TestOnlyTheRootsOwnPathMayBeALink(t *testing.T) {
 	real, d := volume(t, "v")
 	d.root = filepath.Join(t.TempDir(), "root")
@@ -109,7 +110,7 @@ func TestOnlyTheRootsOwnPathMayBeALink(t *testing.T) {
 	}
 }
 
-// TestWalkFindsWhatOneCallFinds, for kernels without openat2.
+// TestWalkFindsWhatOneCallFinds is for kernels without openat2.
 func TestWalkFindsWhatOneCallFinds(t *testing.T) {
 	root, d := volume(t, "v")
 	f, err := d.Make(0o755)
@@ -164,7 +165,7 @@ func TestClearRemovesTheDirectoryAndWhatIsEmptyAboveIt(t *testing.T) {
 	}
 }
 
-// BenchmarkMakeAndClear is a volume's directory in that of a pod which has
+// BenchmarkMakeAndClear makes and clears a volume's directory for a pod that has
 // another volume.
 func BenchmarkMakeAndClear(b *testing.B) {
 	root, d := volume(b, "v")

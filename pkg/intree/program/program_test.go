@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 )
 
-// runner returns a Runner that has one program, the given shell script.
+// runner returns a Runner with one program, the given shell script.
 func runner(t *testing.T, script string) *program.Runner {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func runner(t *testing.T, script string) *program.Runner {
 	return &program.Runner{Dirs: []string{"/nowhere", dir}}
 }
 
-// C7: whatever an argument has in it, the program gets it as it is, and as one.
+// C7: the program gets each argument unchanged and as one, whatever it contains.
 //
 // Attacks: C7.
 func TestAttackArgumentsReachNoShell(t *testing.T) {
@@ -40,7 +40,7 @@ func TestAttackArgumentsReachNoShell(t *testing.T) {
 	}
 }
 
-// C22: nothing that is open here is open there; C9: nor is the environment.
+// C22: the program gets no open file of the daemon; C9: nor its environment.
 // Attacks: C22.
 func TestAttackProgramInheritsNothing(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_DAEMON", "canary")
@@ -67,7 +67,8 @@ func TestMissingProgramNamesItsPackage(t *testing.T) {
 	}
 }
 
-// What a server answered to a mount helper is no way to read what a pod may not reach.
+// The answer of a server to a mount helper gives a pod no way to read what it may not
+// reach.
 //
 // Attacks: C15.
 func TestFailureTellsWhatTheProgramSaidInOneShortLine(t *testing.T) {
@@ -77,8 +78,8 @@ func TestFailureTellsWhatTheProgramSaidInOneShortLine(t *testing.T) {
 	}
 }
 
-// A program that does not end is killed with what it started, and until it has
-// ended no second one works on the same thing.
+// A program that does not end is killed with its children. Until it has ended, no
+// second program works on the same key.
 func TestEndedContextKillsTheProgramAndItsChildren(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -89,7 +90,7 @@ func TestEndedContextKillsTheProgramAndItsChildren(t *testing.T) {
 	cause := errors.New("told to")
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := os.ReadFile(fifo); err != nil { // until the child has it open no longer
+		if _, err := os.ReadFile(fifo); err != nil { // blocks until the child no longer has it open
 			t.Error(err)
 		}
 		cancel(cause)

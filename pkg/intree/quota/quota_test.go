@@ -17,12 +17,13 @@ import (
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// disk is a kernel with one file system, which forgets nothing over a crash.
+// disk is a kernel with one file system; it keeps its state over a crash of the daemon.
 type disk struct {
 	off      bool
 	projects map[string]uint32 // by directory
 	limits   map[uint32]int64
-	// crash is before which call that changes something the process dies; 0 is never.
+	// crash is the number of the changing call before which the process dies; 0 is
+	// never.
 	crash, calls int
 }
 
@@ -63,7 +64,7 @@ func (d *disk) setLimit(_ *os.File, id uint32, bytes int64) error {
 	return err
 }
 
-// volume is a directory and the one beside it.
+// volume is a directory and its scratch directory.
 type volume struct{ dir, scratch *os.File }
 
 func newVolume(t *testing.T) volume {
@@ -90,14 +91,16 @@ func newDisk() *disk { return &disk{projects: map[string]uint32{}, limits: map[u
 
 func (d *disk) start(taken ...string) *Projects { return &Projects{kernel: d, taken: taken} }
 
-// TestWhatIsAskedOfTheKernelIsAsTheKernelHasIt: the sizes of its structures.
+// TestWhatIsAskedOfTheKernelIsAsTheKernelHasIt checks the sizes of the kernel's
+// structures.
 func TestWhatIsAskedOfTheKernelIsAsTheKernelHasIt(t *testing.T) {
 	if a, b, c := unsafe.Sizeof(dqblk{}), unsafe.Sizeof(stateV{}), unsafe.Sizeof(fsxattr{}); a != 72 || b != 160 || c != 28 {
 		t.Errorf("got %d, %d, %d, want 72, 160, 28", a, b, c)
 	}
 }
 
-// TestWhereThereAreNoQuotas: nothing is written, neither there nor beside it.
+// TestWhereThereAreNoQuotas: Limit writes nothing, neither there nor in the scratch
+// directory.
 // Items: M05.
 func TestWhereThereAreNoQuotas(t *testing.T) {
 	v := newVolume(t)
@@ -127,8 +130,9 @@ func TestWhereThereAreNoQuotas(t *testing.T) {
 	v.remove(t, New())
 }
 
-// TestProjectsAreNobodyElses: not another directory's, nor one that a user has
-// listed, limited or used, and one is free again once its directory is gone.
+// TestProjectsAreNobodyElses: Limit takes no project of another directory, and none
+// that a user has listed, limited or used. A project is free again once its directory
+// is gone.
 // Items: M05.
 func TestProjectsAreNobodyElses(t *testing.T) {
 	listed := filepath.Join(t.TempDir(), "projects")
@@ -163,7 +167,8 @@ func TestProjectsAreNobodyElses(t *testing.T) {
 	}
 }
 
-// TestAllProjectsAreTaken: that is an error and no other's project is given.
+// TestAllProjectsAreTaken: Limit returns an error and gives out no project of another
+// directory.
 func TestAllProjectsAreTaken(t *testing.T) {
 	d, v := newDisk(), newVolume(t)
 	for i := range uint32(ids) {
@@ -174,7 +179,8 @@ func TestAllProjectsAreTaken(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatHoldsSomethingIsLeftAlone: what is there would not count.
+// TestDirectoryThatHoldsSomethingIsLeftAlone: the quota would not count the existing
+// files.
 func TestDirectoryThatHoldsSomethingIsLeftAlone(t *testing.T) {
 	d, v := newDisk(), newVolume(t)
 	if err := os.Mkdir(filepath.Join(v.dir.Name(), "x"), 0o700); err != nil {
@@ -185,8 +191,8 @@ func TestDirectoryThatHoldsSomethingIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestACrashAtAnyStepIsMended: two directories, the first of them cut off,
-// never share a project, both end up limited, and nothing is left of them.
+// TestACrashAtAnyStepIsMended: two directories, the first interrupted by a crash, never
+// share a project. Both end up limited, and nothing is left of them.
 // Items: M05.
 func TestACrashAtAnyStepIsMended(t *testing.T) {
 	for crash := 1; ; crash++ {
@@ -197,7 +203,7 @@ func TestACrashAtAnyStepIsMended(t *testing.T) {
 		} else if !errors.Is(err, errCrash) {
 			t.Fatal(err)
 		}
-		for _, v := range []volume{b, a} { // in other processes
+		for _, v := range []volume{b, a} { // each in a new process
 			if err := d.start().Limit(v.dir, v.scratch, 1<<20); err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +220,8 @@ func TestACrashAtAnyStepIsMended(t *testing.T) {
 	}
 }
 
-// TestARecordThatWasCutOffByACrashDoesNoHarm: nor one whose project is another's now.
+// TestARecordThatWasCutOffByACrashDoesNoHarm: nor does a record whose project now
+// belongs to another directory.
 // Items: M05.
 func TestARecordThatWasCutOffByACrashDoesNoHarm(t *testing.T) {
 	d, v, other := newDisk(), newVolume(t), newVolume(t)
@@ -239,7 +246,8 @@ func TestARecordThatWasCutOffByACrashDoesNoHarm(t *testing.T) {
 	}
 }
 
-// TestMeasureCountsWhatIsThere: once, and nothing that is elsewhere.
+// TestMeasureCountsWhatIsThere: Measure counts each file once, and nothing behind links
+// or mounts.
 // Items: M05.
 func TestMeasureCountsWhatIsThere(t *testing.T) {
 	top := t.TempDir()
@@ -262,7 +270,7 @@ func TestMeasureCountsWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	// in, a, b, one, two, two links; the directory that is covered is another mount's.
+	// in, a, b, one, two, two links; the mount point belongs to the other mount.
 	want := Usage{Bytes: 128 << 10, Inodes: 7}
 	for range 2 {
 		if got, err := Measure(t.Context(), f); err != nil || got != want {
@@ -276,7 +284,8 @@ func TestMeasureCountsWhatIsThere(t *testing.T) {
 	}
 }
 
-// What a pod removes while it is measured is not there; the rest is whole.
+// A directory that a pod removes during the measurement counts as empty; the result is
+// not partial.
 func TestADirectoryThatGoesWhileItIsMeasuredIsEmpty(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(at, 0o700); err != nil {
@@ -295,7 +304,8 @@ func TestADirectoryThatGoesWhileItIsMeasuredIsEmpty(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooDeepIsToldOf: it cannot hide, and costs no descriptors without end.
+// TestWhatIsTooDeepIsToldOf: Measure reports the result as partial and needs a bounded
+// number of descriptors.
 func TestWhatIsTooDeepIsToldOf(t *testing.T) {
 	top := t.TempDir()
 	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY, 0)

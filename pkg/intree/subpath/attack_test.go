@@ -20,8 +20,8 @@ var (
 	raceTime  = flag.Duration("race-time", 0, "how long the exchange race goes on at least")
 )
 
-// canary is a tree outside of every volume; it returns its path and checks in
-// the end that nothing of it was touched.
+// canary makes a tree outside of every volume and returns its path. When the test ends,
+// it checks that the tree is unchanged.
 func (n *node) canary() string {
 	n.Helper()
 	dir := n.TempDir()
@@ -41,8 +41,7 @@ func (n *node) canary() string {
 	return dir
 }
 
-// A link that leads out of the volume, no matter who planted it, and wherever in the
-// path it is.
+// No link leads out of the volume, no matter who made it and where in the path it is.
 // Attacks: C1.
 // Items: N02.
 // Scenarios: U-147, U-148, U-149.
@@ -74,7 +73,8 @@ func TestAttackLinksThatLeadOut(t *testing.T) {
 	}
 }
 
-// Links that stay in the volume are followed: the files of a configMap are such.
+// The binder follows links that stay in the volume: the files of a configMap are such
+// links.
 // Attacks: C4.
 // Items: N02.
 func TestAttackLinksWithinTheVolumeAreLegal(t *testing.T) {
@@ -101,8 +101,8 @@ func TestAttackLinksWithinTheVolumeAreLegal(t *testing.T) {
 	}
 }
 
-// The volume's owner exchanges directories with links while subPaths are bound:
-// nothing that lies outside is ever mounted, made or given away.
+// The volume's owner exchanges directories with links while the binder binds subPaths:
+// nothing outside is ever mounted, made or given away.
 // Attacks: C2.
 // Items: N02.
 func TestAttackExchangeRace(t *testing.T) {
@@ -158,7 +158,7 @@ func TestAttackExchangeRace(t *testing.T) {
 	}
 }
 
-// inside reports whether st is the canary or anything in it.
+// inside reports whether st is the canary or a file in it.
 func inside(t *testing.T, canary string, st unix.Stat_t) bool {
 	t.Helper()
 	for _, p := range []string{"", "/d", "/d/f"} {

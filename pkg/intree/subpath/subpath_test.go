@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { drivertest.Main(m) }
 
 const pod = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
 
-// node is a node's root with one volume of one pod, which is a directory.
+// node is a node's root with one pod and its volume, a directory.
 type node struct {
 	*testing.T
 	layout state.Layout
@@ -81,7 +81,7 @@ func (n *node) stat(path string) unix.Stat_t {
 	return st
 }
 
-// wantSame fails the test unless both paths are one file or directory.
+// wantSame fails the test unless both paths are the same file or directory.
 func (n *node) wantSame(at, want string) {
 	n.Helper()
 	a, b := n.stat(at), n.stat(want)
@@ -161,7 +161,7 @@ func TestAskedAgainTheMountStaysAndWhatWasRecreatedReplacesIt(t *testing.T) {
 	at := n.bind("d")
 	before, err := n.kernel.Look(t.Context(), at)
 	n.must(err)
-	n.binder = subpath.New(n.layout, n.kernel) // as after a restart
+	n.binder = subpath.New(n.layout, n.kernel) // like a restart
 	n.bind("d")
 	after, err := n.kernel.Look(t.Context(), at)
 	n.must(err)
@@ -194,13 +194,13 @@ func TestRemoveLeavesTheDataAndNothingElse(t *testing.T) {
 	other.Volume = "other"
 	kept, err := n.binder.Bind(t.Context(), other)
 	n.must(err)
-	places, err := subpath.New(n.layout, n.kernel).Places() // after a crash
+	places, err := subpath.New(n.layout, n.kernel).Places() // like after a crash
 	n.must(err)
 	if want := []subpath.Place{{Pod: pod, Volume: "data"}, {Pod: pod, Volume: "other"}}; !slices.Equal(places, want) {
 		t.Errorf("places: %v, want %v", places, want)
 	}
 	n.remove()
-	n.remove() // nothing is no error
+	n.remove() // removing nothing is no error
 	if mounts := n.mounts(); !slices.Equal(mounts, []string{"volume-subpaths/other/app/0"}) {
 		t.Errorf("mounts: %q, want the other volume's only", mounts)
 	}
@@ -214,8 +214,8 @@ func TestRemoveLeavesTheDataAndNothingElse(t *testing.T) {
 	}
 }
 
-// The directory, or the file, of a subPath is deleted in the volume by a container
-// that has all of it: the bind of what is gone is removed like any other.
+// A container that mounts the whole volume deletes the directory or file of a subPath:
+// the binder removes that bind like any other.
 //
 // Items: N05.
 // Scenarios: U-156.
@@ -255,8 +255,8 @@ func TestWhatIsInUseStaysAndIsRemovedLater(t *testing.T) {
 	}
 }
 
-// TestMountsInTheVolumeAreNotEndedWithItsSubpaths: where the node's mounts are
-// shared, a mount made in a volume shows up below its subpaths too.
+// TestMountsInTheVolumeAreNotEndedWithItsSubpaths: if the node's mounts are shared, a
+// mount in a volume appears below its subpaths, too.
 // Items: N05.
 func TestMountsInTheVolumeAreNotEndedWithItsSubpaths(t *testing.T) {
 	n := newNode(t)
@@ -309,7 +309,8 @@ func TestAVolumeThatHangsHoldsUpItselfOnly(t *testing.T) {
 	if err := <-inside; !errors.Is(err, context.Canceled) {
 		t.Errorf("the hung one: %v, want context.Canceled", err)
 	}
-	// What is being made shows nowhere yet, and is not taken for what there is none of.
+	// A bind in the making is not visible yet; Remove must not conclude that there is
+	// none.
 	waits, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
 	if err := n.binder.Remove(waits, pod, "pv", "data"); !errors.Is(err, context.DeadlineExceeded) {
@@ -320,12 +321,12 @@ func TestAVolumeThatHangsHoldsUpItselfOnly(t *testing.T) {
 	_, err := n.binder.Bind(t.Context(), other)
 	n.must(err)
 	close(hang)
-	n.wantSame(n.bind("d"), n.volume+"/d") // waits for the one left behind
+	n.wantSame(n.bind("d"), n.volume+"/d") // waits for the abandoned bind
 }
 
-// The kernel keeps a container from running, from opening as a device, and from gaining
-// another user by what lies below a mount with the options, of a part or of the whole; and
-// the volume itself is as before. A mount of an earlier request gets them too.
+// With the options, the kernel keeps a container from running programs, opening devices
+// and gaining another user below the mount, of a part or of the whole volume. The
+// volume itself is unchanged. A mount of an earlier request gets the options too.
 func TestMountsHaveTheOptionsThatTheContainerAsksFor(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.volume+"/d", 0o755))
@@ -336,7 +337,7 @@ func TestMountsHaveTheOptionsThatTheContainerAsksFor(t *testing.T) {
 		return uint64(st.Flags) & (unix.ST_NOEXEC | unix.ST_NODEV | unix.ST_NOSUID)
 	}
 	before := flags(n.volume)
-	n.bind("d") // without any
+	n.bind("d") // without options
 	for i, r := range []subpath.Request{n.request("d"), n.request("d"), n.request("")} {
 		r.Index, r.Whole = i, i == 2
 		r.NoExec, r.NoDev, r.NoSuid = true, i > 0, i > 0

@@ -66,14 +66,15 @@ func find(t *testing.T, text string, dirs ...string) (string, error) {
 	return string(content), errors.Join(err, b.Verify())
 }
 
-// plain adds an image of one layer that is no archive, for what is found only.
+// plain adds an image whose one layer is no archive, for tests that only look images
+// up.
 func plain(l *imagetest.Layout, content string) oci.Descriptor {
 	l.Helper()
 	return l.Manifest([]oci.Digest{imagetest.DigestOf([]byte(content))}, l.Blob(imagetest.TAR, []byte(content)))
 }
 
-// An image is found by the name in its layout, by the layout's place where that
-// has a tag only, and by its digest, in directories and archives.
+// Find finds an image by the name in its layout, by the layout's path if the layout has
+// only a tag, and by its digest, in directories and archives.
 func TestImagesAreFound(t *testing.T) {
 	dir := t.TempDir()
 	full := imagetest.New(t, filepath.Join(dir, "some", "layout"))
@@ -106,8 +107,8 @@ func TestImagesAreFound(t *testing.T) {
 	}
 }
 
-// Of an index the image of this platform is taken, and no attestation; a digest
-// may be the index's or the image's.
+// From an index, Find takes the image for this platform and no attestation. A digest
+// may name the index or the image.
 func TestPlatforms(t *testing.T) {
 	l := imagetest.New(t, t.TempDir())
 	arch := runtime.GOARCH
@@ -134,7 +135,7 @@ func TestPlatforms(t *testing.T) {
 	l.Add("deep", list(list(list(list(list(mine))))))
 	root := filepath.Dir(l.Dir)
 	name := "localhost/" + filepath.Base(l.Dir) + ":"
-	if err := os.Symlink(l.Dir, filepath.Join(root, "localhost")); err != nil { // links are not followed
+	if err := os.Symlink(l.Dir, filepath.Join(root, "localhost")); err != nil { // Find follows no links
 		t.Fatal(err)
 	}
 	at := filepath.Join(root, "images")
@@ -158,8 +159,8 @@ func TestPlatforms(t *testing.T) {
 	}
 }
 
-// Two layouts with different images of one name are no choice of ours; of the same
-// image they are.
+// If two layouts have different images of one name, Find does not choose between them.
+// It does if the images are the same.
 func TestNameThatStandsForTwoImages(t *testing.T) {
 	dir := t.TempDir()
 	a, b := imagetest.New(t, filepath.Join(dir, "a")), imagetest.New(t, filepath.Join(dir, "b"))
@@ -175,8 +176,8 @@ func TestNameThatStandsForTwoImages(t *testing.T) {
 	}
 }
 
-// A layout that is broken keeps no pod from one that is not, and says what is
-// wrong where none is left.
+// A broken layout does not keep a pod from an intact one. If no intact one is left, the
+// error says what is wrong.
 func TestBrokenLayouts(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
@@ -246,7 +247,7 @@ func blob(l *imagetest.Layout, d oci.Descriptor) string {
 	return filepath.Join(l.Dir, "blobs", "sha256", d.Digest.Hex())
 }
 
-// A layer counts only if every byte of it is there, in either form of a layout.
+// A layer is valid only if it is complete and unchanged, in either form of a layout.
 func TestLayersAreVerified(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"changed": func(path string) error { return os.WriteFile(path, []byte("two"), 0o600) },

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a layer's entries leave in memory does not grow with their names.
+// The memory that the entries of a layer take does not grow with their names.
 //
 // Attacks: C48.
 func TestAttackLongNamesAreNotKept(t *testing.T) {

@@ -45,7 +45,8 @@ func apply(ctx context.Context, t *testing.T, dir string, layers ...entries) err
 	return nil
 }
 
-// tree is what is below dir: type, permissions and content or target, by path.
+// tree returns type, permissions and content or target of everything below dir, by
+// path.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -151,8 +152,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// Owners, times and modes are the layer's, but for what would give rights; of
-// devices and pipes nothing is made.
+// Files keep the owner, time and mode that the layer has, without set-user-id and
+// set-group-id. Devices and pipes are not made.
 func TestWhatAnEntryKeeps(t *testing.T) {
 	dir := t.TempDir()
 	owned := imagetest.File("owned", "x")
@@ -177,8 +178,7 @@ func TestWhatAnEntryKeeps(t *testing.T) {
 	}
 }
 
-// Whatever a layer says, nothing outside the image is made, changed, linked to or
-// removed, and it is never read.
+// No layer can make, change, link to, remove or read anything outside the image.
 //
 // Attacks: C10.
 func TestAttackLayersThatLeadOut(t *testing.T) {
@@ -210,7 +210,7 @@ func TestAttackLayersThatLeadOut(t *testing.T) {
 	}
 }
 
-// attacks are layers, given where the canary is.
+// attacks returns layers for a canary's path.
 func attacks() map[string]func(canary string) []entries {
 	one := func(e ...imagetest.Entry) func(string) []entries {
 		return func(string) []entries { return []entries{e} }
@@ -254,7 +254,7 @@ func attacks() map[string]func(canary string) []entries {
 	}
 }
 
-// What no layer may have is an error that says so.
+// An entry that no layer may have is an error that says so.
 func TestWhatIsNoLayer(t *testing.T) {
 	negative := imagetest.File("a", "")
 	negative.Uid = -1
@@ -294,8 +294,8 @@ func TestImageThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// A layer of a few bytes cannot stand for many directories, whether it says them
-// or leaves them out.
+// A layer of a few bytes cannot make many directories, with or without entries for
+// them.
 //
 // Attacks: C48.
 func TestAttackDirectoriesThatNoEntrySays(t *testing.T) {
@@ -310,7 +310,7 @@ func TestAttackDirectoriesThatNoEntrySays(t *testing.T) {
 	if n := len(tree(t, dir)); n > 10_000 {
 		t.Errorf("%d files and directories were made for 250000 directories that no entry says", n)
 	}
-	// An archive that leaves directories out is one all the same.
+	// An archive without entries for its directories is valid.
 	var plain entries
 	for i := range 2000 {
 		plain = append(plain, imagetest.File(fmt.Sprintf("usr/share/doc/package-%d/licenses/copyright", i), "x"))
@@ -320,7 +320,7 @@ func TestAttackDirectoriesThatNoEntrySays(t *testing.T) {
 	}
 }
 
-// Directories and links take of what is free, too, and so does each inode.
+// Directories and links count against the free space, too, and so does each inode.
 //
 // Attacks: C48.
 func TestAttackEntriesThatTakeNoBytes(t *testing.T) {
