@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A volume whose container runs is backed up by a frozen snapshot, and a volume of that by a
-// container of its own, as docs/docker.md says.
+// While its container runs, a volume is backed up through a frozen snapshot: a container of its own
+// reads a volume made from the snapshot, as docs/docker.md shows.
 func TestBackupOfAVolumeInUse(t *testing.T) {
 	r := newRig(t)
 	r.startDocker()

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestBenchRun prints how long docker run --rm takes with a csi volume that is staged, with one
-// that is not, and with one of Docker's local driver; by turns, in one run. BENCH_RUNS says how
-// often; make bench-docker asks for 30.
+// TestBenchRun prints how long docker run --rm takes with a staged csi volume, with an unstaged one
+// and with a volume of Docker's local driver, by turns in one run. BENCH_RUNS is the number of
+// runs; make bench-docker sets 30.
 func TestBenchRun(t *testing.T) {
 	runs := 3
 	if text := os.Getenv("BENCH_RUNS"); text != "" {

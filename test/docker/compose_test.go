@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// override takes the place of what a machine without a network and a registry lacks. Like
-// PostgreSQL its program refuses a directory that is not empty and has no database.
+// override replaces the image, which a machine without a network and a registry cannot get. Like
+// PostgreSQL, its program refuses a directory that is not empty and has no database.
 const override = `version: "3.8"
 services:
   db:
@@ -23,8 +23,8 @@ services:
     - cd /var/lib/postgresql/data; test -e PG_VERSION || { test -z "$$(ls -A)" && echo 16 > PG_VERSION; }; echo start >> log; sleep 1000
 `
 
-// The example comes up, goes down and comes up again with its data; also after its volume was
-// removed, since its reclaim is Retain.
+// The example starts, stops, and starts again with its data, even after its volume was removed,
+// since its reclaim policy is Retain.
 func TestComposeExample(t *testing.T) {
 	r := newRig(t)
 	r.startDocker()
@@ -53,7 +53,7 @@ func TestComposeExample(t *testing.T) {
 	}
 	compose("down")
 	r.nothingMounted()
-	r.docker("volume", "prune", "-f") // dockerd's takes volumes of its own alone
+	r.docker("volume", "prune", "-f") // dockerd prunes only volumes of its own driver
 	if left := r.docker("volume", "ls", "-q"); left != "shop_data" {
 		t.Errorf("after a prune there are %q", left)
 	}

@@ -1,10 +1,9 @@
-// Package docker runs real container engines on csi-volmgr's volume plugin: dockerd,
-// docker-compose and podman of Debian, in a private mount namespace, without a network and
-// with an image that is made of busybox.
+// Package docker runs real container engines with csi-volmgr's volume plugin: Debian's dockerd,
+// docker-compose and podman, in a private mount namespace, without a network, with an image made
+// from busybox.
 //
-// A proxy between the engines and the plugin kills an engine or csi-volmgr before a request
-// or after its answer, so that each step of a life is tried.
+// A proxy between the engines and the plugin kills an engine or csi-volmgr before a request or
+// after its answer, at each step of a volume's life.
 //
-// The tests are behind the build tag docker: make test-docker and .ci/run run them, make test
-// does not.
+// The tests have the build tag docker: make test-docker and .ci/run run them, make test does not.
 package docker

@@ -15,22 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// every has each request be a step, and not only those that change something.
+// every makes each request a step, not only those that change something.
 var every = flag.Bool("every", false, "kill at every request, also those that change nothing")
 
-// life is one volume and two containers. Each command is repeated when something was killed
-// below it.
+// life is the life of one volume with two containers. A command is repeated if something was killed
+// while it ran.
 type life struct {
 	*rig
 	engine, volume string
 	killed         atomic.Bool
-	// meanwhile is what else happens while the container runs; nil for nothing.
+	// meanwhile runs while the container does; nil for nothing.
 	meanwhile func(container string)
 }
 
-// TestKilledAtEveryStep kills csi-volmgr, or the engine, before each request that the engine
-// makes and after its answer: no volume is unmounted below a process that lives, no data is
-// lost, no volume is staged that is staged, and in the end nothing is left.
+// TestKilledAtEveryStep kills csi-volmgr, or the engine, before each request of the engine and
+// after its answer: no volume is unmounted below a live process, no data is lost, no staged volume
+// is staged again, and in the end nothing is left.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -54,7 +54,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	r.alternate()
 }
 
-// discover lives one life and returns its steps.
+// discover lives one life without kills and returns its steps.
 func (r *rig) discover(engine string) (steps []step) {
 	l := &life{rig: r, engine: engine, volume: engine[:1] + "-discover"}
 	l.live(func(s step) bool {
@@ -75,8 +75,8 @@ func isStep(s step) bool {
 	return *every
 }
 
-// killAt kills the victim at one of the steps that are still to come. Its request, or the
-// answer to that, is lost.
+// killAt returns a function that kills the victim at step number at of those to come. The request,
+// or its answer, is lost.
 func (l *life) killAt(victim string, at int) func(step) bool {
 	n := 0
 	return func(s step) bool {
@@ -89,21 +89,21 @@ func (l *life) killAt(victim string, at int) func(step) bool {
 		}
 		l.killed.Store(true)
 		if victim == "csi-volmgr" {
-			l.daemon.Crash() // it is supervised
+			l.daemon.Crash() // its supervisor restarts it
 		} else {
-			unix.Kill(s.pid, unix.SIGKILL) // it has a request under way, so it lives
+			unix.Kill(s.pid, unix.SIGKILL) // it has a request in flight, so it is alive
 		}
 		return false
 	}
 }
 
-// killedInRemoval kills the victim before and after the removal of a volume: the volume goes
-// all the same, and its storage as well.
+// killedInRemoval kills the victim before and after the removal of a volume: the volume and its
+// storage are removed nevertheless.
 func (r *rig) killedInRemoval(engine, victim string) {
 	r.T.Helper()
 	for i, when := range []string{"before", "after"} {
 		l := &life{rig: r, engine: engine, volume: fmt.Sprintf("%.1s-%.1s-%s", engine, victim, when)}
-		l.up() // csi-volmgr may be about to begin again after the life before
+		l.up() // csi-volmgr may still be restarting after the previous life
 		l.do(l.createArgs(l.volume, "size=16Mi", "reclaim=Delete")...)
 		l.proxy.watch(l.killAt(victim, i))
 		l.do("volume", "rm", l.volume)
@@ -122,7 +122,7 @@ func (l *life) live(at func(step) bool) {
 	l.T.Helper()
 	c := "c-" + l.volume
 	script := "echo line >> /data/log; sync; while :; do echo x > /data/beat; sleep 0.1; done"
-	l.up() // csi-volmgr may be about to begin again after the life before
+	l.up() // csi-volmgr may still be restarting after the previous life
 	l.proxy.watch(at)
 	l.do(l.createArgs(l.volume, "size=16Mi")...)
 	l.do("run", "-d", "--name", c, "-v", l.volume+":/data", busybox, "sh", "-c", script)
@@ -147,7 +147,7 @@ func (l *life) live(at func(step) bool) {
 	l.proxy.watch(nil)
 }
 
-// mountedFor reports whether the device that a process has at /data is mounted on the host.
+// mountedFor reports whether the device that a process has mounted at /data is mounted on the host.
 func (l *life) mountedFor(pid int) bool {
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *life) mountedFor(pid int) bool {
 	return false
 }
 
-// do runs a command of the engine until it succeeds. Only a kill may make it fail.
+// do runs a command of the engine until it succeeds. Only a kill may make the command fail.
 func (l *life) do(args ...string) string {
 	l.T.Helper()
 	for deadline := time.Now().Add(4 * time.Minute); ; {
@@ -190,8 +190,8 @@ func (l *life) do(args ...string) string {
 	}
 }
 
-// recover starts dockerd again where it was killed, waits until csi-volmgr answers, and removes
-// a container that was half made.
+// recover restarts dockerd if it was killed, waits until csi-volmgr answers, and removes a
+// container that the engine may have half made.
 func (l *life) recover(args []string) {
 	l.T.Helper()
 	if !l.dockerd.Runs() {
@@ -203,8 +203,8 @@ func (l *life) recover(args []string) {
 	}
 }
 
-// allGo removes the volumes of all lives. A use whose end an engine never told is ended by gc,
-// when its container has had the time to start; then nothing is left.
+// allGo removes the volumes of all lives. If an engine never reported the end of a use, gc ends
+// that use once its container has had the time to start. Then nothing is left.
 func (r *rig) allGo(all []*life) {
 	r.T.Helper()
 	deadline := time.Now().Add(5 * time.Minute)
@@ -219,26 +219,26 @@ func (r *rig) allGo(all []*life) {
 				break
 			}
 			r.Do("", "gc", "--yes")
-			time.Sleep(5 * time.Second) // gc has no event: a container may take two minutes to start
+			time.Sleep(5 * time.Second) // gc triggers no event: a container may take two minutes to start
 		}
 	}
 	r.nothingMounted()
 }
 
-// usesEnd waits until nothing is mounted, and has gc end the uses whose end an engine never told.
+// usesEnd waits until nothing is mounted. gc ends the uses whose end an engine never reported.
 func (r *rig) usesEnd() {
 	r.T.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); len(r.volumeMounts()) > 0 || len(r.Loops()) > 0; {
 		if time.Now().After(deadline) {
 			r.T.Fatalf("mounted: %q, attached: %q", r.volumeMounts(), r.Loops())
 		}
-		r.CLI("", "gc", "--yes") // csi-volmgr may be killed in it
+		r.CLI("", "gc", "--yes") // csi-volmgr may be killed during it
 		time.Sleep(5 * time.Second)
 	}
 }
 
-// alternate fails where a volume was staged twice without an Unstage between. A csi-volmgr that
-// was killed before its journal had a Stage's success repeats it, as CSI lets it (ADR 3).
+// alternate fails the test if a volume was staged twice without an Unstage between. If csi-volmgr
+// was killed before it journaled a Stage's success, it repeats the Stage, as CSI allows (ADR 3).
 func (r *rig) alternate() {
 	r.T.Helper()
 	b, err := os.ReadFile(r.Path("daemon.log"))

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// podman's local driver runs mount(8), so a volume of it can be of type csi without a plugin.
-// podman unmounts lazily and says so to no program: the kernel shows that the use has ended.
+// podman's local driver runs mount(8), so its volumes can be of type csi without a plugin. podman
+// unmounts lazily and tells no program: the kernel shows the end of the use.
 func TestPodmansLocalDriverMountsByTypeCSI(t *testing.T) {
 	harness.MountHelper(t, program)
 	r := newRig(t)
@@ -33,8 +33,8 @@ func TestPodmansLocalDriverMountsByTypeCSI(t *testing.T) {
 	r.nothingMounted()
 }
 
-// podman's prune takes every volume that no container names, of plugins too. By default the data
-// stays: the removal says where, and the volume of the same name has it again.
+// podman's prune removes every volume that no container names, also those of plugins. By default
+// the data stays: the removal says where, and a new volume with the same name gets it back.
 func TestPruneKeepsWhatIsRetained(t *testing.T) {
 	r := newRig(t)
 	r.startPodman()

@@ -15,14 +15,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// program is csi-volmgr, quadlet podman's generator of units, and image a tar file with the
-// root file system of the containers.
+// program is csi-volmgr, quadlet is podman's unit generator, and image is a tar file with the root
+// file system of the containers.
 var program, quadlet, image string
 
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, prepare)) }
 
-// prepare builds the program and the image. dockerd looks for plugins in /run/docker alone,
-// which is empty here.
+// prepare builds the program and the image. dockerd looks for plugins only in /run/docker, which is
+// empty here.
 func prepare(dir string) (err error) {
 	if program, err = harness.Build(filepath.Join(dir, "csi-volmgr"), "cmd/csi-volmgr"); err != nil {
 		return err
@@ -45,8 +45,8 @@ func prepare(dir string) (err error) {
 	return makeImage(filepath.Join(dir, "image"), image)
 }
 
-// makeImage makes the root file system of a container: busybox, and a directory /app with a
-// file, whose content an engine copies to a volume that is empty.
+// makeImage makes the root file system of a container: busybox, and a directory /app with a file,
+// which an engine copies to an empty volume.
 func makeImage(dir, tar string) error {
 	for _, sub := range []string{"bin", "app", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dockerd asks for all volumes that it knows when it starts. Where csi-volmgr is not there, the
-// volume is neither forgotten nor made anew as a local one, and a start fails and says so.
+// When dockerd starts, it asks for all volumes that it knows. If csi-volmgr is not running, dockerd
+// neither forgets the volume nor makes a local one in its place, and starting a container fails and
+// says why.
 func TestEngineStartsBeforeThePlugin(t *testing.T) {
 	r := newRig(t)
 	r.startDocker()
@@ -21,7 +22,7 @@ func TestEngineStartsBeforeThePlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.daemon.Kill()
-	r.startDocker() // it waits for no plugin
+	r.startDocker() // it does not wait for plugins
 	r.refused(`error while checking if volume "db" exists in driver "csi"`, "docker", "start", "keeps")
 	r.startDaemon()
 	r.up()
@@ -31,13 +32,13 @@ func TestEngineStartsBeforeThePlugin(t *testing.T) {
 	if got := r.docker("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
 		t.Errorf("got %q", got)
 	}
-	r.daemon.Crash() // it begins again, meanwhile dockerd asks
+	r.daemon.Crash() // it restarts while dockerd asks
 	if got := r.docker("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
 		t.Errorf("while csi-volmgr is restarted: got %q", got)
 	}
 }
 
-// A driver that takes longer than podman waits: the repetition succeeds, and the driver was
+// The driver takes longer than podman waits: the repeated command succeeds, and the driver was
 // called once.
 func TestDriverIsSlowerThanPodmanWaits(t *testing.T) {
 	r := newRig(t)
@@ -59,8 +60,8 @@ func TestDriverIsSlowerThanPodmanWaits(t *testing.T) {
 	}
 }
 
-// Docker waits for two minutes; what it gave up waiting for, of a driver that takes three, is
-// there at its repetition. It is mostly waiting, so it runs beside another test.
+// Docker waits for two minutes. If a driver takes three, the repeated command finds the volume. The
+// test mostly waits, so it runs in parallel.
 func TestDriverIsSlowerThanDockerWaits(t *testing.T) {
 	t.Parallel()
 	r := newRigOf(t, setup{plugin: "slow", program: program})
@@ -74,7 +75,7 @@ func TestDriverIsSlowerThanDockerWaits(t *testing.T) {
 	}
 }
 
-// pauseDriver stops the process of the local driver for a time.
+// pauseDriver stops the process of the local driver for the given time.
 func (r *rig) pauseDriver(d time.Duration) {
 	r.T.Helper()
 	pid := r.driver.Pid()
@@ -84,7 +85,7 @@ func (r *rig) pauseDriver(d time.Duration) {
 	time.AfterFunc(d, func() { unix.Kill(pid, unix.SIGCONT) })
 }
 
-// What is wrong is refused by an error that the engine shows whole.
+// The plugin refuses wrong input with an error that the engine shows in full.
 func TestBadInputIsShownWhole(t *testing.T) {
 	engines(t, func(t *testing.T, r *rig, engine string) {
 		for _, c := range []struct {
@@ -109,14 +110,14 @@ func TestBadInputIsShownWhole(t *testing.T) {
 	})
 }
 
-// A volume in use is not removed, by either engine and beside a pod; prune keeps the data.
+// Neither engine removes a volume that a container or a pod uses; the data stays.
 func TestRemovalOfWhatIsInUseIsRefused(t *testing.T) {
 	r := newRig(t)
 	r.startDocker()
 	r.startPodman()
 	r.volumeCreate("docker", "db", "size=16Mi")
 	r.docker("run", "-d", "--name", "user", "-v", "db:/data", busybox, "sh", "-c", "echo kept > /data/f; sleep 1000")
-	r.podman("volume", "reload") // podman learns of it
+	r.podman("volume", "reload") // so that podman sees the volume
 	r.refused("in use", "docker", "volume", "rm", "db")
 	r.refused("conflict", "podman", "volume", "rm", "db")
 	if got := r.docker("exec", "user", "cat", "/data/f"); got != "kept" {

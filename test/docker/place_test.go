@@ -12,15 +12,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/failpoint"
 )
 
-// TestKilledAtEveryPlaceUnderPodman kills csi-volmgr once at every place where a life of a volume
-// changes something: within its steps, and not between them. Nothing goes below a container that
-// runs, its data stays, and in the end nothing is left.
+// TestKilledAtEveryPlaceUnderPodman kills csi-volmgr once at every place in the code where the life
+// of a volume changes something, within its steps instead of between them. No running container
+// loses its volume or its data, and in the end nothing is left.
 func TestKilledAtEveryPlaceUnderPodman(t *testing.T) { killedAtEveryPlace(t, "podman") }
 
-// TestKilledAtEveryPlaceUnderDocker is the same of dockerd.
+// TestKilledAtEveryPlaceUnderDocker does the same with dockerd.
 func TestKilledAtEveryPlaceUnderDocker(t *testing.T) { killedAtEveryPlace(t, "docker") }
 
-// killedAtEveryPlace is mostly waiting, so it runs beside others.
+// killedAtEveryPlace mostly waits, so it runs in parallel.
 func killedAtEveryPlace(t *testing.T, engine string) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func killedAtEveryPlace(t *testing.T, engine string) {
 	l := &life{rig: r, engine: engine, volume: "placed"}
 	l.killed.Store(true)
 	l.meanwhile = func(container string) {
-		for range 2 { // the first of these may be all kills
+		for range 2 { // kills may take up all of the first one
 			l.do("cp", "/bin/busybox", container+":/data/copied")
 		}
 		r.up()
@@ -61,7 +61,7 @@ func killedAtEveryPlace(t *testing.T, engine string) {
 	died(t, once)
 }
 
-// died fails where no process died at a step of the way, from the request to the driver.
+// died fails the test if no process died at one of the steps between the request and the driver.
 func died(t *testing.T, once string) {
 	t.Helper()
 	b, err := os.ReadFile(once)

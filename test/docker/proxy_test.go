@@ -15,25 +15,24 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// proxy stands between the container engines and the plugin, and does something at one step
-// of a request.
+// proxy stands between the container engines and the plugin, and calls a function at each step of a
+// request.
 type proxy struct {
 	server *http.Server
 	client *http.Client
 
 	one sync.Mutex // held at a step: there is one at a time
-	mu  sync.Mutex // guards what follows
-	// at is called at each step; where it returns false, the engine gets no answer. nil does
-	// nothing.
+	mu  sync.Mutex // guards the fields below
+	// at is called at each step; if it returns false, the engine gets no answer. nil does nothing.
 	at func(step) bool
 }
 
-// step is the time before a request reaches the plugin, or after the plugin has answered
-// and before the engine has the answer.
+// step is the time before a request reaches the plugin, or after the plugin has answered and before
+// the engine has the answer.
 type step struct {
 	method string
 	after  bool
-	pid    int // the process that makes the request
+	pid    int // the process that sends the request
 }
 
 func (s step) String() string {
@@ -43,7 +42,7 @@ func (s step) String() string {
 	return "before " + s.method
 }
 
-// newProxy listens at socket until the test ends, and passes on to the plugin.
+// newProxy listens at socket until the test ends, and forwards requests to the plugin.
 func newProxy(t *testing.T, socket, plugin string) *proxy {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
@@ -63,7 +62,7 @@ func newProxy(t *testing.T, socket, plugin string) *proxy {
 	return p
 }
 
-// ServeHTTP passes a request on. Where the plugin does not answer, the engine gets no answer.
+// ServeHTTP forwards a request. If the plugin does not answer, the engine gets no answer.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -82,7 +81,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	w.WriteHeader(status)
-	w.Write(answer) // an engine that was killed does not read it
+	w.Write(answer) // a killed engine does not read it
 }
 
 func (p *proxy) pass(r *http.Request, body []byte) (answer []byte, status int) {
@@ -114,7 +113,7 @@ func (p *proxy) step(s step) bool {
 	return at(s)
 }
 
-// pidKey is the context's key for the process at a connection's other end.
+// pidKey is the context key for the process at the other end of a connection.
 type pidKey struct{}
 
 func withPID(ctx context.Context, c net.Conn) context.Context {
@@ -125,7 +124,7 @@ func withPID(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, pidKey{}, int(peer.Pid))
 }
 
-// watch has f called at each step from now on.
+// watch makes the proxy call f at each step from now on.
 func (p *proxy) watch(f func(step) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// The units that podman's generator makes of examples/quadlet start a container with its
-// volume, stop it, and start it again with its data. systemd is not here: the test runs their
+// The units that podman's generator makes from examples/quadlet start a container with its volume,
+// stop it, and start it again with its data. There is no systemd: the test runs the units'
 // commands.
 func TestQuadletExample(t *testing.T) {
 	harness.MountHelper(t, program)
@@ -65,8 +65,8 @@ func (r *rig) generate() string {
 	return string(out)
 }
 
-// here are the words of a command for this machine: its podman is older than the generator, no
-// systemd has started it, there is one image, and csi-volmgr's socket is not the usual one.
+// here adapts a command to this machine: its podman is older than the generator, no systemd starts
+// it, there is only one image, and csi-volmgr's socket has another path.
 func (r *rig) here(words []string) (out []string) {
 	for _, w := range words {
 		switch {

@@ -24,7 +24,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// debianPath finds Debian's programs before what else a machine has by their names.
+// debianPath finds Debian's programs before others of the same names.
 const debianPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // busybox is the image that every test uses.
@@ -42,15 +42,15 @@ type rig struct {
 	env     []string // of the engines
 }
 
-// setup is what rigs differ in.
+// setup is what differs between rigs.
 type setup struct {
-	plugin  string   // its name, by which engines know it: dockerd's are in one directory
+	plugin  string   // the name by which engines know it: all plugins of dockerd are in one directory
 	program string   // csi-volmgr
-	vars    []string // of the daemon's environment
+	vars    []string // for the daemon's environment
 }
 
-// newRig makes a node on which csi-volmgr serves the local driver and the plugin, behind a
-// proxy, with the StorageClass local as the default. No engine runs yet.
+// newRig makes a node on which csi-volmgr serves the local driver and, behind a proxy, the plugin.
+// The StorageClass local is the default. No engine runs yet.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	return newRigOf(t, setup{plugin: "csi", program: program})
@@ -83,8 +83,8 @@ parameters: {csi.storage.k8s.io/fstype: ext4}
 	return r
 }
 
-// configurePodman gives podman the plugin, limits that a process without
-// CAP_SYS_RESOURCE can set, and locks that it shares with no other rig's.
+// configurePodman gives podman the plugin, limits that a process without CAP_SYS_RESOURCE can set,
+// and locks that it shares with no other rig.
 func (r *rig) configurePodman(socket string) {
 	r.T.Helper()
 	text := fmt.Sprintf(`[containers]
@@ -100,8 +100,8 @@ lock_type = "file"
 	}
 }
 
-// podmanArgs give podman directories below the node's. They are flags, since podman's own
-// clean-up after a container gets its flags, and of its environment CONTAINERS_CONF alone.
+// podmanArgs gives podman directories below the node's. They are flags because podman's own
+// clean-up after a container gets the flags, but only CONTAINERS_CONF of the environment.
 func (r *rig) podmanArgs() []string {
 	return []string{
 		"--root", r.Path("podman/root"), "--runroot", r.Path("podman/run"), "--tmpdir", r.Path("podman/tmp"),
@@ -109,7 +109,7 @@ func (r *rig) podmanArgs() []string {
 	}
 }
 
-// startDaemon starts csi-volmgr, which begins again when it is killed.
+// startDaemon starts csi-volmgr under a supervisor, which restarts it after a kill.
 func (r *rig) startDaemon() {
 	r.T.Helper()
 	r.daemon = r.Answered(func() *harness.Process {
@@ -118,7 +118,7 @@ func (r *rig) startDaemon() {
 	})
 }
 
-// up waits until csi-volmgr answers and knows the local driver; it may be killed meanwhile.
+// up waits until csi-volmgr answers and knows the local driver; csi-volmgr may be killed meanwhile.
 func (r *rig) up() {
 	r.T.Helper()
 	r.Eventually("csi-volmgr to have its driver", func() bool {
@@ -129,7 +129,7 @@ func (r *rig) up() {
 	})
 }
 
-// startDocker starts dockerd, or starts it again, and gives it the image.
+// startDocker starts or restarts dockerd and gives it the image.
 func (r *rig) startDocker(flags ...string) {
 	r.T.Helper()
 	cmd := exec.Command("dockerd", append([]string{
@@ -139,7 +139,7 @@ func (r *rig) startDocker(flags ...string) {
 	}, flags...)...)
 	cmd.Path, cmd.Err = "/usr/sbin/dockerd", nil
 	cmd.Env = r.env
-	os.Remove(r.Path("docker/pid")) // one that was killed left it
+	os.Remove(r.Path("docker/pid")) // a killed dockerd leaves it
 	r.dockerd = harness.Start(r.T, r.Path("dockerd.log"), cmd)
 	r.Eventually("dockerd to answer", func() bool {
 		if !r.dockerd.Runs() {
@@ -181,7 +181,7 @@ func (r *rig) startPodman() {
 	})
 }
 
-// command is an engine's command line; unlike run it works while the test is cleaned up.
+// command returns an engine's command; unlike run, it works during the cleanup of a test.
 func (r *rig) command(name string, args ...string) *exec.Cmd {
 	if name == "podman" {
 		args = append(r.podmanArgs(), args...)
@@ -191,14 +191,14 @@ func (r *rig) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs an engine's command line.
+// run runs an engine's command.
 func (r *rig) run(name string, args ...string) harness.Result {
 	r.T.Helper()
 	cmd := r.command(name, args...)
 	return harness.Run(r.T, "", "/usr/bin/env", append(append([]string{"-i"}, r.env...), cmd.Args...)...)
 }
 
-// must is run of what must succeed; it returns what the command wrote.
+// must runs a command that must succeed, and returns its output.
 func (r *rig) must(name string, args ...string) string {
 	r.T.Helper()
 	got := r.run(name, args...)
@@ -208,7 +208,7 @@ func (r *rig) must(name string, args ...string) string {
 	return strings.TrimSpace(got.Stdout)
 }
 
-// refused is run of what must fail; the error has to have the words.
+// refused runs a command that must fail with the words in its error.
 func (r *rig) refused(words string, name string, args ...string) {
 	r.T.Helper()
 	got := r.run(name, args...)
@@ -222,7 +222,7 @@ func (r *rig) refused(words string, name string, args ...string) {
 func (r *rig) docker(args ...string) string { r.T.Helper(); return r.must("docker", args...) }
 func (r *rig) podman(args ...string) string { r.T.Helper(); return r.must("podman", args...) }
 
-// engines are the command lines that the same lives are lived with.
+// engines runs f with each engine, on a rig of its own.
 func engines(t *testing.T, f func(t *testing.T, r *rig, engine string)) {
 	t.Run("docker", func(t *testing.T) {
 		r := newRig(t)
@@ -250,7 +250,7 @@ func (r *rig) createArgs(name string, options ...string) []string {
 	return append(args, name)
 }
 
-// pid returns the process of a container that runs.
+// pid returns the process of a running container.
 func (r *rig) pid(engine, container string) int {
 	r.T.Helper()
 	pid, err := strconv.Atoi(r.must(engine, "inspect", "--format", "{{.State.Pid}}", container))
@@ -263,7 +263,7 @@ func (r *rig) pid(engine, container string) int {
 // alive reports whether a process runs.
 func alive(pid int) bool { return unix.Kill(pid, 0) == nil }
 
-// called returns how often csi-volmgr called a driver's method with success, over all its lives.
+// called returns how many calls of a driver's method by csi-volmgr succeeded, over all its lives.
 func (r *rig) called(method string) (n int) {
 	r.T.Helper()
 	b, err := os.ReadFile(r.Path("daemon.log"))
@@ -290,15 +290,16 @@ func (r *rig) volumeMounts() (found []string) {
 	return found
 }
 
-// nothingMounted waits until csi-volmgr has unmounted everything: the end of use is proven.
+// nothingMounted waits until csi-volmgr has unmounted everything, after the kernel has shown the
+// end of each use.
 func (r *rig) nothingMounted() {
 	r.T.Helper()
 	r.Eventually("every volume to be unmounted", func() bool { return len(r.volumeMounts()) == 0 && len(r.Loops()) == 0 })
 }
 
-// lingered waits until csi-volmgr has asked the kernel who has a volume, after the use that
-// was just ended: had it believed the engine, it would unmount the volume then, which the
-// caller sees.
+// lingered waits until, after the use that just ended, csi-volmgr has asked the kernel which
+// processes have the volume. If csi-volmgr believed the engine instead, it would unmount the volume
+// at that time, which the caller would see.
 func (r *rig) lingered(volume string) {
 	r.T.Helper()
 	begun := time.Now()
@@ -308,8 +309,8 @@ func (r *rig) lingered(volume string) {
 	})
 }
 
-// status is what the plugin says of a volume; counted says that a use of it is counted, so
-// that csi-volmgr does not look.
+// status returns the plugin's view of a volume. counted reports whether the plugin counts a use of
+// it, in which case csi-volmgr does not ask the kernel.
 func (r *rig) status(volume string) (v named.View, counted bool) {
 	r.T.Helper()
 	answer := r.ask("VolumeDriver.Get", volume)
@@ -332,7 +333,7 @@ func (r *rig) status(volume string) (v named.View, counted bool) {
 	return v, len(v.Uses) > 0
 }
 
-// ask makes a request to the plugin, past the proxy.
+// ask sends a request to the plugin directly, without the proxy.
 func (r *rig) ask(method, volume string) string {
 	r.T.Helper()
 	if volume == "" {

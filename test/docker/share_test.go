@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The end of one user is not the end of the others, whatever the engine says of it.
+// The end of one user does not end the others' use, whatever the engine reports.
 func TestUsersShareAVolume(t *testing.T) {
 	engines(t, func(t *testing.T, r *rig, engine string) {
 		r.volumeCreate(engine, "db", "size=64Mi")
@@ -50,8 +50,8 @@ func TestUsersShareAVolume(t *testing.T) {
 	})
 }
 
-// The directory that users get is empty: not even lost+found of a new ext4 is in it, so the
-// engine copies to it what the image has there.
+// The directory that users get is empty, without even the lost+found of a new ext4, so the engine
+// copies the image's files to it.
 func TestVolumeIsEmptyForImages(t *testing.T) {
 	engines(t, func(t *testing.T, r *rig, engine string) {
 		r.volumeCreate(engine, "db")

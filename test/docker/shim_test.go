@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The monitor of a container dies while the engine starts it, while it runs, or while the engine
-// stops it: the volume stays for as long as a process has it, and goes after it.
+// The monitor of a container dies while the engine starts the container, while it runs, or while
+// the engine stops it: the volume stays while a process has it, and goes afterwards.
 func TestMonitorIsKilled(t *testing.T) {
 	for engine, monitor := range map[string]string{"docker": "containerd-shim", "podman": "conmon"} {
 		t.Run(monitor, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestMonitorIsKilled(t *testing.T) {
 	}
 }
 
-// killedMeanwhile runs a command of the engine, which may fail, and kills the monitor below it.
+// killedMeanwhile runs a command of the engine, which may fail, and kills the monitor during it.
 func (r *rig) killedMeanwhile(monitor, engine string, args ...string) {
 	r.T.Helper()
 	cmd := r.command(engine, args...)
@@ -68,12 +68,12 @@ func (r *rig) killedMeanwhile(monitor, engine string, args ...string) {
 	}
 }
 
-// killMonitor kills the monitor of this rig's container as soon as there is one.
+// killMonitor kills the monitor of this rig's container as soon as it exists.
 func (r *rig) killMonitor(monitor string) {
 	r.T.Helper()
 	r.Eventually(monitor+" to be there", func() bool {
 		for _, pid := range processes(r.T) {
-			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // none: it has ended
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // an ended process has none
 			words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 			if strings.HasPrefix(string(name), monitor) && strings.Contains(string(words), r.Dir) {
 				return unix.Kill(pid, unix.SIGKILL) == nil
@@ -83,12 +83,12 @@ func (r *rig) killMonitor(monitor string) {
 	})
 }
 
-// users are the processes with a mount at path, which containers alone have; no other test
-// runs beside.
+// users returns the processes with a mount at path. Only containers have one, and no other test
+// runs in parallel.
 func (r *rig) users(path string) (pids []int) {
 	r.T.Helper()
 	for _, pid := range processes(r.T) {
-		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)) // none: it has ended
+		table, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)) // an ended process has none
 		for line := range strings.Lines(string(table)) {
 			if f := strings.Fields(line); f[4] == path {
 				pids = append(pids, pid)

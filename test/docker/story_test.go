@@ -30,7 +30,7 @@ func TestDataOutlivesItsContainers(t *testing.T) {
 	})
 }
 
-// The stories of docs/docker.md and docs/podman.md go as they stand there.
+// The commands of docs/docker.md and docs/podman.md work exactly as written there.
 func TestStoriesOfTheDocuments(t *testing.T) {
 	engines(t, func(t *testing.T, r *rig, engine string) {
 		r.must(engine, "tag", busybox, "busybox")
@@ -40,8 +40,8 @@ func TestStoriesOfTheDocuments(t *testing.T) {
 	})
 }
 
-// story runs a script of testdata, for which the engines and csi-volmgr have no flags, in the
-// rig's directory. It returns what the script said.
+// story runs a script of testdata in the rig's directory, with wrappers so that the script calls
+// the engines and csi-volmgr without the rig's flags. It returns the output.
 func (r *rig) story(name string) string {
 	r.T.Helper()
 	script, err := filepath.Abs("testdata/" + name + ".sh")
