@@ -19,28 +19,28 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// cluster is an API server and the controller that attaches volumes.
+// cluster is an API server and the attach-detach controller.
 type cluster struct {
 	t      *testing.T
 	server *fakeapi.Server
-	// between is what is between a node and the server.
+	// between wraps a node's transport to the server.
 	between func(http.RoundTripper, *node) http.RoundTripper
-	// many: there are so many volumes that volumesInUse is not read at each call.
+	// many is set if there are too many volumes to read volumesInUse at each call.
 	many bool
 	poke chan struct{} // capacity 1: there is something to attach or detach
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	nodes map[string]*attached
 }
 
-// attached is what the attach-detach controller knows of a node.
+// attached is the attach-detach controller's state of a node.
 type attached struct {
 	node  *node
-	wants map[string]int  // pods that want it, by handle
-	has   map[string]bool // by handle: it is attached in truth
+	wants map[string]int  // number of pods that want it, by handle
+	has   map[string]bool // by handle: it is really attached
 }
 
-// newCluster is a cluster whose nodes reach the server at once.
+// newCluster returns a cluster without delay between the nodes and the server.
 func newCluster(t *testing.T) *cluster {
 	yes := true
 	c := &cluster{
@@ -53,12 +53,12 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() {
 		close(ended)
 		<-done
-		advance(time.Second) // requests of the nodes that have ended give up
+		advance(time.Second) // so that requests of the stopped nodes are canceled
 	})
 	return c
 }
 
-// nodeAuthorizer refuses what a node's own identity may not do.
+// nodeAuthorizer refuses requests that a node's own identity may not make.
 func nodeAuthorizer(r fakeapi.Request) *fakeapi.Answer {
 	if strings.HasPrefix(r.Resource, "persistentvolume") && r.Verb != "get" {
 		return &fakeapi.Answer{Code: http.StatusForbidden}
@@ -66,7 +66,7 @@ func nodeAuthorizer(r fakeapi.Request) *fakeapi.Answer {
 	return nil
 }
 
-// bind puts a pod on the node with a claim of its own and, where one is named, a
+// bind puts a pod on the node with its own claim and, unless config is empty, a
 // configMap.
 func (c *cluster) bind(node, name, config string) {
 	size := corev1.ResourceList{"storage": resource.MustParse("1Gi")}
@@ -98,7 +98,7 @@ func (c *cluster) bind(node, name, config string) {
 	c.want(node, name, 1)
 }
 
-// config puts a configMap.
+// config adds a configMap.
 func (c *cluster) config(name string) {
 	c.server.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"k": "v"}})
 }
@@ -116,7 +116,7 @@ func (c *cluster) want(node, handle string, more int) {
 	c.look()
 }
 
-// look has the controller look again.
+// look makes the controller look again.
 func (c *cluster) look() {
 	select {
 	case c.poke <- struct{}{}:
@@ -124,9 +124,9 @@ func (c *cluster) look() {
 	}
 }
 
-// control attaches what pods want and detaches what the Node has in use no more, in the
-// order of Kubernetes: out of volumesAttached, a look at volumesInUse, then detached.
-// What is left to do is done at the next look, some seconds later.
+// control attaches what pods want, and detaches volumes that the Node no longer has in
+// use. It detaches in Kubernetes' order: remove from volumesAttached, look at
+// volumesInUse again, detach. The next look, some seconds later, does the rest.
 func (c *cluster) control(ended <-chan struct{}) {
 	for {
 		select {
@@ -155,8 +155,8 @@ func uniqueName(handle string) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + handle)
 }
 
-// reconcile does what can be done for one node, and reports whether something is left;
-// c.mu is held.
+// reconcile does what it can for one node, and reports whether something is left. The
+// caller holds c.mu.
 func (c *cluster) reconcile(a *attached) (left bool) {
 	var attach, detach []string
 	for handle, pods := range a.wants {
@@ -206,7 +206,7 @@ func (c *cluster) reconcile(a *attached) (left bool) {
 	return left
 }
 
-// inUse is the Node's status.volumesInUse, by handle.
+// inUse returns the Node's status.volumesInUse, by handle.
 func (c *cluster) inUse(node string) map[string]bool {
 	n := &corev1.Node{}
 	c.server.Get("nodes", node, n)
@@ -229,8 +229,8 @@ func (c *cluster) writeAttached(a *attached) {
 	c.server.Put(n)
 }
 
-// judge fails the test where something is made of a volume that is not attached, or that
-// the Node does not have in use; n.mu is held.
+// judge fails the test if a call makes something of a volume that is not attached or not
+// in the Node's volumesInUse. The caller holds n.mu.
 func (c *cluster) judge(n *node, handle string) {
 	if _, is := attachment(c, n.name, handle); !is {
 		c.t.Errorf("%s: something is made of %s, which is not attached", n.name, handle)
@@ -245,7 +245,7 @@ func attachment(c *cluster, node, handle string) (*storagev1.VolumeAttachment, b
 	return a, c.server.Get("volumeattachments", attachmentName(node, handle), a)
 }
 
-// until lets time pass until ok says so, and returns how long that took.
+// until advances time until ok returns true, and returns how long that took.
 func until(t *testing.T, what string, most time.Duration, ok func() bool) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -273,7 +273,7 @@ func counted(took []string) map[string]int {
 	return count
 }
 
-// sum is the number of requests whose verb and resource begin with what.
+// sum returns the number of requests whose verb and resource begin with what.
 func sum(count map[string]int, what string) (n int) {
 	for key, times := range count {
 		if strings.HasPrefix(key, what) {
@@ -283,7 +283,7 @@ func sum(count map[string]int, what string) (n int) {
 	return n
 }
 
-// slow is a network on which an answer takes a while.
+// slow is a network on which every request takes a while.
 type slow struct {
 	next  http.RoundTripper
 	takes time.Duration
@@ -298,7 +298,7 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// locked is a source of chance for many goroutines.
+// locked is a source of random numbers for many goroutines.
 type locked struct {
 	mu  sync.Mutex
 	src rand.Source

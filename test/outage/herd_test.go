@@ -13,23 +13,25 @@ import (
 	"time"
 )
 
-// capacity is what an API server can do: so many requests in flight, each for so long,
-// and so many that wait for that; what comes besides is told to come again in a second
-// (429), as by Kubernetes' priority and fairness. A watch counts until it is answered.
+// capacity is an API server's limit: the number of requests in flight, the time that each
+// takes, and the length of the queue. The server tells further requests to return in a
+// second (429), like Kubernetes' priority and fairness. A watch counts until the server
+// has answered it.
 type capacity struct {
 	seats, queue int
 	takes        time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	away    bool
 	busy    int
 	waiting []chan struct{}
-	// arrived are the requests in each second; refused those that were told to come again.
+	// arrived is the number of requests in each second, refused the number of 429
+	// answers.
 	arrived map[int64]int
 	refused int
 }
 
-// way is a node's way to the server of that capacity.
+// way is a node's transport to the server of that capacity.
 type way struct {
 	*capacity
 	next http.RoundTripper
@@ -56,7 +58,8 @@ func (w way) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// enter takes a seat, or a place in the queue: turn is closed when the request has a seat.
+// enter takes a seat, or a place in the queue; it closes turn when the request has a
+// seat.
 func (w way) enter() (turn chan struct{}, answer *http.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +83,8 @@ func (w way) enter() (turn chan struct{}, answer *http.Response, err error) {
 	return turn, nil, nil
 }
 
-// leave gives the seat to who waits longest; one that gives up before leaves the queue.
+// leave gives the seat to the request that has waited longest. A request that gave up
+// while waiting leaves the queue.
 func (w way) leave(gaveUp chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,7 +102,7 @@ func (w way) leave(gaveUp chan struct{}) {
 	w.waiting = w.waiting[1:]
 }
 
-// set has the server be away, or back.
+// set makes the server unreachable, or reachable again.
 func (c *capacity) set(away bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +110,8 @@ func (c *capacity) set(away bool) {
 	c.arrived = map[int64]int{}
 }
 
-// load is how many requests arrived, in all and in the busiest second, and how many of
-// them were told to come again.
+// load returns the number of requests, in all and in the busiest second, and the number
+// of 429 answers.
 func (c *capacity) load() (all, peak, refused int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,13 +122,13 @@ func (c *capacity) load() (all, peak, refused int) {
 	return all, peak, c.refused
 }
 
-// What 500 nodes may ask for when their API server is back, and within what time each
-// has to know what changed (docs/scale.md).
+// The most that 500 nodes may ask for when their API server is back, and the time within
+// which each must know the changes (docs/scale.md).
 const (
 	herdPods    = 6
 	herdTakes   = 20 * time.Millisecond
 	herdWithin  = 90 * time.Second
-	herdRequest = 80 // a node
+	herdRequest = 80 // per node
 )
 
 func herdNodes() int {
@@ -134,11 +138,11 @@ func herdNodes() int {
 	return 40
 }
 
-// The API server of many nodes is away, long enough that each asks as seldom as it will
-// ever do and that all versions are forgotten, and comes back with the capacity for two
-// requests a second a node, or for half of one, so that many are told to come again.
-// Nothing is unmounted meanwhile; then each node knows soon what changed, and the server
-// is asked for little more than it can do.
+// The API server of many nodes is away, until each node asks as rarely as it ever does
+// and the server has compacted all versions. It comes back with the capacity for two
+// requests a second per node, or for half a request, so that it answers many with 429. No
+// node unmounts anything meanwhile. Afterwards each node soon knows the changes, and asks
+// the server for little more than it can do.
 //
 // Faults: A224.
 func TestManyNodesComeBack(t *testing.T) {
@@ -146,7 +150,7 @@ func TestManyNodesComeBack(t *testing.T) {
 	t.Run("with little capacity", func(t *testing.T) { comeBack(t, 4*herdTakes, 2*herdWithin) })
 }
 
-// comeBack has each request take so long.
+// comeBack runs the test with requests that take the given time.
 func comeBack(t *testing.T, takes, within time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := herdNodes()

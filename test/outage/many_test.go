@@ -21,21 +21,20 @@ func show(t *testing.T, when string, took time.Duration, count map[string]int) {
 	t.Logf("%s: %d requests in all, within %s", when, sum(count, ""), took)
 }
 
-// What pods with a claim each may cost (docs/scale.md): requests a pod at a start that
-// knows nothing, at a restart with all mounted, and from its coming to its going; and
-// requests in an hour in which nothing happens, a claim that may not be watched and a
-// watch.
+// The most requests that pods with a claim each may cost (docs/scale.md): per pod at a
+// start without a journal, at a restart with everything mounted, and from a pod's start
+// to its end; and in an idle hour per claim that may not be watched, and per watch.
 const (
 	coldRequests    = 6
 	restartRequests = 5
 	churnRequests   = 10
 	hourOfClaim     = 40
 	hourOfWatch     = 13
-	// fixedRequests are those of the node and its driver.
+	// fixedRequests is the number of requests of the node and its driver.
 	fixedRequests = 40
 )
 
-// manyPods is how many there are, and churned how many of them are replaced.
+// manyPods returns the number of pods, and how many of them are replaced.
 func manyPods() (pods, churned int) {
 	if os.Getenv("SCALE") == "full" {
 		return 2000, 200
@@ -43,14 +42,14 @@ func manyPods() (pods, churned int) {
 	return 150, 30
 }
 
-// A node has many pods with a claim each, and one configMap: requests are counted at a
-// start, an hour long, while pods come and go, and at a restart.
+// A node has many pods with a claim each, and one configMap. The test counts requests at
+// a start, in an idle hour, while pods are replaced, and at a restart.
 //
 // Faults: A223.
 func TestRequestsOfManyPods(t *testing.T) {
 	for name, c := range map[string]struct {
 		authorizer func(fakeapi.Request) *fakeapi.Answer
-		// gets and watches a claim.
+		// gets and watches are the numbers per claim.
 		gets, watches int
 	}{"node identity": {nodeAuthorizer, 1, 0}, "ClusterRole": {nil, 0, 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +86,7 @@ func countMany(t *testing.T, authorizer func(fakeapi.Request) *fakeapi.Answer, g
 	n.start()
 	took := until(t, "all pods are ready", 10*time.Minute, allReady)
 	count("at a start", took, coldRequests*pods+fixedRequests)
-	advance(10 * time.Minute) // claims are read at moments of their own by then
+	advance(10 * time.Minute) // until then the nodes' reads of claims are spread in time
 	c.server.Took()
 	advance(time.Hour)
 	count("in an hour", time.Hour, gets*hourOfClaim*pods+watches*hourOfWatch*pods+hourOfWatch*fixedRequests)
@@ -104,7 +103,7 @@ func countMany(t *testing.T, authorizer func(fakeapi.Request) *fakeapi.Answer, g
 	c.server.Took()
 	n.start()
 	took = until(t, "all pods are ready", 10*time.Minute, allReady)
-	advance(time.Duration(pods/20) * time.Second) // what is wanted of all is read again
+	advance(time.Duration(pods/20) * time.Second) // so that the node reads all objects again
 	count("at a restart with all mounted", took, restartRequests*pods+fixedRequests)
 	if n.count("Stage") != stages || n.count("Unpublish") != churned {
 		t.Errorf("the restart made %d stages, and %d mounts were taken away", n.count("Stage")-stages, n.count("Unpublish"))

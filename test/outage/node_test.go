@@ -26,23 +26,23 @@ import (
 
 const driverName = "d.test"
 
-// Requests a second and at once, as pkg/node has them.
+// Requests a second, and in a burst, as in pkg/node.
 const (
 	perSecond = 50
 	atOnce    = 100
 )
 
-// node is a node with its daemon. Journal and mounts outlive the daemon; of a reboot
-// the journal alone is left.
+// node is a node with its daemon. The journal and the mounts outlive the daemon; only the
+// journal survives a reboot.
 type node struct {
 	t       *testing.T
 	c       *cluster
 	name    string
 	boots   int
 	journal *state.Memory
-	held    bool // the daemon had the node's name when it ran last
+	held    bool // the daemon had the node's name in its last run
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	mounts map[string]bool
 	dirs   map[string]bool // of configMaps
 	staged map[string]bool // by handle
@@ -112,7 +112,8 @@ func (n *node) start() {
 	n.reporter.DriverUp(report.Driver{Name: driverName, NodeID: n.name})
 }
 
-// reboot ends the daemon as the power does, and starts it in another boot: no mount is left.
+// reboot stops the daemon, removes all mounts as a power failure does, and starts the
+// daemon in another boot.
 func (n *node) reboot(keepJournal bool) {
 	n.stop()
 	n.mu.Lock()
@@ -125,7 +126,7 @@ func (n *node) reboot(keepJournal bool) {
 	n.start()
 }
 
-// callEnded writes the Event that pkg/node writes of a pod's volume.
+// callEnded writes the Event that pkg/node writes about a pod's volume.
 func (n *node) callEnded(e manager.EndedCall) {
 	if e.Op != plan.Publish || e.Error != "" || !strings.HasPrefix(string(e.Driver), driverName) {
 		return
@@ -146,20 +147,20 @@ func (n *node) ready() (ready int) {
 	return ready
 }
 
-// away is the outage that the node shows, nil for none.
+// away returns the outage that the node shows, or nil.
 func (n *node) away() *outage.Outage {
 	away, _ := outage.Fold(append(n.provider.Findings(), n.reporter.Findings()...))
 	return away
 }
 
-// count is how often a verb of the driver was called.
+// count returns how often a verb of the driver was called.
 func (n *node) count(verb string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.calls[verb]
 }
 
-// mounted is how many mounts there are.
+// mounted returns the number of mounts.
 func (n *node) mounted() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,7 +182,7 @@ func (*node) Size(context.Context, string) (state.Sizes, error)   { return state
 func (*node) Probe(context.Context, string) error                 { return nil }
 func (*node) HostPath(context.Context, string) error              { return nil }
 
-// driver is the node's driver, and its configMaps: each call takes 10 ms.
+// driver is the node's driver, also for its configMaps; each call takes 10 ms.
 type driver node
 
 func (d *driver) do(verb string, v state.Volume, what func()) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// take detaches the volume from a node that does not run, as Kubernetes does for one
-// that is out of service, and keeps it from being attached again until free is called.
+// take detaches the volume from a node that is down, as Kubernetes does for one that is
+// out of service, and keeps it detached until free is called.
 func (c *cluster) take(node, handle string) (free func()) {
 	c.mu.Lock()
 	a := c.nodes[node]
@@ -24,11 +24,11 @@ func (c *cluster) take(node, handle string) (free func()) {
 	return func() { c.want(node, handle, pods) }
 }
 
-// A node loses its power while the API server is away, with its journal or without, and
-// runs again. Nothing is made of any volume before the server is back, and nothing is
-// taken away. Then the pod that was deleted meanwhile has nothing, the
-// one whose volume was given away waits until it is attached again, and the third has
-// its volume at once; each is in use before anything is made of it.
+// A node loses its power while the API server is away, and boots again, with its journal
+// or without. Before the server is back, the driver makes and removes nothing. Then the
+// pod that was deleted meanwhile gets nothing, the one whose volume was detached waits
+// until it is attached again, and the third gets its volume at once. Each volume is in
+// use before the driver makes anything of it.
 //
 // Faults: A227.
 func TestARebootWhileTheServerIsAway(t *testing.T) {
@@ -81,8 +81,8 @@ func reboots(t *testing.T, keepsJournal bool) {
 	}
 	free()
 	until(t, "the other pod has its volume", time.Minute, func() bool { return n.mounted() == 4 && n.ready() == 2 })
-	// What the journal has of before the reboot is known to be gone only once the driver
-	// has said so (ADR 2): it is asked once for each, when nothing is to be made of it.
+	// Only the driver knows that journaled mounts from before the reboot are gone (ADR
+	// 2): the manager asks it once for each volume that it does not make again.
 	removals := 0
 	if keepsJournal {
 		removals = 2
@@ -92,8 +92,8 @@ func reboots(t *testing.T, keepsJournal bool) {
 	}
 }
 
-// After a reboot the server lists the pods and the Node, and answers nothing else: no
-// volume leaves volumesInUse that the journal has, and nothing is made of any.
+// After a reboot the server answers only requests for pods and for the Node: no volume
+// that the journal has leaves volumesInUse, and the driver makes nothing.
 //
 // Faults: A227.
 func TestARebootAndAServerThatAnswersByHalves(t *testing.T) {

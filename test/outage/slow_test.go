@@ -17,15 +17,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// bad is a way to the server on which answers are late, lost, or failures.
+// bad is a transport to the server with late answers, lost answers, or failures.
 type bad struct {
 	next http.RoundTripper
-	// before is how long a request is under way to the server, after how long the
-	// answer is back.
+	// before is the time that a request takes to the server, after the time that the
+	// answer takes back.
 	before, after func(*http.Request) time.Duration
-	// lost: the request is carried out, and its answer does not come.
+	// lost reports whether the server carries out the request and the answer gets lost.
 	lost func(*http.Request) bool
-	// fails is a failure in place of an answer, nil for none.
+	// fails returns a failure instead of an answer, or nil.
 	fails func(*http.Request) *http.Response
 }
 
@@ -41,8 +41,8 @@ func wait(r *http.Request, takes func(*http.Request) time.Duration) error {
 	}
 }
 
-// RoundTrip implements http.RoundTripper. What was sent arrives, whether the client
-// still waits for the answer or not.
+// RoundTrip implements http.RoundTripper. A sent request arrives, even if the client no
+// longer waits for the answer.
 func (b bad) RoundTrip(r *http.Request) (*http.Response, error) {
 	if b.fails != nil {
 		if resp := b.fails(r); resp != nil {
@@ -70,18 +70,18 @@ func isStatus(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/status")
 }
 
-// between5And29 is how long an answer takes, by chance, so that answers come out of order.
+// between5And29 returns random times for answers, so that they come out of order.
 func between5And29(dice *rand.Rand) func(*http.Request) time.Duration {
 	return func(*http.Request) time.Duration {
 		return 5*time.Second + time.Duration(dice.Int64N(int64(24*time.Second)))
 	}
 }
 
-// Answers take 5 to 29 seconds, come out of order, are lost after they were carried
-// out, or are 500 and 503 with Retry-After, for every kind of request. Pods come, are
-// replaced and go: no volume of a pod that stays is touched, nothing is mounted twice,
-// nothing is made of a volume that is not in use and attached, nothing is detached that
-// is mounted, and in the end nothing is left.
+// For every kind of request, answers take 5 to 29 seconds, come out of order, get lost
+// after the server has carried out the request, or are 500 and 503 with Retry-After. Pods
+// come, are replaced and go. The volumes of pods that stay are not touched, nothing is
+// mounted twice, the driver makes nothing of a volume that is not in use and attached, no
+// mounted volume is detached, and in the end nothing is left.
 //
 // Faults: A225.
 func TestBadAnswers(t *testing.T) {
@@ -110,7 +110,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// fails has half of the answers be a failure.
+// fails makes half of the answers failures.
 func fails(dice *rand.Rand, code int, after string) func(*http.Request) *http.Response {
 	return func(*http.Request) *http.Response {
 		if dice.IntN(2) == 0 {
@@ -159,8 +159,8 @@ func lifeWithBadAnswers(t *testing.T, make func(*rand.Rand) bad, seed uint64) {
 	until(t, "nothing is left", 20*time.Minute, func() bool { return n.mounted() == 0 && len(c.inUse("n1")) == 0 })
 }
 
-// A single kind of request gets no answer at all: what does not need it goes on, the
-// rest waits, and the problem says why, and ends.
+// One kind of request gets no answer: work that does not need it continues, the rest
+// waits, and the problem gives the reason until the answers come.
 //
 // Faults: A225.
 func TestARequestWithoutAnAnswer(t *testing.T) {
@@ -195,7 +195,7 @@ func TestARequestWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// A server that says how long it is not to be asked to write anything is not asked before.
+// If a server says how long to wait, the node writes nothing before that time.
 //
 // Faults: A226.
 func TestRetryAfterIsHeededByAllThatIsWritten(t *testing.T) {
