@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// bootTime bounds one run of the machine, emulated on a loaded host.
+	// bootTime bounds one run of the machine, which is emulated on a loaded host.
 	bootTime = 15 * time.Minute
-	// statusLine is how init says what the payload returned.
+	// statusLine is the prefix of the line in which init prints the payload's exit
+	// status.
 	statusLine = "VM-EXIT-STATUS: "
 )
 
@@ -27,13 +28,14 @@ const (
 type payload struct {
 	name  string
 	tests []tests
-	// args are more arguments for the kernel.
+	// args are additional kernel arguments.
 	args string
-	// installed: csi-volmgr is there with its units, as make install puts them.
+	// installed is set if csi-volmgr is installed with its units, as by make
+	// install.
 	installed bool
 }
 
-// tests are those of one package.
+// tests are the tests of one package.
 type tests struct {
 	pkg   string
 	names []string
@@ -62,13 +64,13 @@ func TestVM(t *testing.T) {
 	t.Parallel()
 	for _, p := range payloads() {
 		t.Run(p.name, func(t *testing.T) {
-			t.Parallel() // as many as there are processors: much of each is waiting
+			t.Parallel() // as many as there are processors: the machines mostly wait
 			machine{t, m.root}.run(p)
 		})
 	}
 }
 
-// TestSuspendedDisk: real D state, by a device mapper's disk that is suspended.
+// TestSuspendedDisk: a suspended device mapper disk puts threads in real D state.
 //
 // Faults: A041.
 func TestSuspendedDisk(t *testing.T) {
@@ -78,7 +80,7 @@ func TestSuspendedDisk(t *testing.T) {
 	m.run(payload{name: "suspended", tests: []tests{{"./test/vm/guest", []string{"TestSuspendedDiskCostsOneHelper"}}}})
 }
 
-// root is where the project is.
+// root returns the project's directory.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
@@ -95,7 +97,7 @@ type machine struct {
 
 func (m machine) out() string { return filepath.Join(m.root, "bin", "vm") }
 
-// build makes the kernel and the root file system, where they are not there.
+// build makes the kernel and the root file system, unless they exist.
 func (m machine) build() {
 	m.Helper()
 	for _, program := range []string{"qemu-system-x86_64", "cpio", "depmod", "dpkg-deb"} {
@@ -106,7 +108,7 @@ func (m machine) build() {
 	m.do(m.root, nil, filepath.Join(m.root, "test/vm/build.sh"), m.out())
 }
 
-// do runs a program of this machine.
+// do runs a program on the host.
 func (m machine) do(dir string, stdin io.Reader, name string, args ...string) []byte {
 	m.Helper()
 	cmd := exec.CommandContext(m.Context(), name, args...)
@@ -119,13 +121,13 @@ func (m machine) do(dir string, stdin io.Reader, name string, args ...string) []
 	return stdout.Bytes()
 }
 
-// run boots the machine with p and wants each of its tests to have passed.
+// run boots the machine with p; each of p's tests must pass.
 func (m machine) run(p payload) {
 	initrd := m.initrd(p)
 	console := m.boot(initrd, p)
 	if console.status == "" {
-		// Its kernel died, as 6.1's does in libfcoe now and then: that is nothing
-		// of this project's.
+		// The guest's kernel crashed, as 6.1 sometimes does in libfcoe, which is no
+		// fault of this project.
 		m.Log("the machine went without a word; once more")
 		console = m.boot(initrd, p)
 	}
@@ -141,7 +143,7 @@ func (m machine) run(p payload) {
 	}
 }
 
-// initrd is the machine's root file system with the payload in it.
+// initrd returns the machine's root file system with the payload in it.
 func (m machine) initrd(p payload) string {
 	m.Helper()
 	top := m.TempDir()
@@ -175,13 +177,13 @@ func (m machine) initrd(p payload) string {
 	return initrd
 }
 
-// install puts the program below tree as a package does; and the strict driver, the
-// example of a service, and the units of the tests.
+// install installs the program below tree as a package does, and adds the strict
+// driver, the example of a service and the units of the tests.
 func (m machine) install(tree string) {
 	m.Helper()
 	m.do(m.root, nil, "make", "--no-print-directory", "--silent", "install", "BIN="+filepath.Join(m.TempDir(), "csi-volmgr"), "DESTDIR="+tree, "PREFIX=/usr")
 	m.do(m.root, nil, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(tree, "usr/local/bin/csi-strict"), "./test/csi-strict/cmd")
-	// Debian's /sbin is /usr/sbin, and this machine's is not.
+	// In Debian /sbin is a link to /usr/sbin, in this machine it is not.
 	m.do(tree, nil, "mkdir", "sbin")
 	m.do(tree, nil, "ln", "-s", "/usr/sbin/mount.csi", "sbin/mount.csi")
 	m.do(m.root, nil, "install", "-D", "-m", "644", "examples/systemd/web.service", filepath.Join(tree, "etc/systemd/system/web.service"))
@@ -190,14 +192,14 @@ func (m machine) install(tree string) {
 	}
 }
 
-// console is what the machine said.
+// console is the machine's output.
 type console struct {
 	name   string
 	status string
-	passed map[string]bool // by name of a test
+	passed map[string]bool // by name of the test
 }
 
-// boot runs the machine to its end and shows its console.
+// boot runs the machine until it powers off and prints its console.
 func (m machine) boot(initrd string, p payload) console {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), bootTime)

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// colons writes a name of 16 digits as the target's configuration has it.
+// colons writes a name of 16 digits in the format of the target's configuration.
 func colons(name string) string {
 	var pairs []string
 	for i := 0; i < len(name); i += 2 {
@@ -28,8 +28,8 @@ func colons(name string) string {
 	return strings.Join(pairs, ":")
 }
 
-// serveFC makes a target on one end of a pair of Ethernet devices and an
-// initiator on the other (FCoE in VN2VN mode), with the disks as its units. It
+// serveFC makes a target on one end of a pair of Ethernet devices and an initiator
+// on the other (FCoE in VN2VN mode), with the disks as the target's units. It
 // returns the name of the target's port.
 func serveFC(t *testing.T, disks ...string) (port string) {
 	t.Helper()
@@ -52,16 +52,16 @@ func serveFC(t *testing.T, disks ...string) (port string) {
 		link(t, dir, lun+"/disk")
 		link(t, lun, mkdir(t, filepath.Join(group, "acls", colons(mine), fmt.Sprintf("lun_%d", i)))+"/unit")
 	}
-	// Up only when its adapter is made: a frame that comes in meanwhile crashes
-	// libfcoe of Linux 6.1.
+	// The link comes up only after its adapter exists: a frame that arrives before
+	// crashes libfcoe of Linux 6.1.
 	write(t, "/sys/module/libfcoe/parameters/create_vn2vn", "near")
 	await(t, "the initiator's adapter", func() bool { return entries(t, "/sys/class/fc_host/host*") == 2 })
 	sh(t, "ip", "link", "set", "near", "up")
 	return port
 }
 
-// A disk behind a target's port comes, is written, goes with its device, and is
-// found again by a scan; another one is a raw block volume, and grows.
+// A disk behind a target's port is staged, written to and removed with its device,
+// and a scan finds it again. Another disk is a raw block volume, and grows.
 //
 // Items: M12.
 func TestFibreChannel(t *testing.T) {

@@ -17,13 +17,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// patience is how long an emulated machine on a loaded host may take for
-// anything that is to happen.
+// patience bounds the wait for an event in an emulated machine on a loaded host.
 const patience = 3 * time.Minute
 
 const pod, otherPod = state.PodUID("7f3c2a10-0000-4000-8000-000000000001"), state.PodUID("7f3c2a10-0000-4000-8000-000000000002")
 
-// sh runs a program and returns what it said.
+// sh runs a program and returns its output.
 func sh(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -71,7 +70,7 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// mountOf is the line of /proc/self/mountinfo about path, "" where nothing is
+// mountOf returns the line of /proc/self/mountinfo about path, or "" if nothing is
 // mounted there.
 func mountOf(t *testing.T, path string) string {
 	t.Helper()
@@ -83,7 +82,7 @@ func mountOf(t *testing.T, path string) string {
 	return ""
 }
 
-// volume is the record of a volume of a built-in kind that the pods use.
+// volume returns the record of a volume of a built-in kind that the pods use.
 func volume(t *testing.T, l state.Layout, s state.Spec, config any, pods ...state.PodUID) state.Volume {
 	t.Helper()
 	b, err := json.Marshal(config)
@@ -98,28 +97,28 @@ func volume(t *testing.T, l state.Layout, s state.Spec, config any, pods ...stat
 	return v
 }
 
-// gain gives this machine an address that can be lost.
+// gain gives this machine an address that lose can remove.
 func gain(t *testing.T, address string) {
 	t.Helper()
 	sh(t, "ip", "addr", "add", address+"/32", "dev", "lo")
 }
 
-// lose makes what serves at that address silent: nothing that is sent there leaves.
+// lose makes the server at that address silent: no packet to it leaves.
 func lose(t *testing.T, address string) {
 	t.Helper()
 	sh(t, "ip", "addr", "del", address+"/32", "dev", "lo")
 	sh(t, "ip", "route", "add", "blackhole", address+"/32")
 }
 
-// regain ends what lose began.
+// regain undoes lose.
 func regain(t *testing.T, address string) {
 	t.Helper()
 	sh(t, "ip", "route", "del", "blackhole", address+"/32")
 	gain(t, address)
 }
 
-// useBlock writes to a raw block volume of a pod and reads it back, and from the
-// file behind the disk.
+// useBlock writes to a pod's raw block volume and reads the text back from it and
+// from the file behind the disk.
 func useBlock(t *testing.T, node, image, text string) {
 	t.Helper()
 	const at = 1 << 20
@@ -160,7 +159,7 @@ func readAt(t *testing.T, path string, at int64, n int) string {
 	return string(b)
 }
 
-// wantSize fails the test where a block device has not that many bytes.
+// wantSize fails the test unless the block device has that many bytes.
 func wantSize(t *testing.T, node string, want int64) {
 	t.Helper()
 	f, err := os.Open(node)

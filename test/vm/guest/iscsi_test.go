@@ -25,12 +25,12 @@ import (
 
 const (
 	configFS  = "/sys/kernel/config/target"
-	initiator = "iqn.2024-01.test.csi-volmgr:initiator" // as build.sh has it
+	initiator = "iqn.2024-01.test.csi-volmgr:initiator" // as in build.sh
 	password  = "twelve-or-more-characters"
 )
 
-// backstore makes a disk of the kernel's target (LIO) and returns its directory
-// in configfs. It is on a loop device, so that it can grow.
+// backstore makes a disk of the kernel's target (LIO) and returns its directory in
+// configfs. The disk is a loop device, so that it can grow.
 func backstore(t *testing.T, name string, megabytes int) string {
 	t.Helper()
 	for _, module := range []string{"loop", "target_core_mod", "target_core_file", "sd_mod"} {
@@ -41,12 +41,12 @@ func backstore(t *testing.T, name string, megabytes int) string {
 	loop := strings.TrimSpace(sh(t, "/sbin/losetup", "--find", "--show", image))
 	dir := mkdir(t, filepath.Join(configFS, "core", "fileio_0", name))
 	write(t, dir+"/control", fmt.Sprintf("fd_dev_name=%s,fd_dev_size=%d", loop, megabytes<<20))
-	write(t, dir+"/wwn/vpd_unit_serial", name) // makes the WWID
+	write(t, dir+"/wwn/vpd_unit_serial", name) // the kernel makes the WWID from it
 	write(t, dir+"/enable", "1")
 	return dir
 }
 
-// grow makes a disk of backstore larger.
+// grow enlarges a disk of backstore.
 func grow(t *testing.T, name string, megabytes int) {
 	t.Helper()
 	sh(t, "truncate", "-s", fmt.Sprintf("%dM", megabytes), "/"+name+".img")
@@ -61,8 +61,8 @@ func link(t *testing.T, to, from string) {
 	}
 }
 
-// serveISCSI makes a target with the disks as its units, at two portals. Only
-// with CHAP does it let anybody in.
+// serveISCSI makes a target with the disks as its units, at two portals. Without
+// CHAP it accepts every initiator.
 func serveISCSI(t *testing.T, iqn string, chap bool, disks ...string) {
 	t.Helper()
 	for _, module := range []string{"iscsi_target_mod", "iscsi_tcp"} {
@@ -126,7 +126,7 @@ func staged(t *testing.T, l state.Layout, kind state.DriverName, name string, sr
 	return v
 }
 
-// up stages and publishes v and returns the pod's directory.
+// up stages and publishes v and returns the path in the pod's directory.
 func (n *iscsiNode) up(v state.Volume) string {
 	n.Helper()
 	if err := n.driver.Stage(n.Context(), v); err != nil {
@@ -138,7 +138,7 @@ func (n *iscsiNode) up(v state.Volume) string {
 	return v.Mounts[pod].Target
 }
 
-// down unpublishes and unstages v, which leaves the journal.
+// down unpublishes and unstages v and removes it from the journal.
 func (n *iscsiNode) down(v state.Volume) {
 	n.Helper()
 	if err := n.driver.Unpublish(n.Context(), v, pod); err != nil {
@@ -168,9 +168,9 @@ func bytesOf(t *testing.T, dir string) int64 {
 	return int64(st.Blocks) * st.Bsize
 }
 
-// Two units of one target with CHAP share a session; the wrong password gets
-// none; one grows while it is mounted; the session ends with the last, and what
-// was written is there at the next time.
+// Two units of one target with CHAP share a session; a wrong password gets none.
+// One unit grows while mounted. The session ends with the last volume, and the data
+// is there the next time.
 //
 // Items: M11.
 func TestISCSIWithCHAPAndTwoUnitsOfOneSession(t *testing.T) {
@@ -226,8 +226,8 @@ func wantNoISCSI(t *testing.T, iqn string) {
 	}
 }
 
-// A raw block volume is the disk's own node, nothing is made on it, it grows under
-// the pod that has it open, and what was written is there the next time.
+// A raw block volume is the disk's own device node. The driver formats nothing, the
+// volume grows while the pod has it open, and the data is there the next time.
 //
 // Items: M11.
 func TestISCSIRawBlock(t *testing.T) {
@@ -261,12 +261,12 @@ func TestISCSIRawBlock(t *testing.T) {
 	wantNoISCSI(t, iqn)
 }
 
-// farPortal is the address of a portal that can be lost.
+// farPortal is the address of a portal that lose can make silent.
 const farPortal = "192.0.2.3"
 
-// Two portals make one multipath device. Its volume goes on when one of them falls
-// silent, goes although that one never answers, and comes while it does not; a raw
-// block volume has the multipath device itself.
+// Two portals make one multipath device. While one portal is silent, the volume
+// keeps working, can be unstaged, and can be staged again. A raw block volume is
+// the multipath device itself.
 //
 // Items: M11.
 func TestISCSIMultipath(t *testing.T) {
@@ -288,13 +288,14 @@ func TestISCSIMultipath(t *testing.T) {
 	if got := mountOf(t, dir); !strings.Contains(got, "/dm-") {
 		t.Errorf("mounted: %s, want a map", got)
 	}
-	// A map serves from its first path on, and multipathd adds the others as they come.
+	// A map works from its first path on; multipathd adds the others as they
+	// appear.
 	await(t, "two paths below each map", func() bool { return entries(t, "/sys/block/dm-*/slaves/sd*") == 4 })
 	write(t, dir+"/file", "x")
 	useBlock(t, node, "/bare.img", "raw over two paths")
 
 	lose(t, farPortal)
-	for round := range 4 { // whichever path is next
+	for round := range 4 { // so that either path has its turn
 		write(t, dir+"/file", strings.Repeat("y", 1<<16)+strconv.Itoa(round))
 		sh(t, "sync", "-f", dir)
 		useBlock(t, node, "/bare.img", "raw with a path lost "+strconv.Itoa(round))

@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A blank device of a local volume gets its file system, which grows with the
-// device while a pod has it mounted and writes to it.
+// The driver formats a blank device of a local volume. The file system grows with
+// the device while a pod has it mounted and writes to it.
 //
 // Items: M08, M09.
 func TestLocalDeviceGrowsOnline(t *testing.T) {
@@ -27,7 +27,7 @@ func TestLocalDeviceGrowsOnline(t *testing.T) {
 	d := local.New(local.Config{Layout: l, Kernel: mount.New(l.Root), Allow: []string{"/dev"}, Run: new(program.Runner).Run})
 	for _, fsType := range []string{"ext4", "xfs"} {
 		image := "/local-" + fsType + ".img"
-		sh(t, "truncate", "-s", "400M", image) // mkfs.xfs wants 300 MiB
+		sh(t, "truncate", "-s", "400M", image) // mkfs.xfs needs 300 MiB
 		device := strings.TrimSpace(sh(t, "/sbin/losetup", "--find", "--show", image))
 		v := volume(t, l, state.Spec{Driver: local.Kind, Name: fsType, Mode: state.Filesystem}, corev1.LocalVolumeSource{Path: device, FSType: &fsType}, pod)
 		if err := d.Publish(t.Context(), v, pod); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// export is the server's directory. The server is this kernel's.
+// export is the directory of the server, which is this kernel's.
 const export = "/export"
 
 // serveNFS starts a server on this machine's own addresses.
@@ -53,8 +53,8 @@ func nfsVolume(t *testing.T, l state.Layout, name string, src corev1.NFSVolumeSo
 }
 
 // Every version of the protocol, over IPv4 and IPv6: two pods have the server's
-// directory, what one writes the other reads, read-only is that, and in the end
-// nothing is mounted and the data is the server's.
+// directory, and one reads what the other writes. A read-only volume is read-only.
+// In the end nothing is mounted and the server has the data.
 //
 // Items: M10.
 func TestNFSOfEveryVersion(t *testing.T) {
@@ -106,7 +106,7 @@ func TestNFSOfEveryVersion(t *testing.T) {
 	}
 }
 
-// wantGone fails the test where anything of v is left.
+// wantGone fails the test if anything of v is left.
 func wantGone(t *testing.T, v state.Volume) {
 	t.Helper()
 	for _, m := range v.Mounts {
@@ -116,11 +116,11 @@ func wantGone(t *testing.T, v state.Volume) {
 	}
 }
 
-// losable is an address of the server that can be lost.
+// losable is an address of the server that lose can make silent.
 const losable = "192.0.2.2"
 
-// writer starts a process that has written to a file and keeps it open, so that
-// the server has not got all of it, and returns what ends it the hard way.
+// writer starts a process that writes to a file and keeps it open, so that part of
+// the data is not yet at the server. kill ends it with SIGKILL.
 func writer(t *testing.T, path string) (kill func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `exec 3>>"$0"; echo data >&3; echo ready; exec sleep 100000`, path)
@@ -138,20 +138,20 @@ func writer(t *testing.T, path string) (kill func()) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // fails, since the process was killed
 	}
 }
 
-// Rule 9, with a server that falls silent under a hard mount with data not yet
-// handed over: its volume goes from the node in the time given, and meanwhile
-// another server's volumes come, work and go. When the server is back it gets
-// what was written, and the volume can be mounted again.
+// Rule 9, with a server that falls silent under a hard mount with unwritten data:
+// its volume is removed from the node in time, and meanwhile another server's
+// volumes come, work and go. When the server is back it gets the data, and the
+// volume can be mounted again.
 func TestDeadNFSServerHoldsUpNothingElse(t *testing.T) {
 	serveNFS(t)
 	gain(t, losable)
 	sh(t, "exportfs", "-o", "rw,fsid=0,insecure,no_root_squash,no_subtree_check", losable+":"+export)
-	// A client of version 4 sees that two addresses are one server's, so that the
-	// other one is of version 3.
+	// A version 4 client detects that both addresses are the same server, so the
+	// other mount has version 3.
 	for _, tc := range []struct{ far, farPath, near, nearPath string }{
 		{"vers=3,nolock", export, "vers=4.2", "/"},
 		{"vers=4.2", "/", "vers=3,nolock", export},

@@ -18,8 +18,8 @@ const (
 	pluginSocket = "/run/docker/plugins/csi.sock"
 )
 
-// One command switches the volume plugin on. Its socket is there before a container engine
-// starts, and a request that comes while the daemon is away waits for it.
+// One command switches the volume plugin on. Its socket exists before a container
+// engine starts. A request while the daemon is away waits for the daemon.
 func TestPluginIsThereBeforeTheEngines(t *testing.T) {
 	n := newSystemNode(t)
 	if out, err := n.try("systemctl", "start", pluginUnit); err == nil || !strings.Contains(out, "failed") {
@@ -46,16 +46,16 @@ func TestPluginIsThereBeforeTheEngines(t *testing.T) {
 	}
 	n.want(daemonUnit, "ActiveState", "active")
 
-	// Also where an operator starts the engine alone.
+	// The same if an operator starts the engine alone.
 	sh(t, "systemctl", "stop", pluginUnit, daemonUnit)
 	sh(t, "systemctl", "start", engineUnit)
-	n.want(engineUnit, "Result", "success") // it looks for the socket
+	n.want(engineUnit, "Result", "success") // its command looks for the socket
 	if socket, engine := n.time(pluginUnit, "ActiveEnterTimestamp"), n.time(engineUnit, "ExecMainStartTimestamp"); engine.Before(socket) {
 		t.Errorf("the engine started at %v, before the socket was there at %v", engine, socket)
 	}
 }
 
-// activate makes the first request of an engine.
+// activate sends an engine's first request.
 func activate(t *testing.T) string {
 	t.Helper()
 	client := http.Client{Transport: &http.Transport{
@@ -76,13 +76,14 @@ func activate(t *testing.T) string {
 	return string(b)
 }
 
-// fstab is a line as docs/fstab.md has it.
+// fstab is a line as in docs/fstab.md.
 const fstab = "default/logs /srv/data csi class=strict,size=1Mi,_netdev,nofail," +
 	"x-systemd.requires=csi-volmgr-drain.service,x-systemd.mount-timeout=5min 0 0\n"
 
-// systemd makes a mount unit of a line of fstab. It is mounted after the daemon is there, and
-// stays while that is restarted; when the machine stops it is unmounted before the node is
-// emptied, and the volume goes.
+// systemd makes a mount unit from a line of fstab. It mounts the volume after the
+// daemon has started, and the mount survives a restart of the daemon. When the
+// machine stops, systemd unmounts it before the node is drained, and the volume
+// goes.
 func TestLineOfFstab(t *testing.T) {
 	n := newSystemNode(t)
 	n.apply()
@@ -110,7 +111,7 @@ func TestLineOfFstab(t *testing.T) {
 	if unmounted, drains := n.logged("Unmounted", unit), n.logged("Stopping", drainUnit); drains.Before(unmounted) {
 		t.Errorf("the node was to be emptied at %v, before the directory was unmounted at %v", drains, unmounted)
 	}
-	sh(t, "csi-volmgr", "undrain") // the next start of the machine does so by itself
+	sh(t, "csi-volmgr", "undrain") // the next boot does so by itself
 	sh(t, "systemctl", "start", unit)
 	n.want(drainUnit, "ActiveState", "active")
 	if got := read(t, "/srv/data/greeting"); got != "hello" {

@@ -21,8 +21,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// emptyDirs is a driver on a disk of its own, of which the file system enforces
-// project quotas.
+// emptyDirs returns a driver for a root directory on its own disk, whose file
+// system enforces project quotas.
 func emptyDirs(t *testing.T, l state.Layout) *emptydir.Driver {
 	t.Helper()
 	return emptydir.New(emptydir.Config{Layout: l, Kernel: mount.New(l.Root), Quotas: quota.New()})
@@ -34,9 +34,9 @@ func scratch(t *testing.T, l state.Layout, limit string, pods ...state.PodUID) s
 	return volume(t, l, state.Spec{Driver: emptydir.Kind, Name: "scratch"}, corev1.EmptyDirVolumeSource{SizeLimit: &size}, pods...)
 }
 
-// fill appends up to 12 MiB to a file, as a container does that has no
-// capabilities: ext4 holds nobody to a quota who has CAP_SYS_RESOURCE. It returns
-// how much there was room for.
+// fill appends up to 12 MiB to a file, as a container without capabilities does:
+// ext4 enforces no quota on a process with CAP_SYS_RESOURCE. It returns how much
+// fit.
 func fill(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -64,7 +64,8 @@ func fill(t *testing.T, path string) int64 {
 	return n
 }
 
-// An emptyDir holds no more than its limit, which is no other's; a restart changes nothing, and what is gone leaves no limit behind.
+// The limit of an emptyDir holds for it alone. It survives a restart, and goes with
+// the volume.
 //
 // Items: M05.
 func TestProjectQuotas(t *testing.T) {
@@ -88,7 +89,7 @@ func TestProjectQuotas(t *testing.T) {
 	}
 }
 
-// limits counts the projects of ours that have a limit of bytes.
+// limits counts this project's quota projects with a limit of bytes.
 func limits(t *testing.T, root string) int {
 	t.Helper()
 	n := 0
@@ -123,14 +124,14 @@ func quotas(t *testing.T, l state.Layout, fs string) {
 	if err != nil || u.Over() || u.Used > 8<<20 || u.Used < 7<<20 {
 		t.Errorf("usage: %+v, %v", u, err)
 	}
-	// The other pod has its own, and one without a limit none.
+	// The other pod has a limit of its own, and a volume without a limit has none.
 	if n := fill(t, file(v, otherPod)); n > 8<<20 || n < 7<<20 {
 		t.Errorf("the other pod wrote %d bytes", n)
 	}
 	if n := fill(t, file(free, pod)); n != 12<<20 {
 		t.Errorf("without a limit: %d bytes", n)
 	}
-	// After a restart, all is as it was.
+	// A restart changes nothing.
 	d = emptyDirs(t, l)
 	if err := d.Publish(t.Context(), v, pod); err != nil {
 		t.Fatal(err)

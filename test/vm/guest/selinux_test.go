@@ -21,11 +21,11 @@ const (
 	otherLabel = `context="system_u:object_r:container_file_t:s0:c3,c4"`
 )
 
-// enforce loads the policy of this machine and puts it in force.
+// enforce loads this machine's policy and sets SELinux to enforcing.
 func enforce(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
-		return // by an earlier test
+		return // an earlier test did it
 	}
 	sh(t, "mount", "-t", "selinuxfs", "selinuxfs", "/sys/fs/selinux")
 	sh(t, "sh", "-c", "cat /etc/selinux.policy > /sys/fs/selinux/load")
@@ -35,16 +35,16 @@ func enforce(t *testing.T) {
 	}
 }
 
-// confined reads a file as a container of the given categories does.
+// confined reads a file as a container with the given categories does.
 func confined(t *testing.T, categories, file string) error {
 	t.Helper()
 	script := `printf "system_u:system_r:container_t:$0" > /proc/self/attr/current && read line < "$1"`
 	return exec.CommandContext(t.Context(), "sh", "-c", script, categories, file).Run()
 }
 
-// A file system is labelled as a whole when it is mounted: containers with its
-// categories read it, others do not, and until it is unmounted it cannot be
-// mounted with another label or with none.
+// A mount labels a whole file system: containers with its categories read it,
+// others do not. Until it is unmounted, it cannot be mounted with another label or
+// without one.
 func TestContextMountsAndTheirConflicts(t *testing.T) {
 	enforce(t)
 	sh(t, "modprobe", "loop")
@@ -96,8 +96,8 @@ func TestContextMountsAndTheirConflicts(t *testing.T) {
 	}
 }
 
-// An iSCSI volume is mounted with its pod's label: a container with its categories reads
-// it, another does not.
+// An iSCSI volume is mounted with its pod's label: a container with its categories
+// reads it, another one does not.
 func TestISCSIVolumeHasThePodsLabel(t *testing.T) {
 	const iqn = "iqn.2024-01.test.csi-volmgr:label"
 	enforce(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestMain is also the helper in which calls on storage are made.
+// TestMain is also the helper process that makes the calls on storage.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "helper" {
 		if err := isolate.Serve(context.Background(), mount.Service()); err != nil {
@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// blocked counts the threads of this program and its helpers that the kernel lets
-// nobody wake.
+// blocked counts the threads of this program and its helpers that are in state D,
+// where no signal wakes them.
 func blocked(t *testing.T) (count int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/stat")
@@ -47,8 +47,8 @@ func blocked(t *testing.T) (count int) {
 		t.Fatal(err)
 	}
 	for _, path := range stats {
-		exe, _ := os.Readlink("/" + filepath.Join(strings.Split(path, "/")[1:3]...) + "/exe") // a thread of the kernel has none
-		b, _ := os.ReadFile(path)                                                             // one that has ended is none
+		exe, _ := os.Readlink("/" + filepath.Join(strings.Split(path, "/")[1:3]...) + "/exe") // a kernel thread has none
+		b, _ := os.ReadFile(path)                                                             // an ended thread has none
 		if _, rest, ok := strings.Cut(string(b), ") "); ok && exe == self && strings.HasPrefix(rest, "D") {
 			count++
 		}
@@ -56,10 +56,10 @@ func blocked(t *testing.T) (count int) {
 	return count
 }
 
-// A disk that is suspended keeps whoever unmounts its file system in the kernel,
-// where no signal ends it: that is one helper, however often it is tried again;
-// another volume comes and goes meanwhile, and when the disk is back all that was
-// written is there.
+// A process that unmounts the file system of a suspended disk blocks in the kernel,
+// where no signal ends it. That costs one helper, however often the unmount is
+// retried. Another volume comes and goes meanwhile, and when the disk is back, all
+// data is there.
 func TestSuspendedDiskCostsOneHelper(t *testing.T) {
 	for _, module := range []string{"loop", "ext4", "dm_mod"} {
 		sh(t, "modprobe", module)
@@ -136,7 +136,7 @@ func TestSuspendedDiskCostsOneHelper(t *testing.T) {
 	if err := d.Unpublish(t.Context(), again, pod); err != nil {
 		t.Error(err)
 	}
-	sh(t, "udevadm", "settle") // udev opens a disk whose mount has gone, and removal needs it closed
+	sh(t, "udevadm", "settle") // udev opens a disk after its unmount, and dmsetup needs it closed
 	sh(t, "dmsetup", "remove", "slow")
 	for _, device := range []string{backing, other} {
 		sh(t, "/sbin/losetup", "-d", device)

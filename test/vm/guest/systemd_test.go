@@ -17,8 +17,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// systemctl start returns when the daemon is ready, which it says itself: health
-// is served then, on a socket that nobody but the daemon makes.
+// systemctl start returns when the daemon reports that it is ready: it then serves
+// health, on a socket that only the daemon makes.
 func TestSystemdWaitsForTheDaemonToBeReady(t *testing.T) {
 	n := newSystemNode(t)
 	sh(t, "systemctl", "stop", daemonUnit)
@@ -35,8 +35,8 @@ func TestSystemdWaitsForTheDaemonToBeReady(t *testing.T) {
 	await(t, "the daemon to say that nothing is missing", func() bool { return n.show(daemonUnit, "StatusText") == "ready" })
 }
 
-// A question at the socket starts the daemon, and one that is asked while the
-// daemon is restarted is answered by the next one.
+// A request at the socket starts the daemon. If the daemon is being restarted, the
+// next one answers the request.
 func TestQuestionsWaitForTheDaemon(t *testing.T) {
 	n := newSystemNode(t)
 	sh(t, "systemctl", "stop", daemonUnit)
@@ -54,7 +54,7 @@ func TestQuestionsWaitForTheDaemon(t *testing.T) {
 				return
 			default:
 			}
-			c := client.New(apiSocket) // a connection of its own
+			c := client.New(apiSocket) // a new connection
 			if _, err := c.Version(t.Context()); err != nil {
 				t.Errorf("question %d: %v", asked, err)
 			}
@@ -76,8 +76,8 @@ func TestQuestionsWaitForTheDaemon(t *testing.T) {
 	}
 }
 
-// A service that requires the unit of a volume starts when the volume is mounted
-// and verified, and does not start where it is not in time.
+// A service that requires the unit of a volume starts once the volume is mounted
+// and verified. It does not start if the volume is late.
 func TestServiceWaitsForItsVolume(t *testing.T) {
 	n := newSystemNode(t)
 	if out, err := n.try("systemctl", "start", "nobody.service"); err == nil {
@@ -107,9 +107,9 @@ func TestServiceWaitsForItsVolume(t *testing.T) {
 	}
 }
 
-// A daemon that gives no sign of life is replaced, and so is one that is
-// restarted; what is mounted stays the same mount, and no driver is called but
-// for what it can do.
+// systemd replaces a daemon that stops sending watchdog signals. After that and
+// after a restart, every mount is the same mount, and the daemon only asks the
+// driver for its capabilities.
 func TestWatchdogReplacesTheDaemonUnderMounts(t *testing.T) {
 	n := newSystemNode(t)
 	n.web()
@@ -148,9 +148,9 @@ func TestWatchdogReplacesTheDaemonUnderMounts(t *testing.T) {
 	same("after the watchdog")
 }
 
-// When the machine stops, units stop in order: the service that uses the volume,
-// which can write until then; then the volume is unpublished and unstaged; then
-// the daemon goes, then the driver.
+// When the machine stops, units stop in order: first the service that uses the
+// volume, which can write until then. Then the volume is unpublished and unstaged.
+// Then the daemon stops, and last the driver.
 func TestUnitsStopInOrder(t *testing.T) {
 	n := newSystemNode(t)
 	n.web()

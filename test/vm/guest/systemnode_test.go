@@ -60,8 +60,8 @@ spec:
     - {name: data, persistentVolumeClaim: {claimName: data}}
 `
 
-// systemNode is this machine as docs/systemd.md makes it one: csi-volmgr is
-// installed, its units are enabled and started, and the driver is a service.
+// systemNode is this machine set up as in docs/systemd.md: csi-volmgr is installed,
+// its units are enabled and started, and the driver is a service.
 type systemNode struct {
 	*testing.T
 	api *client.Client
@@ -84,7 +84,7 @@ func newSystemNode(t *testing.T) systemNode {
 	return n
 }
 
-// enable is done once for all tests of this machine.
+// enable runs once for all tests of this machine.
 func (n systemNode) enable() {
 	n.Helper()
 	n.Logf("systemd is up after %s s", strings.Fields(read(n.T, "/proc/uptime"))[0])
@@ -110,7 +110,7 @@ func (n systemNode) try(name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// show is what systemd says of a unit.
+// show returns a property of a unit.
 func (n systemNode) show(unit, property string) string {
 	n.Helper()
 	return strings.TrimSpace(sh(n.T, "systemctl", "show", "--timestamp=us", "--value", "--property="+property, unit))
@@ -123,7 +123,7 @@ func (n systemNode) want(unit, property, want string) {
 	}
 }
 
-// time is a moment in the life of a unit.
+// time returns a timestamp of a unit.
 func (n systemNode) time(unit, property string) time.Time {
 	n.Helper()
 	at, err := time.Parse("Mon 2006-01-02 15:04:05.999999 MST", n.show(unit, property))
@@ -133,14 +133,14 @@ func (n systemNode) time(unit, property string) time.Time {
 	return at
 }
 
-// apply wants pod web with its claim.
+// apply applies pod web with its claim.
 func (n systemNode) apply() {
 	n.Helper()
 	write(n.T, "/run/web.yaml", webManifest)
 	sh(n.T, "csi-volmgr", "apply", "-f", "/run/web.yaml")
 }
 
-// web has the service run in its volume.
+// web starts the service in its volume.
 func (n systemNode) web() {
 	n.Helper()
 	sh(n.T, "systemctl", "start", driverUnit)
@@ -148,7 +148,7 @@ func (n systemNode) web() {
 	sh(n.T, "systemctl", "start", "web.service")
 }
 
-// target is where the volume of pod web is mounted.
+// target returns the path of the volume of pod web.
 func (n systemNode) target() string {
 	n.Helper()
 	mounts, err := n.api.Mounts(n.Context(), "default", "web")
@@ -163,7 +163,7 @@ func (n systemNode) driverUp() bool {
 	return err == nil && slices.ContainsFunc(all, func(d server.DriverStatus) bool { return d.Name == strictName && d.Up })
 }
 
-// table has the ids of the mounts of volumes, and where they are.
+// table returns the mount IDs and mount points of volumes.
 func (n systemNode) table() (lines []string) {
 	n.Helper()
 	for line := range strings.Lines(read(n.T, "/proc/self/mountinfo")) {
@@ -175,7 +175,7 @@ func (n systemNode) table() (lines []string) {
 	return lines
 }
 
-// transcript is what the driver was asked.
+// transcript returns the driver's record of its calls.
 func (n systemNode) transcript() []csistrict.Event {
 	n.Helper()
 	all, err := csistrict.ReadTranscript(strictDir)
@@ -185,8 +185,8 @@ func (n systemNode) transcript() []csistrict.Event {
 	return all
 }
 
-// calls are those that do something: not those that ask what the driver can do,
-// nor how full a volume is, which is asked now and then.
+// calls returns the calls that change something, without those for capabilities and
+// for statistics, which the daemon repeats.
 func (n systemNode) calls() (names []string) {
 	n.Helper()
 	for _, e := range n.transcript() {
@@ -198,13 +198,13 @@ func (n systemNode) calls() (names []string) {
 	return names
 }
 
-// begun is when the last call of the name arrived.
+// begun returns the time at which the last such call arrived.
 func (n systemNode) begun(call string) time.Time {
 	n.Helper()
 	return n.last(call, func(e csistrict.Event) bool { return e.Event == csistrict.EventBegin })
 }
 
-// ended is when the last call of the name had succeeded.
+// ended returns the time at which the last such call had succeeded.
 func (n systemNode) ended(call string) time.Time {
 	n.Helper()
 	return n.last(call, func(e csistrict.Event) bool { return e.Event == csistrict.EventEnd && e.Code == "OK" })
@@ -223,7 +223,7 @@ func (n systemNode) last(call string, is func(csistrict.Event) bool) (at time.Ti
 	return at
 }
 
-// verdict fails the test where a call broke a rule of CSI.
+// verdict fails the test if a call broke a rule of CSI.
 func (n systemNode) verdict() {
 	n.Helper()
 	for _, b := range csistrict.Breaches(n.transcript()) {
@@ -231,13 +231,13 @@ func (n systemNode) verdict() {
 	}
 }
 
-// moment is when something was so.
+// moment is the time of an event.
 type moment struct {
 	what string
 	at   time.Time
 }
 
-// entry is what systemd says in the journal of a unit.
+// entry is a message by systemd about a unit, in the system's journal.
 type entry struct {
 	Unit    string `json:"UNIT"`
 	Message string `json:"MESSAGE"`
@@ -246,7 +246,7 @@ type entry struct {
 	Received string `json:"__REALTIME_TIMESTAMP"`
 }
 
-// journal is all that systemd says of units, in order.
+// journal returns all messages by systemd about units, in order.
 func (n systemNode) journal() (entries []entry) {
 	n.Helper()
 	sh(n.T, "journalctl", "--sync")
@@ -260,7 +260,8 @@ func (n systemNode) journal() (entries []entry) {
 	return entries
 }
 
-// logged is when systemd said last that a unit is Stopping, or Stopped.
+// logged returns the time of systemd's last message that the unit is in the given
+// state, such as Stopping or Stopped.
 func (n systemNode) logged(state, unit string) (at time.Time) {
 	n.Helper()
 	for _, e := range n.journal() {
