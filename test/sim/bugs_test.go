@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// bug is a change of the product that the simulation has to notice: in a file,
-// the first occurrence of old becomes new.
+// bug is a mistake to plant in the product, which the simulation must find: in a file, new replaces
+// the first occurrence of old.
 type bug struct {
 	name, file, old, new string
 }
 
-// bugs are mistakes of every kind that the design is there to prevent.
+// bugs are mistakes of every kind that the design prevents.
 var bugs = []bug{
 	{
 		"an intent is not written before its call", "pkg/manager/journal.go",
@@ -270,8 +270,8 @@ var bugs = []bug{
 	},
 }
 
-// TestPlantedBugsAreFound builds the simulation once for each bug, with the bug,
-// and expects it to break within 5,000 seeds.
+// TestPlantedBugsAreFound builds the simulation once with each bug, and expects it to break a rule
+// within 5,000 seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the simulation once for each bug")
@@ -288,7 +288,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 				t.Fatalf("not found:\n%s", out)
 			}
 			_, found, ok := strings.Cut(out, ": seed ")
-			if !ok { // the manager itself may stumble over it first
+			if !ok { // the manager may panic because of the bug first
 				_, found, ok = strings.Cut(out, "panic: ")
 				ok = ok && strings.Contains(found, "/pkg/manager.") && !strings.HasPrefix(found, "test timed out")
 			}
@@ -301,8 +301,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// TestEveryBugHasItsPlace is the quick part of TestPlantedBugsAreFound: it fails where
-// the product no longer has the text that a bug replaces.
+// TestEveryBugHasItsPlace is the quick part of TestPlantedBugsAreFound: it fails if the product no
+// longer has the text that a bug replaces.
 func TestEveryBugHasItsPlace(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -313,7 +313,7 @@ func TestEveryBugHasItsPlace(t *testing.T) {
 	}
 }
 
-// plant writes the files with the bugs in them, and an overlay for go test that has these.
+// plant writes the files with the bugs, and an overlay for go test that names those files.
 func plant(t *testing.T, root string, bugs ...bug) (overlay string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -347,7 +347,7 @@ func plant(t *testing.T, root string, bugs ...bug) (overlay string) {
 	return overlay
 }
 
-// simulate runs tests of the simulation with what an overlay has.
+// simulate runs tests of the simulation with an overlay.
 func simulate(t *testing.T, root, overlay string, args ...string) (string, error) {
 	cmd := exec.Command("go", append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=10m", "./test/sim"}, args...)...)
 	cmd.Dir = root

@@ -10,10 +10,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// keyOf is the claim for which a volume is made.
+// keyOf returns the key of the claim for which a volume is made.
 func keyOf(name string) controller.Key { return controller.Key{Namespace: "n", Name: name} }
 
-// claims are what one life of the daemon keeps of claims, in the journal.
+// claims is the store in which one life of the daemon keeps its claims, in the journal.
 type claims struct {
 	w *world
 	l *life
@@ -56,13 +56,14 @@ func (noSecrets) Secret(context.Context, state.SecretRef) (map[string]string, er
 	return nil, errDisk
 }
 
-// usage answers as the program does: from the pods that sources list, and the manager.
+// usage answers like the program: with the pods that sources list, and the manager.
 type usage struct {
 	w *world
 	l *life
 }
 
-// Wanted is asked by the controller's loop, which nothing calls that holds mu.
+// Wanted runs in the controller's loop; no caller of the controller waits for the loop with mu
+// held.
 func (u usage) Wanted(claim controller.Key) string {
 	u.w.mu.Lock()
 	defer u.w.mu.Unlock()
@@ -78,7 +79,7 @@ func (u usage) InUse(id state.VolumeID, name string) string {
 	return u.l.m.UsedBy(id, name, stagePath(name))
 }
 
-// control runs a life's controller, and tells pods when their claims' volumes come and go.
+// control runs a life's controller, and updates the pods when their claims' volumes come and go.
 func (l *life) control(ctx context.Context) {
 	go l.c.Run(ctx)
 	select {
@@ -135,7 +136,7 @@ func (l *life) bound(name string) bool {
 	return false
 }
 
-// asked is what the owner of a claim asks for beside the volume.
+// asked is what the owner of a claim asks for besides the volume.
 type asked struct {
 	size       int64
 	attributes string
@@ -160,16 +161,18 @@ func (w *world) claimOf(name string) controller.Claim {
 	return c
 }
 
-// grown is more than a claim grows by, so that a copy of it is large enough.
+// grown is more than a claim ever grows by, so that a copy of it is large enough.
 const grown = 100
 
-// origins has, by claim, the claim that its volume is a clone of, or the snapshot that it is restored from.
+// origins names the claim that a claim's volume is cloned from, or the snapshot that it is restored
+// from.
 var origins = map[string]string{"pvc-1": "pvc-0", "pvc-2": "s0", "pvc-3": "s1", "pvc-5": "g0-pvc-0", "pvc-6": "g1-pvc-4"}
 
-// retained are the claims, snapshots and group snapshots that stay when they are deleted, until their data is to go.
+// retained are the claims, snapshots and group snapshots that outlive a deletion without their
+// data.
 var retained = map[string]bool{"s1": true, "g1": true, "pvc-1": true}
 
-// cutOf is a snapshot of pvc-0 as the program would ask for it; mu is held.
+// cutOf returns a snapshot of pvc-0 as the program would request it; mu is held.
 func (w *world) cutOf(name string) controller.Snapshot {
 	s := controller.Snapshot{
 		Key: keyOf(name), UID: aloneAs(name), Claim: keyOf("pvc-0"), Mode: state.Filesystem,
@@ -186,7 +189,7 @@ func (w *world) cutOf(name string) controller.Snapshot {
 	return s
 }
 
-// aloneAs is the UID of a snapshot that may have the name of one of a group.
+// aloneAs returns the UID of a single snapshot, which may have the name of a group's member.
 func aloneAs(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // cut lists a snapshot; mu is held.
@@ -195,7 +198,7 @@ func (w *world) cut(name string) {
 	w.life.c.SetSnapshot(w.cutOf(name))
 }
 
-// uncut is an owner who deletes a snapshot; data: also one that is retained. mu is held.
+// uncut makes the owner delete a snapshot; with data, also a retained one. mu is held.
 func (w *world) uncut(name string, data bool) {
 	l := w.life
 	if l.dead {
@@ -206,7 +209,7 @@ func (w *world) uncut(name string, data bool) {
 	w.order(aloneAs(name), data, func(ctx context.Context) error { return l.c.DeleteSnapshot(ctx, keyOf(name), data) })
 }
 
-// order asks for a deletion, and keeps whether it may come; mu is held.
+// order requests a deletion, and counts whether the storage may delete; mu is held.
 func (w *world) order(name string, data bool, deletion func(context.Context) error) {
 	allows := 1
 	if retained[name] && !data {
@@ -244,13 +247,13 @@ func (w *world) claim(name string) {
 	}
 	w.claims[name] = true
 	if _, left := w.life.c.Claim(keyOf(name)); !left && !w.life.dead && w.life.shown {
-		w.orders[name] = 0 // it went without having had a volume
+		w.orders[name] = 0 // it went before it had a volume
 	}
 	w.life.c.SetClaim(w.claimOf(name))
 }
 
-// unclaim is an owner who deletes a claim: it is refused before it is known who uses it,
-// and while a pod names it; data: also one that is retained. mu is held.
+// unclaim makes the owner delete a claim, but not before the daemon knows all users, nor while a
+// pod names the claim; with data, also a retained one. mu is held.
 func (w *world) unclaim(name string, data bool) {
 	l := w.life
 	if l.dead || len(l.spoken) < len(sources) || !l.shown || !l.showsAll() {
@@ -261,13 +264,13 @@ func (w *world) unclaim(name string, data bool) {
 			return
 		}
 	}
-	empty := !l.bound(name) // a volume that no pod could have had holds no data to retain
+	empty := !l.bound(name) // no pod could use such a volume, so it has no data to retain
 	w.claims[name] = false
 	l.c.RemoveClaim(keyOf(name))
 	w.order(name, data || empty, func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
 }
 
-// unclaimAll judges that claims whose pods are gone and snapshots can be deleted, with their data.
+// unclaimAll checks that snapshots, and claims whose pods are gone, can be deleted with their data.
 func (w *world) unclaimAll() {
 	for range 3 {
 		w.mu.Lock()
@@ -296,12 +299,12 @@ func (w *world) unclaimAll() {
 	}
 }
 
-// provided judges that claims and snapshots that are listed come to what they ask for; mu is held.
+// provided checks that listed claims and snapshots get what they ask for; mu is held.
 func (w *world) provided() {
 	for _, name := range sortedKeys(w.claims) {
 		from := origins[name]
 		if !w.claims[name] || w.disk.damaged || from != "" && !w.claims[from] && !w.cuts[from] && !w.groups[ownerOf(from)].listed {
-			continue // of what it is made may be gone
+			continue // its origin may be gone
 		}
 		s, _ := w.life.c.Claim(keyOf(name))
 		if s.Volume == nil || s.Reason != "" {
@@ -319,7 +322,7 @@ func (w *world) provided() {
 	for _, name := range sortedKeys(w.cuts) {
 		s, _ := w.life.c.Snapshot(keyOf(name))
 		switch {
-		case s.Group != controller.Key{}: // it is one of a group, which is judged
+		case s.Group != controller.Key{}: // it belongs to a group; regrouped checks that
 		case w.cuts[name] && !s.Ready && w.claims["pvc-0"] && s.Reason != "its claim has no volume":
 			w.breach("snapshots: %s never gets ready: %+v", name, s)
 		case !w.cuts[name] && s.Phase == controller.Deleting && !w.restored(name):
@@ -328,8 +331,8 @@ func (w *world) provided() {
 	}
 }
 
-// withdrawn reports whether a snapshot or a clone of pvc-0 is left that may be in the making, and that its
-// owner neither lists nor deletes: the volume waits for the owner; mu is held.
+// withdrawn reports whether a snapshot or clone of pvc-0 may still be in the making, while its
+// owner neither lists nor deletes it: the volume waits for the owner. mu is held.
 func (w *world) withdrawn() bool {
 	for _, c := range w.life.c.Claims() {
 		if origins[c.Claim.Name] == "pvc-0" && !w.claims[c.Claim.Name] && c.Volume == nil && c.Phase != controller.Deleting {
@@ -338,7 +341,7 @@ func (w *world) withdrawn() bool {
 	}
 	for _, s := range w.life.c.Snapshots() {
 		listed := w.cuts[s.Snapshot.Name]
-		if s.Group != (controller.Key{}) { // one of its name that is listed is another
+		if s.Group != (controller.Key{}) { // a listed one of the same name is another snapshot
 			listed = w.groups[s.Group.Name].listed
 		}
 		if !listed && !s.Ready && s.Phase != controller.Deleting {
@@ -348,15 +351,15 @@ func (w *world) withdrawn() bool {
 	return false
 }
 
-// undecided reports whether the volume of a claim that was deleted and is listed again waits for the
-// owner of something else, and says so; mu is held.
+// undecided reports whether the volume of a claim that was deleted and is listed again waits for
+// another owner, and says so; mu is held.
 func (w *world) undecided(name string) bool {
 	s, _ := w.life.c.Claim(keyOf(name))
 	return s.Phase == controller.Deleting && strings.Contains(s.Reason, "no longer listed") && w.withdrawn()
 }
 
-// restored reports whether a claim is left that may be in the making of a snapshot, and that its owner
-// does not list: the snapshot waits for the owner; mu is held.
+// restored reports whether a claim from the snapshot may still be in the making, while its owner
+// does not list it: the snapshot waits for the owner. mu is held.
 func (w *world) restored(snapshot string) bool {
 	for _, c := range w.life.c.Claims() {
 		if origins[c.Claim.Name] == snapshot && !w.claims[c.Claim.Name] && c.Volume == nil {
@@ -366,7 +369,7 @@ func (w *world) restored(snapshot string) bool {
 	return false
 }
 
-// gone reports whether what a claim is to be made of is not there, so that it waits; mu is held.
+// gone reports whether the origin of a claim is missing, so that the claim waits; mu is held.
 func (w *world) gone(from string) bool {
 	if from == "" {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// damage is a journal whose file cannot be used: the daemon dies, and the next start
-// finds the spare copy, which is older.
+// damage makes the journal's file unusable: the daemon dies, and the next start finds the spare
+// copy, which is older.
 func (w *world) damage() {
 	if w.kubelet {
 		return
@@ -20,7 +20,7 @@ func (w *world) damage() {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ended++ // of what is attached without a record the node shows nothing
+	w.ended++ // the node shows nothing of an attachment without a record
 	newest := w.disk.records
 	w.disk.journal = w.disk.spare.Copy()
 	if err := w.disk.journal.Doubt("the script damaged it"); err != nil {
@@ -38,8 +38,8 @@ func (w *world) damage() {
 	w.judge.forgotten()
 }
 
-// forgotten: the daemon knows no more what it asked for. What is mounted stays so for
-// the rules.
+// forgotten tells the judge that the daemon no longer knows its calls. For the rules, mounts stay
+// mounts.
 func (j *judge) forgotten() {
 	for _, ls := range j.lanes {
 		ls.attach.removing, ls.attach.foreign = false, ls.attach.making
@@ -51,8 +51,8 @@ func (j *judge) forgotten() {
 	j.traceless()
 }
 
-// traceless: what has no record and is not there is nothing that the daemon could know
-// of. A driver may be busy with it: it counts once it is there.
+// traceless clears the lanes of everything that has no record and does not exist: the daemon cannot
+// know of it. A driver may still be making it: it counts once it exists.
 func (j *judge) traceless() {
 	for at, of := range places {
 		id, _ := j.w.specOf(of.uid, of.name)
@@ -64,7 +64,7 @@ func (j *judge) traceless() {
 			phase = r.Mounts[o.pod].Phase
 		}
 		m, there := j.w.table[at]
-		if there && of.uid == "" && m.dir && phase == state.Absent && !j.w.published(of.name) { // the directory of a device shows nothing
+		if there && of.uid == "" && m.dir && phase == state.Absent && !j.w.published(of.name) { // a device's directory shows nothing
 			delete(j.w.table, at)
 			there = false
 		}
@@ -72,12 +72,12 @@ func (j *judge) traceless() {
 			*j.of(id).lane(o) = lane{removed: true}
 		}
 		if there && m.dir && !r.Mounts[o.pod].Seen.Exists {
-			delete(j.running[of.uid], at) // the mount table does not show it: it counts once the pod is told of it again
+			delete(j.running[of.uid], at) // the mount table does not show it: it counts once the pod hears of it again
 		}
 	}
 }
 
-// published reports whether something of a volume is at a pod's target.
+// published reports whether anything of a volume exists at a pod's target.
 func (w *world) published(name string) bool {
 	for _, uid := range pods {
 		if _, there := w.table[target(uid, name)]; there {
@@ -87,8 +87,8 @@ func (w *world) published(name string) bool {
 	return false
 }
 
-// detachUnrecorded is an operator who detaches what is attached without a record of that,
-// once no pod has the volume: of an attachment nothing shows on the node. mu is held.
+// detachUnrecorded is an operator who detaches volumes whose attachment has no record, once no pod
+// has the volume: the node shows nothing of an attachment. mu is held.
 func (w *world) detachUnrecorded() {
 	for id := range w.attached {
 		if v := w.disk.records[id]; v.Attach.Phase == state.Absent && len(v.Mounts) == 0 {
@@ -97,9 +97,9 @@ func (w *world) detachUnrecorded() {
 	}
 }
 
-// restore is an operator who brings back, from a backup, the volume of a claim that the
-// older journal calls made: DeleteVolume came after it. The daemon must not make an empty
-// one in its place.
+// restore is an operator who restores, from a backup, the volume of a claim that the older journal
+// calls made, although DeleteVolume came later. The daemon must not make an empty volume in its
+// place.
 func (w *world) restore() {
 	synctest.Wait()
 	w.mu.Lock()
@@ -111,10 +111,10 @@ func (w *world) restore() {
 	}
 }
 
-// accept is an operator who takes away what has no record although there was time to
-// make it, as the runbook says, and then accepts the loss; not before all that a pod
-// wants has its record. A claim that is not bound may wait for just that: for the end of
-// its former volume, which is mounted without a record.
+// accept is an operator who follows the runbook: removes whatever still has no record after some
+// time, and then accepts the loss, but not before everything that a pod wants has its record. A
+// claim that is not bound may wait for the end of its former volume, which is mounted without a
+// record.
 func (w *world) accept() {
 	w.mu.Lock()
 	lost := w.disk.lost
@@ -122,7 +122,7 @@ func (w *world) accept() {
 	if !lost || w.kubelet {
 		return
 	}
-	w.pass(10 * time.Minute) // what drivers are busy with ends
+	w.pass(10 * time.Minute) // until the drivers' unfinished work ends
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.broken != "" {

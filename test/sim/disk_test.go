@@ -15,18 +15,18 @@ var (
 	errDisk = errors.New("disk error")
 )
 
-// disk is what survives: a real journal, in memory.
+// disk is what survives the daemon: a real journal, in memory.
 type disk struct {
 	journal *state.Memory
-	records map[state.VolumeID]state.Volume // what it holds, decoded
-	spare   *state.Memory                   // its copy, made when the daemon began
-	// lost: the spare took its place, and no operator has accepted that.
+	records map[state.VolumeID]state.Volume // the journal's records, decoded
+	spare   *state.Memory                   // a copy of the journal, made when the daemon started
+	// lost: the spare copy replaced the journal, and no operator has accepted that yet.
 	lost bool
-	// damaged: the spare took its place at some time.
+	// damaged: the spare copy has replaced the journal at some time.
 	damaged bool
-	// fail is how many writes fail from now on; some of them are durable nevertheless.
+	// fail is how many of the next writes fail; some of them are durable nevertheless.
 	fail int
-	// takes is how long a write takes; what happens meanwhile happens.
+	// takes is the duration of a write, during which other things happen.
 	takes time.Duration
 }
 
@@ -34,7 +34,7 @@ func newDisk() *disk {
 	return &disk{journal: state.NewMemory(), records: map[state.VolumeID]state.Volume{}, spare: state.NewMemory()}
 }
 
-// store is the disk as one life of the daemon has it.
+// store is the disk for one life of the daemon.
 type store struct {
 	w *world
 	l *life
@@ -51,7 +51,7 @@ func (s store) SetBootID(ctx context.Context, id string) error {
 	return s.w.disk.journal.SetBootID(ctx, id)
 }
 
-// Commit is atomic, as bbolt's is: a crash leaves all of it or nothing.
+// Commit is atomic, like bbolt's: a crash leaves all of it or nothing.
 func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	w := s.w
 	w.mu.Lock()
@@ -69,7 +69,7 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 	if d.takes > 0 && !s.wait(d.takes) {
 		w.count.crashes["in a commit"]++
 		if w.dice("cut", w.count.commits)%2 == 0 {
-			_ = d.write(ctx, changes) // the kernel has it, whatever becomes of who wrote it
+			_ = d.write(ctx, changes) // the kernel has it, whatever happens to its writer
 		}
 		return errDead
 	}
@@ -101,8 +101,7 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 	return nil
 }
 
-// wait lets time pass, and reports whether the daemon lives still; mu is held
-// before and after.
+// wait lets time pass, and reports whether the daemon is still alive; mu is held before and after.
 func (s store) wait(d time.Duration) bool {
 	s.w.count.faults["slow commit"]++
 	s.w.mu.Unlock()
@@ -121,8 +120,8 @@ func (s store) wait(d time.Duration) bool {
 	}
 }
 
-// jump makes the journal's times those that a clock put forward by ahead finds in
-// it: that much older.
+// jump makes all times in the journal older by ahead, as they appear to a clock that was put
+// forward.
 func (d *disk) jump(ahead time.Duration) error {
 	if ahead == 0 {
 		return nil

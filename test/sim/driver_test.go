@@ -22,16 +22,17 @@ var kinds = []string{
 	"failed", "lost", "uncertain", "refused", "final", "slow", "hang", "hang after", "late", "lie", "lie", "double", "stubborn", "plain",
 }
 
-// driver is a driver as one life of the daemon has it.
+// driver is a driver during one life of the daemon.
 type driver struct {
 	w *world
 	l *life
-	// gen tells registrations apart: calls of one that is gone end with an error.
+	// info is what the driver can do; gone is closed when its process ends, and its calls then
+	// fail.
 	info manager.DriverInfo
 	gone chan struct{}
 }
 
-// op is one call that is being made.
+// op is a call in progress.
 type op struct {
 	verb string
 	v    state.Volume
@@ -82,7 +83,7 @@ func (d *driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, b
 
 var errLie = errors.New("says OK and has less")
 
-// Attacher finds the driver of a volume, as a controller does.
+// attacher finds the driver of a volume, as a controller does.
 type attacher struct{ l *life }
 
 func (a attacher) of(v state.Volume) *driver { return a.l.driver(v.Spec.Driver) }
@@ -93,7 +94,7 @@ func (a attacher) Attach(ctx context.Context, v state.Volume) (map[string]string
 
 func (a attacher) Detach(ctx context.Context, v state.Volume) error { return a.of(v).Detach(ctx, v) }
 
-// call judges that the call may be made, and lets the script's faults decide how it goes.
+// call judges whether the call may be made, and lets the script's faults decide its outcome.
 func (d *driver) call(ctx context.Context, o op) error {
 	w := d.w
 	o.name = o.v.Spec.Name
@@ -133,7 +134,7 @@ func (d *driver) call(ctx context.Context, o op) error {
 	return err
 }
 
-// fate decides how a call goes; mu is held.
+// fate decides the outcome of a call; mu is held.
 func (w *world) fate(l *life, o op) (kind string, roll uint64) {
 	roll = w.dice("fate", w.faults.salt, o, l.number, l.nth[o.String()])
 	switch {
@@ -155,7 +156,7 @@ func (w *world) fate(l *life, o op) (kind string, roll uint64) {
 	return kind, roll
 }
 
-// answer makes a call take its time, have its effect or not, and end.
+// answer makes a call take its time, take effect or not, and end.
 func (d *driver) answer(ctx context.Context, o op, kind string, roll uint64) error {
 	nap := time.Duration(1+roll/7%1000_000) * time.Nanosecond
 	fails := func(out state.Outcome, code string) error {
@@ -166,7 +167,7 @@ func (d *driver) answer(ctx context.Context, o op, kind string, roll uint64) err
 		return d.work(ctx, o, nap, 1)
 	case "slow":
 		return d.work(ctx, o, time.Duration(roll/7%60_000)*time.Millisecond+nap, 1)
-	case "stubborn": // heeds no context
+	case "stubborn": // ignores its context
 		return d.work(context.WithoutCancel(ctx), o, time.Duration(roll/7%600_000)*time.Millisecond+nap, 1)
 	case "double":
 		return d.work(ctx, o, nap, 2)
@@ -218,7 +219,8 @@ func (d *driver) answer(ctx context.Context, o op, kind string, roll uint64) err
 	}
 }
 
-// freeze hangs until the volume thaws: an in-process kind for ever, a driver's call until its deadline.
+// freeze blocks until the volume thaws: a built-in kind forever, a driver's call until its
+// deadline.
 func (d *driver) freeze(ctx context.Context, o op) error {
 	if d.info.Builtin {
 		ctx = context.WithoutCancel(ctx)
@@ -246,7 +248,8 @@ func (d *driver) ended(ctx context.Context, o op) error {
 	return &state.CallError{Outcome: state.Uncertain, Call: o.verb, Code: "DeadlineExceeded", Err: ctx.Err()}
 }
 
-// nap waits, unless the call, the driver or the daemon ends first, and reports whether it waited all of it.
+// nap waits, and reports whether it waited the full time: the end of the call, the driver or the
+// daemon cuts it short.
 func (d *driver) nap(ctx context.Context, for_ time.Duration) bool {
 	t := time.NewTimer(for_)
 	defer t.Stop()
@@ -260,7 +263,7 @@ func (d *driver) nap(ctx context.Context, for_ time.Duration) bool {
 	return false
 }
 
-// work has its effect after a while. Cut off, it may go on in the driver.
+// work takes effect after a while. If it is cut off, the driver may finish it later.
 func (d *driver) work(ctx context.Context, o op, takes time.Duration, layers int) error {
 	if d.nap(ctx, takes) {
 		d.w.mu.Lock()
@@ -284,8 +287,8 @@ func (d *driver) work(ctx context.Context, o op, takes time.Duration, layers int
 	return d.ended(ctx, o)
 }
 
-// forget removes the notes of what is not mounted, which the daemon does itself
-// before it calls, whatever the driver does then.
+// forget removes the notes of paths that are not mounted. The daemon does that before the call,
+// whatever the driver then does.
 func (d *driver) forget(o op) {
 	d.w.mu.Lock()
 	defer d.w.mu.Unlock()
@@ -304,9 +307,9 @@ func (d *driver) do(o op) {
 	_ = d.w.effect(o, 1)
 }
 
-// later goes on with a call that has ended; meanwhile the driver answers ABORTED. A
-// Stage of a former version whose successor stages nothing comes to nothing once the
-// volume was taken over without it: nobody could know of it.
+// later finishes a call that has already ended; meanwhile the driver answers ABORTED. A former
+// version's Stage has no effect if its successor does not stage and the daemon took over the volume
+// without the stage: nothing shows such a Stage to the daemon.
 func (d *driver) later(o op, after time.Duration) {
 	w := d.w
 	w.mu.Lock()
@@ -332,13 +335,13 @@ func (d *driver) later(o op, after time.Duration) {
 			return
 		}
 		_ = w.effect(o, 1)
-		if w.ended != ended { // it ends here, with what it made or without
+		if w.ended != ended { // it ends here, whether it made anything or not
 			w.judge.traceless()
 		}
 	})
 }
 
-// effect changes the host as the call says; mu is held.
+// effect changes the host as the call demands; mu is held.
 func (w *world) effect(o op, layers int) error {
 	layers = max(layers, 1)
 	id, stage := o.v.ID, o.v.Spec.StagePath
@@ -379,7 +382,7 @@ func (w *world) effect(o op, layers int) error {
 	return nil
 }
 
-// unmount is what a driver does; mu is held.
+// unmount unmounts as a driver does; mu is held.
 func (w *world) unmount(path string) {
 	m, ok := w.table[path]
 	switch {
@@ -394,7 +397,7 @@ func (w *world) unmount(path string) {
 	}
 }
 
-// kernel is what one life of the daemon sees of the mount table.
+// kernel is the mount table as one life of the daemon sees it.
 type kernel struct {
 	w *world
 	l *life
@@ -427,7 +430,7 @@ func (kernel) Size(context.Context, string) (state.Sizes, error)   { return stat
 func (kernel) Probe(context.Context, string) error                 { return nil }
 func (kernel) HostPath(context.Context, string) error              { return nil }
 
-// seen is what is at a path; mu is held.
+// seen returns what is at a path; mu is held.
 func (w *world) seen(path string) state.Seen {
 	m, ok := w.table[path]
 	switch {

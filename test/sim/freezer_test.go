@@ -8,18 +8,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// hold is one freeze of a volume's file system: what is snapshotted in it is of any of its moments.
+// hold is one freeze of a volume's file system: a snapshot taken during it is consistent with any
+// moment of it.
 type hold struct {
-	since, until time.Time // until is zero while it lasts
+	since, until time.Time // until is zero while the freeze lasts
 	limit        time.Duration
 	life         int
 }
 
-// freezer holds file systems still for one life of the daemon. The daemon's death leaves them so.
+// freezer freezes file systems for one life of the daemon. They stay frozen when the daemon dies.
 type freezer struct {
 	w     *world
 	l     *life
-	begun chan struct{} // closed once those are thawed that a life before left
+	begun chan struct{} // closed once the freezes of earlier lives are thawed
 }
 
 func newFreezer(w *world, l *life) *freezer {
@@ -100,7 +101,7 @@ func (f *freezer) Freeze(ctx context.Context, id state.VolumeID, limit time.Dura
 	}, nil
 }
 
-// still judges that a living daemon holds no file system longer than it may; mu is held.
+// still checks that a living daemon freezes no file system longer than allowed; mu is held.
 func (j *judge) still(l *life) {
 	for id, h := range j.w.holds {
 		if h.life == l.number && time.Since(h.since) > h.limit {
@@ -109,8 +110,8 @@ func (j *judge) still(l *life) {
 	}
 }
 
-// together reports whether all snapshots were made while their file systems were held still, and at one
-// moment all were.
+// together reports whether every snapshot was made during a freeze, and all these freezes overlap
+// at one moment.
 func together(cuts []*stored) bool {
 	var since, until time.Time
 	for _, c := range cuts {

@@ -12,21 +12,21 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// grouped is what the owner of a group snapshot asks for: snapshots of the claims, of one moment.
+// grouped is the request of a group snapshot's owner: snapshots of the claims, at one moment.
 type grouped struct {
 	listed bool
 	of     []string
 }
 
-// freezes has how long the file systems may be held still for a group snapshot. A driver that makes
-// groups makes them without, too.
+// freezes is how long the file systems may be frozen for a group snapshot. A driver that makes
+// groups needs no freeze.
 var freezes = map[string]time.Duration{"g0": 10 * time.Second, "g1": time.Second}
 
-// isGroup reports whether the name is that of a group snapshot.
+// isGroup reports whether the name is a group snapshot's.
 func isGroup(name string) bool { return freezes[name] > 0 }
 
-// groupOf is a group snapshot as the program would ask for it: of those of its claims that are listed,
-// and not before each has its volume; mu is held.
+// groupOf returns a group snapshot as the program would request it: with its listed claims, once
+// each has its volume; mu is held.
 func (w *world) groupOf(name string) controller.Group {
 	g := controller.Group{Key: keyOf(name), UID: name, Freeze: freezes[name], Class: controller.SnapshotClass{Name: "c"}}
 	if w.set.groups && name == "g0" {
@@ -50,7 +50,8 @@ func (w *world) groupOf(name string) controller.Group {
 	return g
 }
 
-// tellGroup passes on what a group snapshot asks for. What is made no claim changes; mu is held.
+// tellGroup passes a group snapshot's request on. Claims do not change a group that was made; mu is
+// held.
 func (l *life) tellGroup(name string) {
 	g := l.w.groupOf(name)
 	if s, known := l.c.Group(keyOf(name)); known && s.Content != "" {
@@ -59,7 +60,8 @@ func (l *life) tellGroup(name string) {
 	l.c.SetGroup(g)
 }
 
-// tellGroups does so of all; changed: of those that claims may have changed. mu is held.
+// tellGroups does so for all groups; with changed, for those that a changed claim may affect. mu is
+// held.
 func (l *life) tellGroups(changed bool) {
 	for name, g := range l.w.groups {
 		if s, _ := l.c.Group(keyOf(name)); g.listed && !l.dead && (!changed || s.Content == "") {
@@ -68,7 +70,7 @@ func (l *life) tellGroups(changed bool) {
 	}
 }
 
-// group lists a group snapshot, or has it be of other claims; mu is held.
+// group lists a group snapshot, or changes its claims; mu is held.
 func (w *world) group(name string, of []string) {
 	w.groups[name] = grouped{true, of}
 	if _, left := w.life.c.Group(keyOf(name)); !left && !w.life.dead && w.life.shown {
@@ -79,7 +81,7 @@ func (w *world) group(name string, of []string) {
 	}
 }
 
-// ungroup is an owner who deletes a group snapshot; data: also one that is retained. mu is held.
+// ungroup makes the owner delete a group snapshot; with data, also a retained one. mu is held.
 func (w *world) ungroup(name string, data bool) {
 	l := w.life
 	if l.dead {
@@ -90,8 +92,7 @@ func (w *world) ungroup(name string, data bool) {
 	w.order(name, data, func(ctx context.Context) error { return l.c.DeleteGroup(ctx, keyOf(name), data) })
 }
 
-// regrouped judges that group snapshots that are listed get ready, and that those go that are deleted;
-// mu is held.
+// regrouped checks that listed group snapshots get ready and that deleted ones go; mu is held.
 func (w *world) regrouped() {
 	if len(w.holds) > 0 {
 		w.breach("freeze: file systems are frozen for ever: %v", sortedKeys(w.holds))
@@ -99,7 +100,7 @@ func (w *world) regrouped() {
 	for _, name := range sortedKeys(w.groups) {
 		s, _ := w.life.c.Group(keyOf(name))
 		waits := false
-		for _, c := range w.life.c.Claims() { // the owner has to say what becomes of it
+		for _, c := range w.life.c.Claims() { // the owner must decide about it first
 			waits = waits || strings.HasPrefix(origins[c.Claim.Name], name+"-") && !w.claims[c.Claim.Name] && c.Volume == nil
 		}
 		listed, g := w.groups[name].listed, w.groupOf(name)
@@ -114,7 +115,7 @@ func (w *world) regrouped() {
 	}
 }
 
-// taken reports whether a snapshot that is none of a group has the name that one of the group's would
+// taken reports whether a snapshot outside the group has the name that one of the group's would
 // get; mu is held.
 func (w *world) taken(g controller.Group) bool {
 	return slices.ContainsFunc(g.Members, func(m controller.Member) bool {
@@ -123,20 +124,20 @@ func (w *world) taken(g controller.Group) bool {
 	})
 }
 
-// bundle is a group snapshot as the storage has it.
+// bundle is a group snapshot at the storage.
 type bundle struct {
 	owner         string
 	of, snapshots []string
 }
 
-// ownerOf is who asks for what the storage makes under a name: a snapshot, or the group that it is one of.
+// ownerOf returns who asked for an object of this name at the storage: a snapshot, or its group.
 func ownerOf(name string) string {
 	name = strings.TrimPrefix(name, "group")
 	name, _, _ = strings.Cut(strings.TrimPrefix(name, "snapshot-"), "-")
 	return name
 }
 
-// ofOwner are the snapshots at the storage that are made for a name; mu is held.
+// ofOwner returns the snapshots at the storage that were made for an owner; mu is held.
 func (w *world) ofOwner(name string) (ids []string) {
 	for _, id := range sortedKeys(w.shelf) {
 		if w.shelf[id].owner == name {
@@ -146,8 +147,8 @@ func (w *world) ofOwner(name string) (ids []string) {
 	return ids
 }
 
-// groups judges what is said of group snapshots by what the storage has: one that is ready has exactly
-// the snapshots of its claims, and what is called frozen is of one moment; mu is held.
+// groups compares the controller's group snapshots with the storage: a ready one has exactly the
+// snapshots of its claims, and the snapshots of one called frozen are from one moment; mu is held.
 func (j *judge) groups(l *life) {
 	w := j.w
 	if len(w.groups) == 0 || w.disk.damaged {
@@ -195,8 +196,8 @@ func (j *judge) groups(l *life) {
 	}
 }
 
-// grouping makes steps of owners who have snapshots made of several volumes at once, and of what
-// becomes of those volumes meanwhile.
+// grouping returns steps of owners who take snapshots of several volumes at once, and steps that
+// change those volumes meanwhile.
 func grouping(r *rand.Rand) []string {
 	name := fmt.Sprintf("g%d", r.IntN(2))
 	data := []string{"", " data"}[r.IntN(2)]
@@ -223,7 +224,7 @@ func grouping(r *rand.Rand) []string {
 		return []string{"unclaim " + restored + data}
 	case roll < 19: // all at once
 		return []string{"claim pvc-4", group, "grow " + one, "modify pvc-4 gold", "cut s0", "unclaim pvc-4 data"}
-	case roll < 20: // one of a group alone
+	case roll < 20: // one snapshot of a group alone
 		return []string{"uncut " + name + "-" + one + " data"}
 	case roll < 21:
 		return []string{group, fmt.Sprintf("trap record %d %v", 1+r.IntN(5), r.IntN(2) == 0)}
@@ -231,13 +232,13 @@ func grouping(r *rand.Rand) []string {
 		return []string{group, fmt.Sprintf("trap storage %d %v", 1+r.IntN(5), r.IntN(2) == 0)}
 	case roll < 23:
 		return []string{group, "wait " + []string{"100ms", "600ms", "2s"}[r.IntN(3)], []string{"crash", "reboot", "ungroup " + name + data, "driver kill d"}[r.IntN(4)]}
-	case roll < 25: // a snapshot has the name of one of a group
+	case roll < 25: // a snapshot with the name of a group's
 		return []string{"cut " + name + "-" + one}
-	case roll < 27: // a group goes while it is restored
+	case roll < 27: // a group goes while it is being restored
 		return []string{"claim " + restored, "wait 600ms", "unclaim " + restored + data, "ungroup " + name + " data"}
-	case roll < 28: // the operator mended the storage
+	case roll < 28: // the operator has repaired the storage
 		return []string{"hurry " + name}
-	case roll < 31: // a claim goes as the making of its group ends
+	case roll < 31: // a claim goes while the making of its group ends
 		return []string{
 			"claim pvc-4", "wait 3s", fmt.Sprintf("faults 60 %d", r.IntN(1e6)), "group " + name + " pvc-4", "wait 400ms", "unclaim pvc-4 data",
 			fmt.Sprintf("trap record %d %v", 1+r.IntN(3), r.IntN(2) == 0), "wait 3s",

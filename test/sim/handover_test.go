@@ -15,17 +15,17 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// tries is how often somebody repeats a command that died or met a disk error.
+// tries is how often the operator repeats a command that died or met a disk error.
 const tries = 8
 
-// command is one run of adopt or release, which dies as a daemon does.
+// command is one run of adopt or release, which can die like a daemon.
 func (w *world) command() *life {
 	w.lives++
 	return &life{w: w, number: w.lives, died: make(chan struct{}), cancel: func() {}}
 }
 
-// adopt takes over what the kubelet has, and begins a life; it reports whether
-// it did, and else why not. A command that died is made once more.
+// adopt takes over the kubelet's volumes and starts a life. It reports whether it did, or else why
+// not. A command that died is repeated.
 func (w *world) adopt(reason string) (done bool, why string) {
 	synctest.Wait()
 	w.mu.Lock()
@@ -99,22 +99,22 @@ func (w *world) adoptOnce(l *life, boot, reason string, why *string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.springs("commit") { // after the last of them
+	if w.springs("commit") { // after the last commit
 		return errDead
 	}
 	for _, at := range t.Empty {
 		w.forget(at)
 	}
-	for _, i := range t.Items { // what is left with nothing in it is a person's to remove
+	for _, i := range t.Items { // the operator removes what is left with nothing in it
 		if _, there := w.table[i.Path]; !there && i.Volume == "" && i.Pod == "" {
-			w.forget(cmp.Or(stages[path.Base(i.Path)], i.Path)) // of a device it is the directory of its name
+			w.forget(cmp.Or(stages[path.Base(i.Path)], i.Path)) // for a device, its directory
 		}
 	}
 	return nil
 }
 
-// takenOver judges the records that adopt has made: each says what is so. Where it
-// was run again, what was on its way in the first run may be there by now.
+// takenOver checks the records that adopt made: each states the truth. If adopt ran twice, work
+// that was in progress during the first run may have finished since.
 func (j *judge) takenOver(again bool) {
 	w := j.w
 	w.takeovers++
@@ -132,23 +132,23 @@ func (j *judge) takenOver(again bool) {
 		case fact.Phase == state.Leaving:
 			w.breach("adopt: %s is to be removed by its record", at)
 		case there && again && fact.Phase == state.Entering:
-		case there && m.dir && of.uid == "" && fact.Phase == state.Entering: // a device's, in which nothing shows that it was staged
+		case there && m.dir && of.uid == "" && fact.Phase == state.Entering: // a device's directory shows no stage
 		case there && (fact.Phase != state.Present || seen.Mounted == m.dir):
 			w.breach("adopt: %s is there, and its record says %v, seen as %+v", at, fact.Phase, seen)
 		case !there && ln.making && fact.Phase == state.Absent && w.info(volumes[of.name].driver).Stage:
 			w.breach("adopt: %s may be there, and no record says so", at)
 		case !there && fact.Phase == state.Absent:
 			if ln.making {
-				w.unknown[at] = w.takeovers // a kubelet has such a directory of drivers that stage nothing, too
+				w.unknown[at] = w.takeovers // a kubelet also has such a directory for drivers that stage nothing
 			}
 			*ln = lane{removed: true}
 		}
 		ln.foreign, ln.there = ln.making, there && fact.Phase == state.Present
-		ln.ok = ln.ok || there // of a call that was cut off nobody knows more than the kernel
+		ln.ok = ln.ok || there // of an interrupted call the kernel alone knows the result
 	}
 }
 
-// again judges that what was taken over as it is mounted is not made once more.
+// again checks that the daemon does not make again what it took over mounted.
 func (j *judge) again(o op, ln *lane) {
 	at := o.v.Mounts[o.pod].Target
 	if o.verb == "Stage" {
@@ -163,7 +163,7 @@ func (j *judge) again(o op, ln *lane) {
 	}
 }
 
-// gone: what was at paths is there no more, and whoever has the volumes knows.
+// gone: nothing is left at the paths, and the agent that has the volumes knows that.
 func (j *judge) gone(paths iter.Seq[string]) {
 	for at := range paths {
 		of := places[at]
@@ -179,7 +179,7 @@ func (j *judge) gone(paths iter.Seq[string]) {
 	}
 }
 
-// release hands everything back, if nothing is against it, and there is no life then.
+// release hands everything back, unless something prevents it; afterwards there is no life.
 func (w *world) release() {
 	if w.kubelet {
 		return
@@ -241,7 +241,7 @@ func (w *world) releaseOnce(l *life, boot string) (refused bool, err error) {
 	return false, journal.Commit(ctx, gone)
 }
 
-// handedBack judges what a kubelet finds: all that is there or may be.
+// handedBack checks that a kubelet finds everything that exists or may exist.
 func (j *judge) handedBack() {
 	w := j.w
 	if len(w.disk.records) > 0 {
@@ -267,15 +267,15 @@ func (j *judge) handedBack() {
 	}
 }
 
-// halt is SIGTERM, and waits for the end of the life and of its calls.
+// halt sends SIGTERM, and waits for the end of the life and of its calls.
 func (w *world) halt() {
 	w.end()
 	<-w.life.done
 	synctest.Wait()
 }
 
-// idleLife is one of the daemon after a release, on a node whose pods are the
-// kubelet's: it makes no call.
+// idleLife starts the daemon after a release, on a node whose pods belong to the kubelet: it must
+// make no call.
 func (w *world) idleLife() {
 	w.mu.Lock()
 	calls, wishes, silent, calm := maps.Clone(w.count.calls), w.wishes, w.silent, w.calm
@@ -294,13 +294,13 @@ func (w *world) idleLife() {
 	}
 }
 
-// handsOver ends a kubelet's time: it ends or completes what it does, and then
-// nothing is against taking over.
+// handsOver ends a kubelet's time: the kubelet completes or undoes its work, and then nothing
+// prevents a takeover.
 func (w *world) handsOver() {
 	if !w.kubelet {
 		return
 	}
-	w.pass(10 * time.Minute) // what drivers are busy with ends
+	w.pass(10 * time.Minute) // until the drivers' unfinished work ends
 	w.mu.Lock()
 	clear(w.frozen)
 	for range 2 {

@@ -10,44 +10,42 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// judge checks the rules. It knows every call that was ever made, in all lives
-// of the daemon, and what of it is true.
+// judge checks the rules. It knows every call of all lives of the daemon, and its true effect.
 type judge struct {
 	w     *world
 	lanes map[state.VolumeID]*lanes
-	// running are, by pod, the targets that its containers hold: the daemon
-	// said that the pod is ready, and nothing says that they ended.
+	// running has, by pod, the targets that its containers hold: the daemon reported the pod ready,
+	// and nothing says that the containers ended.
 	running map[string]map[string]bool
-	// vanished are paths that were unmounted by others, and when a look could tell first.
+	// vanished has the paths that others unmounted, and the time from which a look could show that.
 	vanished map[string]time.Time
-	// renewed is when what has to be renewed was published last, by path.
+	// renewed is the time of the last successful call, by path, for volumes that need renewal.
 	renewed map[string]time.Time
-	// orders are those of an operator that were given in this life and not carried out.
+	// orders are the operator's orders of this life that are not carried out yet.
 	orders []*order
-	// whole are the group snapshots that were called ready and are at the storage.
+	// whole has the group snapshots that were reported ready and are at the storage.
 	whole map[string]bool
 }
 
-// lane is the sequence of calls that make and unmake one fact.
+// lane is the sequence of calls that make and undo one fact.
 type lane struct {
-	// making: a call was begun that makes it, and none that removed it succeeded since.
+	// making: a call that makes it has begun, and no call that removes it has succeeded since.
 	making bool
-	// removing: a call was begun that removes it, and none succeeded since.
+	// removing: a call that removes it has begun, and none has succeeded since.
 	removing bool
-	// removed: a call that removes it succeeded since; made again it harms nothing.
+	// removed: a call that removes it has succeeded since; one more does no harm.
 	removed bool
-	// undone: one that removes it was answered OK since, with a layer left.
+	// undone: a call that removes it has returned OK since, but left a layer.
 	undone bool
-	// left: the pod's containers were proven to have ended since it was made.
+	// left: since it was made, the pod's containers were proven to have ended.
 	left bool
-	// ok: the newest call of the lane made it, by its answer and in truth.
+	// ok: the newest call of the lane returned OK, and it really exists.
 	ok  bool
-	req string // the request that makes it
-	// foreign: another made it, and what it said is not known. there: and it was
-	// there when it was taken over.
+	req string // the content of the request that makes it
+	// foreign: another agent made it, with an unknown request. there: it existed at the takeover.
 	foreign, there bool
-	// tried is the life in which a call that removes it ended last, and triedAt
-	// when the first in that life did.
+	// tried is the last life in which a call to remove it ended, and triedAt when the first such
+	// call of that life did.
 	tried   int
 	triedAt time.Time
 }
@@ -56,7 +54,7 @@ type lanes struct {
 	attach, stage lane
 	publish       map[state.PodUID]*lane
 	inFlight      string
-	life          int // that has the call in flight
+	life          int // the life whose call is in flight
 }
 
 func newJudge(w *world) *judge {
@@ -85,8 +83,8 @@ func (ls *lanes) lane(o op) *lane {
 
 func removes(verb string) bool { return verb == "Detach" || verb == "Unstage" || verb == "Unpublish" }
 
-// request is what a call says; a repeated call has to say the same, and one
-// that removes has to name the same thing (CSI gives it no publish context).
+// request returns the content of a call. A repeated call must have the same content, and a removal
+// must name the same object (CSI passes no publish context to it).
 func request(o op) string {
 	s := fmt.Sprint(o.v.Spec.FSType, o.v.Spec.StagePath, o.v.Spec.Handle, o.v.Spec.MountGroup)
 	switch o.verb {
@@ -99,7 +97,7 @@ func request(o op) string {
 	return s
 }
 
-// begin judges that a call may be made; mu is held.
+// begin judges whether a call may be made; mu is held.
 func (j *judge) begin(l *life, o op) {
 	w, ls := j.w, j.of(o.v.ID)
 	ln := ls.lane(o)
@@ -128,7 +126,7 @@ func (j *judge) begin(l *life, o op) {
 	}
 }
 
-// order is rule 1, J2 and J3.
+// order checks rule 1, J2 and J3.
 func (j *judge) order(o op, ls *lanes) {
 	w := j.w
 	switch o.verb {
@@ -159,8 +157,8 @@ func (j *judge) order(o op, ls *lanes) {
 	}
 }
 
-// durable: the intent is in the journal before the first side effect. late says
-// that what a call makes is known to be leaving: nothing else has to prove that it may go.
+// durable checks that the intent is in the journal before the first side effect. late reports that
+// the result of the call is already known to leave, so that nothing else must prove that it may go.
 func (j *judge) durable(o op) (late bool) {
 	r, ok := j.w.disk.records[o.v.ID]
 	phase := r.Mounts[o.pod].Phase
@@ -170,8 +168,8 @@ func (j *judge) durable(o op) (late bool) {
 	case "Stage", "Unstage":
 		phase = r.Stage.Phase
 	}
-	// A pod may leave at the moment at which its Publish goes to the driver, and the
-	// journal may say so before the driver has it: what is made then goes next.
+	// A pod may leave while its Publish is on the way to the driver, and the journal may record
+	// that before the driver has the call: the removal follows.
 	late = phase == state.Leaving && o.verb == "Publish" && j.of(o.v.ID).lane(o).left
 	switch {
 	case !ok || phase == state.Absent, removes(o.verb) && phase != state.Leaving, !removes(o.verb) && phase == state.Leaving && !late:
@@ -184,7 +182,7 @@ func (j *judge) durable(o op) (late bool) {
 	return late
 }
 
-// proven is rule 5.
+// proven checks rule 5.
 func (j *judge) proven(l *life, o op, ln *lane) {
 	w := j.w
 	if to := o.v.Mounts[o.pod].Target; o.verb == "Unpublish" && j.running[string(o.pod)][to] {
@@ -193,7 +191,7 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 		}
 	}
 	if ln.removing || ln.removed || ln.left || l.leaving[o.String()] {
-		return // a removal once begun goes on, also one whose intent alone is durable
+		return // a removal continues once begun, even if only its intent is durable
 	}
 	wanted := false
 	for uid, p := range l.told {
@@ -202,7 +200,7 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 		}
 	}
 	if wanted {
-		return // it is made anew in another form
+		return // it is made again in another form
 	}
 	if len(l.spoken) < len(sources) {
 		w.breach("rule 5: %v, and not every source has spoken", o)
@@ -218,8 +216,8 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 	}
 }
 
-// decided judges the removals that a record begins, when it is written: they
-// will be made, whatever is told later, and also if the write fails.
+// decided judges, at the time of the write, the removals that a record begins: the manager will
+// make them whatever it hears later, even if the write fails.
 func (j *judge) decided(l *life, v state.Volume) {
 	if was := j.w.disk.records[v.ID]; was.InUse() && j.of(v.ID).made() && len(leaving(was)) == 0 && was.Needs != v.Needs {
 		j.w.breach("J5: %s was begun as %+v, and goes on as %+v", v.ID, was.Needs, v.Needs)
@@ -232,7 +230,7 @@ func (j *judge) decided(l *life, v state.Volume) {
 	}
 }
 
-// leaving are the removals that a record says were begun.
+// leaving returns the removals that a record says have begun.
 func leaving(v state.Volume) (ops []op) {
 	if v.Attach.Phase == state.Leaving {
 		ops = append(ops, op{verb: "Detach"})
@@ -248,7 +246,7 @@ func leaving(v state.Volume) (ops []op) {
 	return ops
 }
 
-// end takes a call's answer and the truth into the lane; mu is held.
+// end updates the lane with a call's answer and the truth; mu is held.
 func (j *judge) end(l *life, o op, err error) {
 	ls := j.of(o.v.ID)
 	ln := ls.lane(o)
@@ -266,7 +264,7 @@ func (j *judge) end(l *life, o op, err error) {
 	case removes(o.verb) && err == nil:
 		ln.undone = true
 	case removes(o.verb) && (ln.removed || ln.undone) && !there && state.AsCallError(o.verb, err).Outcome != state.Uncertain:
-		*ln = lane{removed: true} // asked once more for the sake of a lie, a driver may refuse
+		*ln = lane{removed: true} // when called again after a lie, a driver may refuse
 	case !removes(o.verb):
 		if ln.ok = err == nil && there; ln.ok {
 			j.renewed[o.v.Mounts[o.pod].Target] = time.Now()
@@ -274,7 +272,7 @@ func (j *judge) end(l *life, o op, err error) {
 	}
 }
 
-// truth says whether what a call makes or removes is there.
+// truth reports whether the object of a call exists.
 func (j *judge) truth(o op) bool {
 	var ok bool
 	switch o.verb {
@@ -288,17 +286,17 @@ func (j *judge) truth(o op) bool {
 	return ok
 }
 
-// looked: from now on it is known that a path vanished; mu is held.
+// looked: from now on the daemon can know that a path vanished; mu is held.
 func (j *judge) looked(path string) {
 	if at, ok := j.vanished[path]; ok && at.IsZero() {
 		j.vanished[path] = time.Now()
 	}
 }
 
-// rebooted: no mount is there, no container runs.
+// rebooted: no mount and no container is left.
 func (j *judge) rebooted() {
 	for _, ls := range j.lanes {
-		ls.stage.ok, ls.stage.there = false, false // what is no mount is there yet, and is made once more
+		ls.stage.ok, ls.stage.there = false, false // a directory is still there, and is staged again
 		for _, ln := range ls.publish {
 			ln.ok, ln.there = false, false
 		}
@@ -307,16 +305,16 @@ func (j *judge) rebooted() {
 	clear(j.vanished)
 }
 
-// stopped: the owner's word that a pod's containers have ended.
+// stopped: the owner says that a pod's containers have ended.
 func (j *judge) stopped(pod string) { delete(j.running, pod) }
 
-// left: the daemon was told so, with all sources having spoken.
+// left: the daemon heard that the pod left, and every source has spoken.
 func (j *judge) left(l *life, pod string) {
 	if p, listed := l.told[pod]; listed && !p.Stopped || len(l.spoken) < len(sources) {
 		return
 	}
 	l.left[pod] = true
-	for id := range j.w.disk.records { // an intent may be all that there ever was
+	for id := range j.w.disk.records { // there may have been no more than an intent
 		j.of(id)
 	}
 	for _, ls := range j.lanes {
@@ -324,8 +322,8 @@ func (j *judge) left(l *life, pod string) {
 	}
 }
 
-// board judges what the manager says of itself, when it has nothing to do at
-// this moment; mu is held.
+// board judges the manager's own report, at a moment when the manager has nothing to do; mu is
+// held.
 func (j *judge) board(l *life) {
 	w := j.w
 	if l == nil || l.dead || w.kubelet {
@@ -359,7 +357,7 @@ func (j *judge) board(l *life) {
 	}
 }
 
-// made reports whether a call was begun of which something is on the node or may be.
+// made reports whether a call has begun whose result is or may be on the node.
 func (ls *lanes) made() bool {
 	return ls.stage.making || slices.ContainsFunc(slices.Collect(values(ls.publish)), func(ln *lane) bool { return ln.making })
 }
@@ -373,8 +371,8 @@ func (j *judge) persistent(id state.VolumeID) bool {
 	return false
 }
 
-// pod is rule 6 (what is said to be mounted is) and rule 10 (what is not is explained).
-// Whoever starts containers waits until the board shows what was told before.
+// pod checks rule 6 (what is reported as mounted is mounted) and rule 10 (what is missing is
+// explained). The container runtime waits until the board shows everything that the manager heard.
 func (j *judge) pod(l *life, p manager.PodStatus, upToDate bool) {
 	w, uid := j.w, string(p.Pod.UID)
 	has := map[string]state.VolumeID{}
@@ -412,7 +410,7 @@ func (j *judge) pod(l *life, p manager.PodStatus, upToDate bool) {
 	}
 }
 
-// grace is how long a daemon may take to say what a look told it.
+// grace is how long a daemon may take to report the result of a look.
 const grace = time.Minute
 
 func (j *judge) excused(path string) bool {

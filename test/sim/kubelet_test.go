@@ -7,21 +7,20 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// kubeletKeeps reports whether a kubelet keeps a volume as it is kept here.
+// kubeletKeeps reports whether a kubelet stores a volume in the same way as the daemon.
 func kubeletKeeps(name string) bool {
 	kind := volumes[name].driver
 	return kind == emptyDir || !drivers[kind].Builtin
 }
 
-// hand is a kubelet that makes or unmakes what one pod is to have, and that dies
-// after some steps.
+// hand is a kubelet that makes or removes the volumes of one pod, and dies after some steps.
 type hand struct {
 	w    *world
 	uid  string
 	left int
 }
 
-// syncs lets the kubelet do up to so many steps for a pod; mu is held.
+// syncs lets the kubelet do up to the given number of steps for a pod; mu is held.
 func (w *world) syncs(uid string, steps int) {
 	if !w.kubelet {
 		return
@@ -54,7 +53,7 @@ func (w *world) syncs(uid string, steps int) {
 	w.judge.running[uid] = has
 }
 
-// step counts one, and reports whether the kubelet lives to do it.
+// step counts a step, and reports whether the kubelet lives to do it.
 func (k *hand) step() bool {
 	if k.left == 0 {
 		return false
@@ -64,8 +63,8 @@ func (k *hand) step() bool {
 	return true
 }
 
-// make stages and publishes. A kubelet's notes come first, and it has a staging
-// directory also of volumes that are not staged.
+// make stages and publishes. A kubelet writes its notes first, and makes a staging directory even
+// for volumes that are not staged.
 func (k *hand) make(name string) {
 	w := k.w
 	id, spec := w.specOf(k.uid, name)
@@ -95,7 +94,7 @@ func (k *hand) make(name string) {
 	k.put(to, id, ls.lane(op{pod: state.PodUID(k.uid)}))
 }
 
-// note writes notes, which a death cuts off.
+// note writes notes; the kubelet's death can cut the write off.
 func (k *hand) note(file string, values map[string]string) {
 	if k.w.notes[file].Values != nil || !k.step() {
 		return
@@ -106,7 +105,7 @@ func (k *hand) note(file string, values map[string]string) {
 	}
 }
 
-// put makes what is to be at a path, and reports whether it is there.
+// put makes the mount at a path, and reports whether it exists.
 func (k *hand) put(at string, id state.VolumeID, ln *lane) bool {
 	if _, ok := k.w.table[at]; ok {
 		ln.ok = true
@@ -120,7 +119,7 @@ func (k *hand) put(at string, id state.VolumeID, ln *lane) bool {
 	return true
 }
 
-// unmake takes away what the pod has, and what is staged after the last pod.
+// unmake removes the pod's mount, and after the last pod the stage.
 func (k *hand) unmake(name string) {
 	w := k.w
 	id, spec := w.specOf(k.uid, name)
@@ -153,14 +152,14 @@ func (k *hand) take(at string, ln *lane) {
 		*ln = lane{removed: true}
 	}
 	if of := places[at]; volumes[of.name].block && of.uid != "" {
-		return // the notes are those of its stage, too
+		return // they are also the notes of its stage
 	}
 	if _, ok := k.w.notes[file]; ok && k.step() {
 		delete(k.w.notes, file)
 	}
 }
 
-// found is what is below the root, as handover/disk reads it.
+// found returns the state below the root, as handover/disk reads it.
 func (w *world) found() handover.Disk {
 	var d handover.Disk
 	for _, at := range sortedKeys(places) {
@@ -191,7 +190,7 @@ func (w *world) found() handover.Disk {
 	return d
 }
 
-// device is what there is of a volume that pods have as a device.
+// device returns the state of a volume that pods have as a device.
 func (w *world) device(name string, notes handover.Notes) handover.Block {
 	b := handover.Block{Name: name, Notes: notes, Stage: w.seen(stagePath(name)), Published: map[state.PodUID]state.Seen{}}
 	for _, uid := range pods {
@@ -202,8 +201,8 @@ func (w *world) device(name string, notes handover.Notes) handover.Block {
 	return b
 }
 
-// forget removes the notes of what is at a path, as whoever unmounts it does; of a device
-// once no other path has it.
+// forget removes the notes of a path, as every unmount does; those of a device only once no other
+// path has the device.
 func (w *world) forget(at string) {
 	of := places[at]
 	if drivers[volumes[of.name].driver].Builtin {

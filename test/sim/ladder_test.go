@@ -11,8 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ladder is what half of the worlds do about an unmount that keeps failing; the
-// others do nothing.
+// ladder is what half of the worlds do about an unmount that keeps failing; the others do nothing.
 func (w *world) ladder() plan.Ladder {
 	if w.set.salt%2 == 0 {
 		return nil
@@ -45,9 +44,9 @@ func (l *life) climbs(cfg *manager.Config) {
 	}
 }
 
-// forced judges that an unmount may be made by a step: a normal one was made for
-// so long in this life as policy says, the journal says that it leaves, and no
-// container has it; mu is held.
+// forced judges whether an unmount by a step may be made: a normal one has failed for as long in
+// this life as the policy demands, the journal says that the mount leaves, and no container has it;
+// mu is held.
 func (j *judge) forced(l *life, o op, step state.UnmountStep) {
 	w, ln := j.w, j.of(o.v.ID).lane(o)
 	w.count.faults["step "+step.String()]++
@@ -66,7 +65,7 @@ func (j *judge) forced(l *life, o op, step state.UnmountStep) {
 	}
 }
 
-// order is an operator's, for the unmount of a volume that does not succeed.
+// order is an operator's order to unmount a volume whose unmount fails.
 type order struct {
 	id   state.VolumeID
 	step state.UnmountStep
@@ -74,7 +73,7 @@ type order struct {
 	done bool // it was carried out
 }
 
-// order gives one, and judges the answer: what is refused is not carried out; mu is held.
+// order gives an order and judges the answer: a refused order is not carried out; mu is held.
 func (l *life) order(id state.VolumeID, step state.UnmountStep) {
 	j := l.w.judge
 	o := &order{id: id, step: step, life: l.number}
@@ -95,8 +94,8 @@ func (l *life) order(id state.VolumeID, step state.UnmountStep) {
 	}()
 }
 
-// ordered reports whether an unmount is one that somebody ordered in this life,
-// each order being for one, and for one that was tried before; mu is held.
+// ordered reports whether an operator ordered the unmount in this life. Each order is for one
+// unmount, which must have been tried before; mu is held.
 func (j *judge) ordered(l *life, o op, step state.UnmountStep) bool {
 	if ln := j.of(o.v.ID).lane(o); !ln.removed && ln.tried == 0 {
 		return false
@@ -117,7 +116,7 @@ func (l *life) showsAll() bool {
 	return l.m.Settle(now) == nil
 }
 
-// tries notes when a removal was first tried in a life; mu is held.
+// tries notes the first attempt of a removal in a life; mu is held.
 func (ln *lane) tries(l *life) {
 	if ln.tried != l.number {
 		ln.tried, ln.triedAt = l.number, time.Now()

@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// life is one run of the daemon. Its fields are guarded by the world's mu.
+// life is one run of the daemon. The world's mu guards its fields.
 type life struct {
 	w      *world
 	m      *manager.Manager
@@ -25,23 +25,23 @@ type life struct {
 	dead   bool
 	died   chan struct{} // closed when dead
 	nth    map[string]int
-	// asking, reading and cutting count the calls to the storage in flight: by what they change, by
-	// what they copy, and by the volume that they make a snapshot of.
+	// asking, reading and cutting count the calls to the storage in flight: by the object that they
+	// change, by the object that they copy, and by the volume that they snapshot.
 	asking, reading, cutting map[string]int
 
-	told    map[string]state.PodWant // what the manager was told of pods
-	spoken  map[string]bool          // sources
+	told    map[string]state.PodWant // what the manager heard about pods
+	spoken  map[string]bool          // by source
 	drivers map[state.DriverName]*driver
-	// leaving are the removals that the journal says were begun in an earlier life.
+	// leaving are the removals that, by the journal, began in an earlier life.
 	leaving map[string]bool
-	// left are the pods of which the manager was told that they left, and may not
-	// have heard it yet: it may be busy with a write.
+	// left are the pods whose end the manager may not have handled yet: it may be busy with a
+	// write.
 	left map[string]bool
-	// shown: the board has shown what the journal says; before, nobody is to rely on it.
+	// shown: the board has shown the journal's state; before that, its content does not count.
 	shown bool
 }
 
-// start begins a life: with the journal as it is, and nothing else known.
+// start begins a life, which knows nothing but the journal.
 func (w *world) start() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +57,7 @@ func (w *world) start() error {
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
 		leaving: map[string]bool{}, left: map[string]bool{},
 	}
-	for path := range w.judge.vanished { // whatever an earlier life had seen of it
+	for path := range w.judge.vanished { // as if no earlier life had seen it
 		w.judge.vanished[path] = time.Time{}
 	}
 	for _, v := range w.disk.records {
@@ -109,7 +109,7 @@ func (w *world) start() error {
 	return nil
 }
 
-// after lets something happen at once or a little later in this life; mu is held.
+// after calls do, at once or later in this life; mu is held.
 func (l *life) after(what, who string, do func()) {
 	delays := []time.Duration{0, time.Millisecond, 30 * time.Millisecond, 2 * time.Second, time.Minute}
 	d := delays[l.w.dice(what, who, l.number)%uint64(len(delays))]
@@ -139,7 +139,7 @@ func (l *life) up(name state.DriverName) {
 	}
 }
 
-// info is what the newest version of a driver can do; mu is held.
+// info returns what the newest version of a driver can do; mu is held.
 func (w *world) info(name state.DriverName) manager.DriverInfo {
 	if n := w.version[name]; n > 0 {
 		return otherwise[name][n-1]
@@ -167,7 +167,8 @@ func (l *life) driver(name state.DriverName) *driver {
 	return &driver{w: l.w, l: l, info: drivers[name], gone: gone}
 }
 
-// speak makes a source tell of all its pods; late: their objects come half a minute later. mu is held.
+// speak makes a source report all its pods; with late, their objects appear half a minute later. mu
+// is held.
 func (l *life) speak(source string, late bool) {
 	if l.spoken[source] {
 		return
@@ -192,7 +193,7 @@ func (l *life) speak(source string, late bool) {
 	}
 }
 
-// tell passes on what a source knows of a pod; mu is held.
+// tell passes on a source's view of a pod; mu is held.
 func (l *life) tell(uid string) {
 	if _, ok := l.w.wishes[uid]; ok {
 		l.set(uid, false)
@@ -207,7 +208,7 @@ func (l *life) set(uid string, late bool) {
 	p := l.w.wantOf(uid, late)
 	for _, vw := range p.Volumes {
 		if ln := l.w.judge.of(vw.ID).publish[state.PodUID(uid)]; ln != nil && vw.Revision != "" {
-			ln.there = false // it is to be made anew with the content
+			ln.there = false // it is made again with the new content
 		}
 	}
 	l.told[uid] = p
@@ -215,7 +216,7 @@ func (l *life) set(uid string, late bool) {
 	l.m.SetPod(p)
 }
 
-// die ends a life as SIGKILL does; mu is held.
+// die ends a life like SIGKILL; mu is held.
 func (l *life) die() {
 	if !l.dead {
 		l.dead = true

@@ -10,7 +10,7 @@ import (
 
 var takeOut = flag.Bool("take-out-mends", false, "build the simulation once for each script of testdata, without what mended it")
 
-// mend is what made a script of testdata pass: taken out by what its bug plants,
+// mend is a fix in the product that made a script of testdata pass: when its bugs revert the fix,
 // the script fails again.
 type mend struct {
 	script string
@@ -357,9 +357,9 @@ var mends = []mend{
 	}},
 }
 
-// spent are the scripts that pass whatever was taken out of the product in a search
-// for their mends: for some another part stands before that by now, for others the
-// way that they went is closed. They are still run.
+// spent are the scripts for which a search found no mend, since they pass whatever part of the
+// product is reverted. For some another part now prevents the failure first, for others the path to
+// it is closed. They still run.
 var spent = []string{
 	"adopted-as-another-pod-wants-it",
 	"begun-for-a-pod-that-wants-it-no-more",
@@ -375,7 +375,7 @@ var spent = []string{
 	"waits-to-grow-while-driver-is-away",
 }
 
-// TestEveryScriptHasItsMend: none is forgotten when it comes, or has gone.
+// TestEveryScriptHasItsMend: every script of testdata is in one of the two lists, and no other is.
 func TestEveryScriptHasItsMend(t *testing.T) {
 	listed := slices.Clone(spent)
 	for _, m := range mends {

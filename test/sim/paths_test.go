@@ -7,13 +7,13 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// layout is where the volumes are.
+// layout is the paths of the volumes.
 var layout = state.Layout{Root: "/r"}
 
-// place is what a path is of: a pod's volume, or with no pod what is staged.
+// place is the owner of a path: a pod's volume, or without a pod a stage.
 type place struct{ uid, name string }
 
-// places are all that there can be.
+// places are all possible paths.
 var places = func() map[string]place {
 	all := map[string]place{}
 	for name, v := range volumes {
@@ -59,8 +59,7 @@ func target(uid, name string) string {
 	return layout.Target(modeOf(v), state.PodUID(uid), name)
 }
 
-// notesOf is where a kubelet has its notes of what is at a path: of a device once for all
-// pods.
+// notesOf returns the path of a kubelet's notes about a path; a device has one file for all pods.
 func notesOf(at string) string {
 	if of := places[at]; volumes[of.name].block {
 		return path.Join(layout.Plugins(), "kubernetes.io/csi/volumeDevices", of.name, "data", handover.NotesName)
@@ -68,7 +67,7 @@ func notesOf(at string) string {
 	return path.Join(path.Dir(at), handover.NotesName)
 }
 
-// made is what a driver makes at a path. Where it stages a device there is a directory.
+// made returns what a driver makes at a path: for the stage of a device, a directory.
 func made(at string, dev uint64, layers int) *mount {
 	of := places[at]
 	v := volumes[of.name]
@@ -78,7 +77,7 @@ func made(at string, dev uint64, layers int) *mount {
 	return &mount{dir: of.uid != "" && !drivers[v.driver].MountsTarget, block: v.block, dev: dev, layers: layers}
 }
 
-// short is a path by which dice are thrown.
+// short returns a short form of a path, for dice.
 func short(path string) string {
 	switch at := places[path]; {
 	case at.name == "":

@@ -43,7 +43,7 @@ func run(t *testing.T, lines []string, count *tally) (broken string) {
 	return broken
 }
 
-// pass lets time pass, judges on the way, and begins a new life where one ended.
+// pass lets time pass, judges on the way, and starts a new life if one ended.
 func (w *world) pass(d time.Duration) {
 	const looks = 5
 	for range looks {
@@ -62,7 +62,7 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// revive waits for a life that ended, and begins the next.
+// revive waits until a life has ended, and starts the next.
 func (w *world) revive() {
 	<-w.life.done
 	synctest.Wait()
@@ -71,7 +71,7 @@ func (w *world) revive() {
 	}
 }
 
-// kill is SIGKILL.
+// kill sends SIGKILL.
 func (w *world) kill(when string) {
 	w.mu.Lock()
 	w.count.crashes[when]++
@@ -79,7 +79,7 @@ func (w *world) kill(when string) {
 	w.mu.Unlock()
 }
 
-// stop is SIGTERM: the daemon ends its calls and writes what it knows.
+// stop sends SIGTERM: the daemon ends its calls and writes what it knows.
 func (w *world) stop() {
 	if w.kubelet {
 		return
@@ -98,13 +98,13 @@ func (w *world) end() {
 	w.count.restarts++
 	if !w.life.dead {
 		w.life.dead = true
-		close(w.life.died) // calls that did not heed their end
+		close(w.life.died) // ends the calls that ignore their context
 	}
 	w.mu.Unlock()
 	w.life.done <- nil
 }
 
-// reboot takes every mount and every process.
+// reboot ends every mount and every process.
 func (w *world) reboot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *world) reboot() {
 	w.powerOff()
 }
 
-// powerOff takes what a reboot takes; mu is held.
+// powerOff does what a reboot does; mu is held.
 func (w *world) powerOff() {
 	w.life.die()
 	w.boot++
@@ -138,9 +138,9 @@ func (w *world) ok() bool {
 	return w.broken == ""
 }
 
-// finish ends all faults and judges that everything comes to rest as wished:
-// first beside volumes that still hang, then with them, then that a restart
-// makes no call, and in the end that nothing is left.
+// finish ends all faults and checks that the node settles as wished: first while some volumes still
+// hang, then with all volumes. It checks that a restart then makes no call, and that in the end
+// nothing is left.
 func (w *world) finish() {
 	for _, phase := range []func(){w.calmDown, w.thaw, w.idle, w.clear} {
 		if !w.ok() {
@@ -150,7 +150,7 @@ func (w *world) finish() {
 	}
 }
 
-// patience is longer than the longest pause after a failure, twice.
+// patience is longer than twice the longest pause after a failure.
 const patience = 30 * time.Minute
 
 func (w *world) calmDown() {
@@ -169,7 +169,7 @@ func (w *world) calmDown() {
 		w.tell(uid)
 	}
 	clear(w.silent)
-	for _, p := range w.wishes { // what pods want is there again
+	for _, p := range w.wishes { // the claims that pods want are listed again
 		for name := range p.vols {
 			if volumes[name].claimed {
 				w.claim(name)
@@ -185,7 +185,7 @@ func (w *world) calmDown() {
 	for _, s := range sources {
 		w.life.speak(s, false)
 	}
-	for name := range otherwise { // of the version that a restart would find
+	for name := range otherwise { // in the version that a restart would find
 		delete(w.down, name)
 		if d := w.life.drivers[name]; d == nil || !reflect.DeepEqual(d.info, w.info(name)) {
 			w.life.up(name)
@@ -200,7 +200,7 @@ func (w *world) calmDown() {
 	w.settled(w.frozen)
 }
 
-// rest lets time pass; the node's status reports what is in use.
+// rest lets time pass; the node's status reports the volumes in use.
 func (w *world) rest(d time.Duration) {
 	for range 3 {
 		w.pass(d / 3)
@@ -209,7 +209,7 @@ func (w *world) rest(d time.Duration) {
 	w.pass(d / 3)
 }
 
-// unpause lets drivers come back whose answers forbade a repetition.
+// unpause re-registers drivers whose final answers forbade a repetition.
 func (w *world) unpause() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,10 +244,10 @@ func (w *world) thaw() {
 	w.settled(nil)
 }
 
-// renewal is longer than the longest time between two calls that renew a volume.
+// renewal is longer than the longest time between two renewals of a volume.
 const renewal = 2 * time.Minute
 
-// settled judges rule 10: what is wanted is there, what is unwanted is gone.
+// settled checks rule 10: what is wanted exists, what is unwanted is gone.
 func (w *world) settled(except map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,7 +268,7 @@ func (w *world) settled(except map[string]bool) {
 			id, _ := w.specOf(uid, name)
 			v, _ := w.life.m.Volume(id)
 			if v.Held.Code == plan.Kept {
-				continue // as it was for a pod that is listed, and that may have it
+				continue // kept for a listed pod, which may have it
 			}
 			if w.life.drivers[volumes[name].driver].info.MountGroup && w.hasAnother(uid, name) {
 				continue // the volume has the group of the pod that has it
@@ -298,7 +298,7 @@ func (w *world) settled(except map[string]bool) {
 				id, _ := w.specOf(uid, name)
 				v, _ := w.life.m.Volume(id)
 				if v.Held.Code == plan.Kept {
-					continue // for a pod that is listed, and that may have it
+					continue // kept for a listed pod, which may have it
 				}
 				w.breach("rule 10: pod %s never gets %s, which nobody has: %s", uid, name, brief(v))
 			}
@@ -309,7 +309,7 @@ func (w *world) settled(except map[string]bool) {
 		if may[path] || except[of.name] {
 			continue
 		}
-		kept := false // a pod that is listed keeps what it has
+		kept := false // a listed pod keeps what it has
 		for uid, p := range w.wishes {
 			kept = kept || !p.stopped && (of.uid == "" || of.uid == uid)
 		}
@@ -336,7 +336,7 @@ func (w *world) hasAnother(uid, name string) bool {
 	return false
 }
 
-// idle judges that neither a restart nor a crash makes a call where all is as wished.
+// idle checks that neither a restart nor a crash makes a call if everything is as wished.
 func (w *world) idle() {
 	w.mu.Lock()
 	w.now = "(idle)"
@@ -355,16 +355,16 @@ func (w *world) idle() {
 	}
 }
 
-// calls are those made but for renewals, which go on whoever is idle; mu is held.
+// calls returns the calls made, without renewals, which never stop; mu is held.
 func (w *world) calls() string {
 	calls := maps.Clone(w.count.calls)
 	delete(calls, "Publish to be renewed")
 	return fmt.Sprint(calls)
 }
 
-// doubtful reports whether a mount is there whose Publish failed and that waits
-// for something else. A life that made the call knows that its pod was never told
-// of it; the next one does not, and makes sure of it for the pod's sake.
+// doubtful reports whether a mount exists whose Publish failed and now waits for something else.
+// The life that made the call knows that the pod never heard of the mount. The next life does not
+// know, and calls again for the pod's sake.
 func (w *world) doubtful() bool {
 	for _, v := range w.life.m.Volumes() {
 		for _, m := range v.Volume.Mounts {
@@ -376,7 +376,7 @@ func (w *world) doubtful() bool {
 	return false
 }
 
-// clear judges J7: after every pod is gone nothing is left within half a minute.
+// clear checks J7: half a minute after every pod is gone, nothing is left.
 func (w *world) clear() {
 	w.mu.Lock()
 	w.now = "(clear)"
@@ -392,7 +392,7 @@ func (w *world) clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.disk.damaged {
-		w.detachUnrecorded() // begun anew by a driver that attaches no more
+		w.detachUnrecorded() // its record was begun again by a driver that no longer attaches
 	}
 	if len(w.table)+len(w.attached)+len(w.disk.records)+len(w.notes) > 0 || len(w.life.m.Volumes()) > 0 || len(w.life.m.Pods()) > 0 || len(w.life.m.GetVolumesInUse()) > 0 {
 		var left []string
@@ -403,7 +403,7 @@ func (w *world) clear() {
 	}
 }
 
-// brief is a volume's status in a line.
+// brief returns a volume's status in a line.
 func brief(v manager.VolumeStatus) string {
 	b := fmt.Sprintf("%s attach %v, stage %v, wanted by %v", v.Volume.ID, v.Volume.Attach.Phase, v.Volume.Stage.Phase, v.Wanted)
 	for _, uid := range sortedKeys(v.Volume.Mounts) {

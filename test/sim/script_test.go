@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// script makes the script of a seed: its first line is the world's settings,
-// every other line one step.
+// script makes the script of a seed: its first line has the world's settings, every other line is
+// one step.
 func script(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 20))
 	set := settings{salt: r.Uint64N(1e9), handshake: r.IntN(8) == 0, limited: r.IntN(4) == 0, weak: r.IntN(3) == 0}
@@ -37,10 +37,10 @@ func script(seed uint64) []string {
 	return harder(seed, lines, hands)
 }
 
-// harder adds what a daemon seldom meets: in one script of five its journal is damaged,
-// in one of four a volume is a device, in as many one is of a claim, and where the daemon
-// is to die, at times the node does. Where a volume is of a claim, its owner has it copied,
-// changed and cut; in three of four of those also together with others. It has dice of its own, by which what the others are does not change.
+// harder adds rare events: in one script of five the journal is damaged, in one of four a volume is
+// a device, in another of four it has a claim, and some of the daemon's deaths are the node's. In
+// scripts with a claim and without damage, the owner has the volume copied, changed and cut, in
+// three of four also with others in groups. Separate dice keep the other steps unchanged.
 func harder(seed uint64, lines []string, hands bool) []string {
 	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
 	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
@@ -52,7 +52,7 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	}
 	for i, line := range lines {
 		if (claimed || other == "v11") && !strings.HasPrefix(line, "driver ") {
-			lines[i] = strings.ReplaceAll(line, "v0", other) // which is as v0 is, but for that
+			lines[i] = strings.ReplaceAll(line, "v0", other) // which is like v0 in all else
 		}
 	}
 	all := lines[:1:1]
@@ -83,7 +83,7 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	return all
 }
 
-// handing makes one step up of a node that is handed over, to and fro.
+// handing returns a step for a node that is handed over, back and forth.
 func handing(r *rand.Rand) string {
 	uid := pods[r.IntN(len(pods))]
 	switch roll := r.IntN(14); {
@@ -102,7 +102,7 @@ func handing(r *rand.Rand) string {
 	}
 }
 
-// step makes one step up.
+// step returns a random step.
 func step(r *rand.Rand, set settings) string {
 	uid := pods[r.IntN(len(pods))]
 	vol := set.volumes[r.IntN(len(set.volumes))]
@@ -202,7 +202,7 @@ func parseWish(s string) (name string, ws wish, err error) {
 	return f[0], ws, nil
 }
 
-// do makes one step.
+// do executes one step.
 func (w *world) do(line string) error {
 	f := strings.Fields(line)
 	arg := func(i int) string {
@@ -244,7 +244,7 @@ func (w *world) do(line string) error {
 	return nil
 }
 
-// doLocked makes the steps that only change the world; mu is held.
+// doLocked executes the steps that only change the world; mu is held.
 func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 	switch verb {
 	case "pod":
@@ -347,7 +347,7 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		w.life.die()
 		return err
 	case "order":
-		for _, id := range sortedKeys(w.disk.records) { // of the others none is stuck
+		for _, id := range sortedKeys(w.disk.records) { // a volume without a record has no stuck unmount
 			w.life.order(id, state.UnmountStep(arg(1)))
 		}
 	case "silence":
@@ -383,11 +383,11 @@ func (w *world) driver(what string, name state.DriverName) {
 	case "down":
 		w.life.drop(name)
 		w.life.m.DriverDown(name, "the script took it down")
-		if w.down[name] = !w.twins[name]; !w.down[name] { // who waited has the name at once
+		if w.down[name] = !w.twins[name]; !w.down[name] { // the waiting instance gets the name at once
 			delete(w.twins, name)
 			w.life.up(name)
 		}
-	case "up": // where it is up: it registers anew before its end was noticed
+	case "up": // if it is up, it registers again before its end is noticed
 		delete(w.down, name)
 		w.life.up(name)
 	case "twin": // a second instance registers; it gets the name when the first is gone
@@ -396,7 +396,7 @@ func (w *world) driver(what string, name state.DriverName) {
 			delete(w.down, name)
 			w.life.up(name)
 		}
-	case "swap": // the next instance is of another version
+	case "swap": // the next instance has another version
 		w.upgrade(name, 1-min(w.version[name], 1))
 	case "v0", "v1", "v2", "v3":
 		w.upgrade(name, int(what[1]-'0'))
@@ -404,7 +404,7 @@ func (w *world) driver(what string, name state.DriverName) {
 		w.count.crashes["of a driver"]++
 		w.life.drop(name)
 		w.life.m.DriverDown(name, "killed")
-		if w.twins[name] { // and is the one that waits from now on
+		if w.twins[name] { // and becomes the one that waits
 			w.life.up(name)
 			return
 		}
@@ -412,13 +412,13 @@ func (w *world) driver(what string, name state.DriverName) {
 	}
 }
 
-// upgrade makes the next instance of a driver one of a version, if there is such.
+// upgrade sets the version of a driver's next instance, if there is such a version.
 func (w *world) upgrade(name state.DriverName, version int) {
 	w.count.faults["other version"]++
 	w.version[name] = min(version, len(otherwise[name]))
 }
 
-// vanish is somebody else's umount; mu is held.
+// vanish is an umount by another program; mu is held.
 func (w *world) vanish(path string) {
 	if m, ok := w.table[path]; !ok || m.dir {
 		return

@@ -25,7 +25,7 @@ var (
 	noShrink  = flag.Bool("no-shrink", false, "print a failing script as it is")
 )
 
-// tally is what was tried.
+// tally counts what the simulation tried.
 type tally struct {
 	calls, faults, crashes, groups  map[string]int
 	commits, looks, restarts, lives int
@@ -37,8 +37,8 @@ func newTally(hash maphash.Seed) *tally {
 	return &tally{calls: map[string]int{}, faults: map[string]int{}, crashes: map[string]int{}, groups: map[string]int{}, states: map[uint64]struct{}{}, hash: hash}
 }
 
-// saw counts the states that a volume was seen in: what is known of it, what
-// the journal says, what is wanted and what is under way.
+// saw counts the states of a volume: what the manager knows, what the journal says, what is wanted
+// and what is in progress.
 func (c *tally) saw(v manager.VolumeStatus, durable state.Volume) {
 	var h maphash.Hash
 	h.SetSeed(c.hash)
@@ -96,7 +96,7 @@ type failure struct {
 	broken string
 }
 
-// TestSeeds runs -seeds seeds from -first-seed on, or -seed alone.
+// TestSeeds runs -seeds seeds from -first-seed on, or only -seed.
 //
 // Faults: A015.
 func TestSeeds(t *testing.T) {
@@ -154,10 +154,10 @@ func explain(t *testing.T, f failure) string {
 		f.seed, f.broken, strings.Join(lines, "\n"), f.seed)
 }
 
-// shrink leaves out what a script does not need to break a rule.
+// shrink removes the steps that a script does not need to break a rule.
 func shrink(t *testing.T, lines []string, broken string) ([]string, string) {
 	try := func(lines []string) string {
-		for range 2 { // the order of what happens at one moment is not in the script
+		for range 2 { // the order of simultaneous events is not in the script
 			if b := run(t, lines, newTally(maphash.MakeSeed())); b != "" {
 				return b
 			}

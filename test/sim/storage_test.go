@@ -17,25 +17,25 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// stored is a volume or a snapshot as the storage has it. Its name is its id.
+// stored is a volume or a snapshot at the storage. Its name is its id.
 type stored struct {
 	size       int64
 	attributes string
-	from       string // the volume or snapshot that it was made of
-	looks      int    // at a snapshot that was not ready
-	owner      string // of a snapshot: its own name, or that of the group that asks for it
-	bundle     string // the id of the group that it is one of
-	hold       *hold  // the freeze in which it was made
+	from       string // the volume or snapshot it was made from
+	looks      int    // looks still to come at which the snapshot is not ready
+	owner      string // for a snapshot: its own name, or that of the group that asks for it
+	bundle     string // the id of its group
+	hold       *hold  // the freeze during which it was made
 }
 
-// backend is a driver's connection as the controller has it.
+// backend is a driver's connection for the controller.
 type backend struct{ d *driver }
 
 func (backend) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "no streams")
 }
 
-// capable answers questions for capabilities, and reports whether the call is one.
+// capable answers calls for capabilities, and reports whether the call is one.
 func (b backend) capable(reply any) bool {
 	switch answer := reply.(type) {
 	case *csi.GetPluginCapabilitiesResponse:
@@ -67,8 +67,8 @@ func (b backend) capable(reply any) bool {
 	return true
 }
 
-// inquiry is a call to the storage: the volumes and snapshots that it changes or asks for, and those
-// that it copies.
+// inquiry is a call to the storage: the volumes and snapshots that it changes or asks for, and
+// those that it copies.
 type inquiry struct {
 	verb     string
 	of, from []string
@@ -102,7 +102,7 @@ func inquiryOf(method string, args any) inquiry {
 	return r
 }
 
-// cuts reports whether the call makes a snapshot: its volumes get no other meanwhile.
+// cuts reports whether the call makes a snapshot, during which its volumes get no other call.
 func (r inquiry) cuts() bool {
 	return r.verb == "CreateSnapshot" || r.verb == "CreateVolumeGroupSnapshot"
 }
@@ -110,8 +110,7 @@ func (r inquiry) cuts() bool {
 // removes reports whether the call deletes.
 func (r inquiry) removes() bool { return strings.HasPrefix(r.verb, "Delete") }
 
-// Invoke serves the calls that the controller makes. What a call does is durable even
-// where its answer is lost.
+// Invoke serves the controller's calls. The effect of a call is durable even if its answer is lost.
 func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ ...grpc.CallOption) error {
 	if b.capable(reply) {
 		return nil
@@ -127,7 +126,7 @@ func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ .
 	w.count.calls[req.verb]++
 	kind := req.verb
 	grouped := isGroup(ownerOf(req.of[0]))
-	if grouped { // those of one group are made at one moment
+	if grouped { // the calls of one group are made at one moment
 		kind += " " + req.of[0]
 	}
 	l.nth[kind]++
@@ -157,7 +156,7 @@ func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ .
 		return status.Error(codes.Unavailable, "without effect")
 	case fails && how == 1:
 		return status.Error(codes.Internal, "without effect, and definite")
-	case fails && how == 3 && req.cuts(): // CSI lets a driver turn it down so where it makes nothing
+	case fails && how == 3 && req.cuts(): // CSI lets a driver refuse like this if it made nothing
 		if w.shelf[req.of[0]] == nil && w.bundles[req.of[0]] == nil {
 			return status.Error([]codes.Code{codes.ResourceExhausted, codes.InvalidArgument}[roll/35%2], "no room")
 		}
@@ -171,7 +170,7 @@ func (b backend) Invoke(ctx context.Context, method string, args, reply any, _ .
 	return nil
 }
 
-// answered notes that a call is over; mu is held.
+// answered notes the end of a call; mu is held.
 func (l *life) answered(r inquiry) {
 	for _, of := range r.of {
 		l.asking[of]--
@@ -184,7 +183,7 @@ func (l *life) answered(r inquiry) {
 	}
 }
 
-// serve does what a call says; mu is held.
+// serve executes a call; mu is held.
 func (w *world) serve(args, reply any) error {
 	switch req := args.(type) {
 	case *csi.CreateVolumeRequest:
@@ -284,7 +283,7 @@ func (w *world) shelve(name, of string) *stored {
 	return s
 }
 
-// carriedOut ends the orders of an owner of whose snapshots none is left; mu is held.
+// carriedOut ends the orders of an owner that has no snapshot left; mu is held.
 func (w *world) carriedOut(owner string) {
 	if len(w.ofOwner(owner)) == 0 {
 		w.orders[owner], w.judge.whole[owner] = 0, false
@@ -316,7 +315,7 @@ func (w *world) snapGroup(req *csi.CreateVolumeGroupSnapshotRequest, answer *csi
 	return nil
 }
 
-// bundled answers for a group snapshot; mu is held.
+// bundled returns the answer about a group snapshot; mu is held.
 func (w *world) bundled(id string) *csi.VolumeGroupSnapshot {
 	g := &csi.VolumeGroupSnapshot{GroupSnapshotId: id, ReadyToUse: true}
 	for _, cut := range w.bundles[id].snapshots {
@@ -328,8 +327,8 @@ func (w *world) bundled(id string) *csi.VolumeGroupSnapshot {
 	return g
 }
 
-// asked judges that a call may begin: one at a time for a volume or snapshot, and none that takes
-// away what another reads; mu is held.
+// asked judges whether a call may begin: there is one at a time for a volume or snapshot, and none
+// deletes what another copies; mu is held.
 func (j *judge) asked(l *life, r inquiry) {
 	for _, of := range r.of {
 		if l.asking[of] > 0 {
@@ -367,8 +366,8 @@ func (j *judge) asked(l *life, r inquiry) {
 	}
 }
 
-// deleted judges that nothing of a volume is on the node when it is deleted, and that its owner
-// said so; mu is held.
+// deleted checks that a deleted volume has nothing on the node and that its owner ordered the
+// deletion; mu is held.
 func (j *judge) deleted(name string) {
 	id := state.SharedID(volumes[name].driver, name)
 	if j.of(id).made() {
@@ -379,8 +378,8 @@ func (j *judge) deleted(name string) {
 	}
 }
 
-// copied judges that the storage has copied what it needs of a volume that is deleted for the group
-// snapshots that stay; mu is held.
+// copied checks that the storage has copied what the remaining group snapshots need of a deleted
+// volume; mu is held.
 func (j *judge) copied(name string) {
 	for id, s := range j.w.shelf {
 		if s.from == name && s.bundle != "" && s.looks >= 0 && j.w.orders[s.owner] == 0 {
@@ -389,8 +388,8 @@ func (j *judge) copied(name string) {
 	}
 }
 
-// discarded judges that the owner of a snapshot said that it is to go. One of a group goes alone only
-// where the group was never whole; mu is held.
+// discarded checks that a snapshot's owner ordered its deletion. A group's snapshot goes alone only
+// if the group was never whole; mu is held.
 func (j *judge) discarded(id string) {
 	s := j.w.shelf[id]
 	switch {
@@ -402,8 +401,8 @@ func (j *judge) discarded(id string) {
 	}
 }
 
-// dissolved judges that the owner of a group snapshot said that it is to go, and that all of its
-// snapshots are named; mu is held.
+// dissolved checks that a group snapshot's owner ordered its deletion, and that the call names all
+// of its snapshots; mu is held.
 func (j *judge) dissolved(id string, snapshots []string) {
 	b := j.w.bundles[id]
 	switch {
@@ -415,7 +414,7 @@ func (j *judge) dissolved(id string, snapshots []string) {
 	}
 }
 
-// storing makes steps of owners who have their volume grown, modified, copied and cut.
+// storing returns steps of owners who have their volume grown, modified, copied and cut.
 func storing(r *rand.Rand) []string {
 	copied := fmt.Sprintf("pvc-%d", 1+r.IntN(3))
 	snapshot := fmt.Sprintf("s%d", r.IntN(2))

@@ -17,17 +17,17 @@ import (
 // volume is a volume that pods may name.
 type volume struct {
 	driver state.DriverName
-	// own: every pod has one of its own; else the pods share it.
+	// own: every pod has its own; otherwise the pods share one.
 	own               bool
 	inline, exclusive bool
 	expandable        bool
-	// renewed: its driver wants to be called again and again.
+	// renewed: its driver wants Publish to be repeated.
 	renewed bool
 	block   bool // pods have it as a device
 	claimed bool // it is made for a claim, and deleted with it
 }
 
-// volumes are one of each kind that the manager tells apart.
+// volumes has one volume of each kind that the manager distinguishes.
 var volumes = map[string]volume{
 	"v0": {driver: "d", expandable: true},
 	"v1": {driver: "d", expandable: true, exclusive: true},
@@ -52,7 +52,7 @@ var volumes = map[string]volume{
 	"pvc-6": {driver: "d", expandable: true, claimed: true},
 }
 
-// emptyDir is the built-in kind that a kubelet keeps as it is kept here.
+// emptyDir is the built-in kind that a kubelet stores in the same way as the daemon.
 const emptyDir = "kubernetes.io/empty-dir"
 
 var drivers = map[state.DriverName]manager.DriverInfo{
@@ -67,7 +67,7 @@ var drivers = map[state.DriverName]manager.DriverInfo{
 	emptyDir: {Name: emptyDir, Builtin: true},
 }
 
-// otherwise is what other versions of a driver can do, the first being number 1.
+// otherwise is what other versions of a driver can do; the first is number 1.
 var otherwise = map[state.DriverName][]manager.DriverInfo{
 	"d": {
 		{Name: "d", Stage: true, MountGroup: true, MountsTarget: true},
@@ -90,7 +90,7 @@ var otherwise = map[state.DriverName][]manager.DriverInfo{
 
 var pods = []string{"a", "b", "c"}
 
-// sources are who tells of pods; each pod has one.
+// sources report pods; each pod has one source.
 var sources = []string{"file", "api"}
 
 func sourceOf(pod string) string {
@@ -100,21 +100,21 @@ func sourceOf(pod string) string {
 	return "file"
 }
 
-// wish is what a pod's owner wants of one volume.
+// wish is what a pod's owner wants from one volume.
 type wish struct {
 	rev         string
 	ro, problem bool
-	group       int64 // the pod's fsGroup; 0 for none
+	group       int64 // the pod's fsGroup, or 0
 }
 
-// object is what the volume's own object says, to all pods alike.
+// object is the content of the volume's own object, the same for all pods.
 type object struct {
 	fs   string
 	size int64
 	hold bool
 }
 
-// pod is what a source knows of one pod.
+// pod is a source's view of one pod.
 type pod struct {
 	stopped bool
 	vols    map[string]wish
@@ -122,7 +122,7 @@ type pod struct {
 
 // mount is what the kernel has at a path.
 type mount struct {
-	dir    bool // a directory, and no mount
+	dir    bool // a directory without a mount
 	block  bool // a device is mounted
 	dev    uint64
 	layers int
@@ -131,18 +131,18 @@ type mount struct {
 // world is everything but the manager: the truth.
 type world struct {
 	set settings
-	mu  sync.Mutex // guards all below
+	mu  sync.Mutex // guards the fields below
 
-	// table survives the daemon, disk and attached the node's boot.
+	// table survives the daemon; disk and attached survive the node's reboot.
 	table    map[string]mount
 	attached map[state.VolumeID]bool
 	disk     *disk
 	boot     int
-	ended    int // how often attachments that drivers were busy with came to nothing
-	// jumps is how far the node's clock is put forward (or back) before the next
-	// life. Within one the manager compares by the monotonic clock.
+	ended    int // how often unfinished attachments of drivers came to nothing
+	// jumps is how far the node's clock moves forward (or back) before the next life. Within a life
+	// the manager compares by the monotonic clock.
 	jumps time.Duration
-	// late counts work that a driver still does although its call has ended.
+	// late counts work that a driver still does after its call has ended.
 	late map[state.VolumeID]int
 
 	wishes  map[string]pod
@@ -160,39 +160,39 @@ type world struct {
 	lives int
 	judge *judge
 	trap  trap
-	// claims and cuts (snapshots) are those that sources list, by name; asks is what owners ask for
-	// beside a volume, orders how often they had something deleted.
+	// claims and cuts (snapshots) are those that sources list, by name. asks is what owners want
+	// besides a volume, orders how many deletions they may have.
 	claims, cuts map[string]bool
-	// groups are the group snapshots that sources list, or listed before.
+	// groups are the group snapshots that sources list, or once listed.
 	groups map[string]grouped
 	asks   map[string]asked
 	orders map[string]int
-	// backend and shelf are the volumes and the snapshots that the storage has.
+	// backend and shelf are the storage's volumes and snapshots.
 	backend, shelf map[string]*stored
-	// bundles are its group snapshots, by id; holds are the file systems that are frozen.
+	// bundles are the storage's group snapshots, by id; holds are the frozen file systems.
 	bundles map[string]*bundle
 	holds   map[state.VolumeID]*hold
-	// kubelet: one has the volumes, and the daemon does not run. notes are its
+	// kubelet: a kubelet has the volumes, and the daemon does not run. notes are the kubelet's
 	// files, by path.
 	kubelet bool
 	notes   map[string]handover.Notes
-	// takeovers counts what adopt took over; unknown are staging paths of calls that
-	// it could not know of, and the takeover.
+	// takeovers counts the adoptions. unknown has the staging paths of calls that adopt could not
+	// know of, and the number of that adoption.
 	takeovers int
 	unknown   map[string]int
-	told      bool // the kernel's notification of a change is under way
+	told      bool // the kernel's notification of a change is pending
 	broken    string
 	count     *tally
-	now       string // the step being made, for a breach
+	now       string // the current step, for a breach
 }
 
-// settings are fixed for a script: its first line.
+// settings are fixed for a script, in its first line.
 type settings struct {
 	salt               uint64
 	handshake, limited bool
-	weak               bool // drivers unmount one layer a call
+	weak               bool // drivers unmount one layer per call
 	volumes            []string
-	groups             bool // driver d makes group snapshots by one call
+	groups             bool // driver d makes group snapshots with one call
 }
 
 func (s settings) String() string {
@@ -226,25 +226,25 @@ func newWorld(set settings, count *tally) *world {
 	return w
 }
 
-// breach notes the first rule that is broken; mu is held.
+// breach records the first broken rule; mu is held.
 func (w *world) breach(format string, args ...any) {
 	if w.broken == "" {
 		w.broken = fmt.Sprintf(format, args...) + fmt.Sprintf("\n  at %v, life %d, step %q", time.Since(epoch), w.lives, w.now)
 	}
 }
 
-// epoch is when every bubble of testing/synctest begins.
+// epoch is the start time of every testing/synctest bubble.
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// dice gives numbers that depend on the script and on what they are for, and
-// not on the order in which goroutines ask.
+// dice returns numbers that depend on the script and on their purpose, not on the order in which
+// goroutines ask.
 func (w *world) dice(parts ...any) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, w.set.salt)
 	for _, p := range parts {
 		fmt.Fprint(h, "\x00", p)
 	}
-	x := h.Sum64() // fnv's low bits alone are poor
+	x := h.Sum64() // the low bits of fnv alone are poor
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	return x ^ x>>33
@@ -270,7 +270,8 @@ func (w *world) specOf(uid, name string) (state.VolumeID, state.Spec) {
 	return state.SharedID(v.driver, name), s
 }
 
-// wantOf is a pod as its source and the resolution tell it. late: its objects cannot be found yet.
+// wantOf returns a pod as its source and the resolution report it. late: its objects cannot be
+// found yet.
 func (w *world) wantOf(uid string, late bool) state.PodWant {
 	p := w.wishes[uid]
 	ref := state.Pod{UID: state.PodUID(uid), Namespace: "n", Name: uid}
@@ -301,7 +302,7 @@ func (w *world) wantOf(uid string, late bool) state.PodWant {
 	return want
 }
 
-// change puts or takes a mount, and lets the kernel tell of it; mu is held.
+// change adds or removes a mount, and lets the kernel notify the daemon; mu is held.
 func (w *world) change(path string, m *mount) {
 	if m == nil {
 		delete(w.table, path)
@@ -324,7 +325,7 @@ func (w *world) change(path string, m *mount) {
 	})
 }
 
-// tellMounts passes on what the kernel has mounted; mu is held.
+// tellMounts passes on the kernel's mounts; mu is held.
 func (w *world) tellMounts() {
 	mounts := map[string]state.Seen{}
 	for p, m := range w.table {
@@ -337,17 +338,17 @@ func (w *world) tellMounts() {
 
 func (w *world) devOf(id state.VolumeID) uint64 { return w.dice("dev", id, w.boot)%1e6 + 1 }
 
-// trap kills the daemon at a commit or a call yet to come.
+// trap kills the daemon at a future commit or call.
 type trap struct {
 	at   string // "commit", "call"; "" for none
 	left int
-	// after: the commit is durable, the call has its effect.
+	// after: the commit becomes durable, or the call takes effect.
 	after bool
-	// power: not the daemon alone ends, but the node.
+	// power: the node dies, not only the daemon.
 	power bool
 }
 
-// ends ends a life as the trap says; mu is held.
+// ends ends a life as the trap demands; mu is held.
 func (w *world) ends(l *life) {
 	if w.trap.power && l == w.life {
 		w.count.crashes["of the power"]++
@@ -356,7 +357,7 @@ func (w *world) ends(l *life) {
 	l.die()
 }
 
-// springs counts one event down; mu is held.
+// springs counts down one event, and reports whether the trap springs; mu is held.
 func (w *world) springs(at string) bool {
 	if w.trap.at != at {
 		return false
