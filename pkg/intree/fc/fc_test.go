@@ -29,7 +29,7 @@ const (
 	byName = `{"wwids": ["36001405aaaaaaaaaaaaaaaaaaaaaaaaa"]}`
 )
 
-// node is a node with two adapters, each of which sees a port of the target.
+// node is a node with two adapters; each sees a port of the target.
 type node struct {
 	*disktest.Node
 	volumes []state.Volume
