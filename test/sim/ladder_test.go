@@ -109,7 +109,7 @@ func (j *judge) ordered(l *life, o op, step state.UnmountStep) bool {
 	return false
 }
 
-// showsAll reports whether the board shows what the manager was told.
+// showsAll reports whether the board shows everything that the manager heard.
 func (l *life) showsAll() bool {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -319,7 +319,7 @@ func (w *world) settled(except map[string]bool) {
 	}
 	for _, p := range w.life.m.Pods() {
 		for _, v := range p.Volumes {
-			if _, ok := w.table[target(string(p.Pod.UID), v.Names[0])]; v.Mounted && !ok && !except[v.Names[0]] { // what hangs is looked at after its call
+			if _, ok := w.table[target(string(p.Pod.UID), v.Names[0])]; v.Mounted && !ok && !except[v.Names[0]] { // a hung volume is looked at after its call
 				w.breach("rule 6: pod %s is said to have %v, for ever", p.Pod.UID, v.Names)
 			}
 		}

@@ -111,7 +111,7 @@ func newISCSI(t *testing.T) *iscsiNode {
 	return n
 }
 
-// volume is a record of the journal.
+// volume adds a volume to the journal.
 func (n *iscsiNode) volume(name string, src corev1.ISCSIVolumeSource) state.Volume {
 	v := staged(n.T, n.layout, iscsi.Kind, name, src)
 	n.volumes = append(n.volumes, v)

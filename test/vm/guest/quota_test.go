@@ -64,8 +64,8 @@ func fill(t *testing.T, path string) int64 {
 	return n
 }
 
-// The limit of an emptyDir holds for it alone. It survives a restart, and goes with
-// the volume.
+// An emptyDir holds no more than its own limit. The limit survives a restart, and goes
+// with the volume.
 //
 // Items: M05.
 func TestProjectQuotas(t *testing.T) {
