@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// sink keeps what it was told.
+// sink keeps the wishes that it receives.
 type sink struct {
 	mu     sync.Mutex
 	pods   map[state.PodUID]state.PodWant
@@ -47,7 +47,7 @@ func (s *sink) SourceSynced(name string) {
 	s.events = append(s.events, "synced "+name)
 }
 
-// took returns what it was told since it was last asked.
+// took returns what the sink has received since the last call.
 func (s *sink) took() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *sink) took() []string {
 	return e
 }
 
-// problem returns what is wrong with the only volume of the pod of that UID.
+// problem returns the problem of the only volume of the pod with that UID.
 func (s *sink) problem(t *testing.T, uid state.PodUID) string {
 	t.Helper()
 	s.mu.Lock()
@@ -230,8 +230,8 @@ func TestFileHoldsOverAPIOverOthers(t *testing.T) {
 	}
 }
 
-// TestTwoPodsOfOneUIDTakeNothingAway: rule 5. Whichever came first, nothing of
-// either is made or removed until one of them has another uid.
+// TestTwoPodsOfOneUIDTakeNothingAway: rule 5. Whichever came first, no volume of either pod is made or removed until
+// one of them has another UID.
 func TestTwoPodsOfOneUIDTakeNothingAway(t *testing.T) {
 	c, s := start()
 	put(t, c, "file", pod("b", "cb"))
@@ -294,7 +294,7 @@ func TestSourceSyncedPassesThroughInOrder(t *testing.T) {
 	want(t, s, "set a", "synced file", "synced api")
 }
 
-// TestSubscriberMayCallBack: it is called outside of every lock, after the pods.
+// TestSubscriberMayCallBack: the catalog calls a subscriber without holding a lock, after it has sent the pods.
 func TestSubscriberMayCallBack(t *testing.T) {
 	c, s := start()
 	var heard []string
@@ -372,7 +372,7 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse is for the race detector; the last change is what holds.
+// TestConcurrentUse is for the race detector; the last change must win.
 func TestConcurrentUse(t *testing.T) {
 	c, s := start()
 	var all sync.WaitGroup
@@ -400,7 +400,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// BenchmarkChangeAmongMany: a change costs the same among 100 pods and 10,000.
+// BenchmarkChangeAmongMany: a change costs the same with 100 pods and with 10,000.
 func BenchmarkChangeAmongMany(b *testing.B) {
 	for _, n := range []int{100, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -423,7 +423,7 @@ func BenchmarkChangeAmongMany(b *testing.B) {
 	}
 }
 
-// L14: a source that changes what is immutable is not believed; deleted first, it may come anew.
+// L14: the catalog rejects a source's change of an immutable object; after a deletion it accepts a new one.
 func TestImmutableObjectIsNotReplaced(t *testing.T) {
 	c, _ := start()
 	const text = "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf}, immutable: true, data: {a: '1'}}"
@@ -443,9 +443,9 @@ func TestImmutableObjectIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A VolumeAttachment of a name of one's own attaches the volume that its spec names,
-// and is followed; one of another driver, node or volume says nothing. Until one does,
-// a driver that needs the volume attached is not given it unattached.
+// A VolumeAttachment with any name attaches the volume that its spec names, and the node follows it. One for another
+// driver, node or volume has no effect. Until a matching one appears, a driver that requires attachment does not get
+// the volume.
 //
 // Faults: A156.
 func TestAttachmentsAreMatchedByTheirSpec(t *testing.T) {

@@ -15,10 +15,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestManyAtOnceAreWhatTheyAreOneByOne: what a start tells at once, which is
-// checked and resolved on all processors, comes to the same as one object after
-// another: what is wrong is left out, each pod is told once and in order, and two
-// of one UID, however far apart, are never told as one.
+// TestManyAtOnceAreWhatTheyAreOneByOne: the catalog checks and resolves the objects of a start on all processors. The
+// result is that of one object after another: it leaves out wrong objects, sends each pod once and in order, and
+// never takes two pods with one UID, however far apart, for one.
 func TestManyAtOnceAreWhatTheyAreOneByOne(t *testing.T) {
 	const n = 200
 	var objects []runtime.Object
@@ -57,7 +56,7 @@ func TestManyAtOnceAreWhatTheyAreOneByOne(t *testing.T) {
 	}
 }
 
-// What a provider has checked is not checked again.
+// The catalog does not check again what a provider has checked.
 func TestWhatWasCheckedIsTaken(t *testing.T) {
 	c, _ := start()
 	bad := decode(t, volume("bad", ""))[0].(interface{ SetName(string) })

@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A set is what a map of the same keys would be, also while it grows beyond what
-// is looked through one by one and shrinks again; and a small one has no map.
+// A set equals a map with the same keys, also while it grows beyond the size that is searched linearly and shrinks
+// again; a small one has no map.
 func TestFewIsASet(t *testing.T) {
 	var s smallSet[int]
 	want := map[int]bool{}
@@ -49,8 +49,7 @@ func TestFewIsASet(t *testing.T) {
 	}
 }
 
-// BenchmarkLive is what a catalog keeps of a bound claim and its volume beside
-// the two objects themselves.
+// BenchmarkLive measures what a catalog keeps for a bound claim and its volume, in addition to the two objects.
 func BenchmarkLive(b *testing.B) {
 	const n = 1000
 	var before, after runtime.MemStats

@@ -40,11 +40,11 @@ func key(kind, name string) source.Key {
 
 var all = []source.Key{key("PersistentVolumeClaim", "data"), key("Pod", "web"), key("Secret", "token")}
 
-// catalog keeps what it was told.
+// catalog keeps the updates that it receives.
 type catalog struct {
 	objects map[source.Key]runtime.Object
 	synced  int
-	// durable, where set, is called before anything takes effect.
+	// durable, if set, is called before anything takes effect.
 	durable func(source.Update)
 }
 
@@ -107,8 +107,8 @@ func apply(t *testing.T, p *api.Provider, text string) []api.Result {
 	return r
 }
 
-// A client that applies before the daemon has read what was applied before is told what may
-// not change, and what is there already.
+// A client may apply objects before the daemon has loaded the stored ones. Its answer still says which fields are
+// immutable, and which objects were there already.
 func TestAClientMayBeQuickerThanLoad(t *testing.T) {
 	kv, dir := state.NewMemory(), t.TempDir()
 	const settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, immutable: true, data: {a: "%s"}}`
@@ -205,7 +205,7 @@ func TestSecretIsInItsOwnFileOnly(t *testing.T) {
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory: %v, %v", info.Mode(), err)
 	}
-	if err := kv.Close(); err != nil { // nothing in its directory moves any more
+	if err := kv.Close(); err != nil { // from here on, no file in the directory changes
 		t.Fatal(err)
 	}
 	files := 0
@@ -296,7 +296,7 @@ func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
 	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), "pod default/web: not in effect") {
 		t.Errorf("got %v", err)
 	}
-	// The secret was written before, and so it is in effect.
+	// The secret was written before, so it is in effect.
 	if !slices.Equal(c.keys(), all[2:]) {
 		t.Errorf("in effect: %v", c.keys())
 	}
@@ -342,8 +342,8 @@ func TestDeleteOfWhatWasNotApplied(t *testing.T) {
 	}
 }
 
-// TestUnreadableObjectKeepsTheSourceSilent: rule 5. What cannot be read may be
-// a pod; until a source says what it is, nothing may be taken for unwanted.
+// TestUnreadableObjectKeepsTheSourceSilent: rule 5. An unreadable object may be a pod. Until the source knows what it
+// is, the manager must not take any volume for unwanted.
 func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
 	for name, mend := range map[string]func(p *api.Provider) error{
 		"deleted":       func(p *api.Provider) error { return p.Delete(t.Context(), all[1]) },
@@ -372,7 +372,7 @@ func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
 	}
 }
 
-// torn is a journal with values that it cannot read.
+// torn is a journal with unreadable values.
 type torn struct {
 	*state.Memory
 	unreadable map[string]string
@@ -384,7 +384,7 @@ func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, erro
 	return v, err
 }
 
-// A value that the journal cannot read is an object that cannot be read, and ends nothing.
+// An unreadable value in the journal counts as an unreadable object, and the source starts all the same.
 //
 // Faults: A184.
 func TestAValueThatTheJournalCannotReadKeepsTheSourceSilent(t *testing.T) {
@@ -415,7 +415,7 @@ func TestWaitingForATurnHonoursTheContext(t *testing.T) {
 	p, c := start(t, state.NewMemory(), "")
 	ctx, cancel := context.WithCancel(t.Context())
 	c.durable = func(source.Update) {
-		// Another change is under way: this one.
+		// This very change is under way, so Delete has to wait.
 		cancel()
 		if err := p.Delete(ctx, all[0]); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
@@ -424,7 +424,7 @@ func TestWaitingForATurnHonoursTheContext(t *testing.T) {
 	apply(t, p, objects)
 }
 
-// slowKV lets a write begin only when told, and counts writes.
+// slowKV starts a write only when the test says so, and counts writes.
 type slowKV struct {
 	*state.Memory
 	begin  chan struct{}
@@ -453,7 +453,7 @@ func TestRequestsThatWaitShareOneDurableWrite(t *testing.T) {
 			wg.Go(func() { _, results[i] = p.Apply(t.Context(), pods(name)) })
 			synctest.Wait()
 		}
-		// This one changes an object that another one makes: it comes after that.
+		// This deletes an object that another request creates, so it comes after that one.
 		wg.Go(func() { results[3] = p.Delete(t.Context(), key("Pod", "b")) })
 		synctest.Wait()
 		close(kv.begin)
@@ -470,7 +470,7 @@ func TestRequestsThatWaitShareOneDurableWrite(t *testing.T) {
 	})
 }
 
-// TestOneRequestsFailureIsNotAnothers: one of two that share a write is refused.
+// TestOneRequestsFailureIsNotAnothers: two requests share a write, and one of them is refused.
 func TestOneRequestsFailureIsNotAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &pickyKV{slowKV: slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}, refuse: "Pod/default/b"}
@@ -493,7 +493,7 @@ func TestOneRequestsFailureIsNotAnothers(t *testing.T) {
 	})
 }
 
-// pickyKV refuses every write that has one key.
+// pickyKV refuses every write that contains one key.
 type pickyKV struct {
 	slowKV
 	refuse string
@@ -534,7 +534,7 @@ func TestRequestThatGivesUpWhileItWaitsHasNoEffect(t *testing.T) {
 	})
 }
 
-// L14: refused before anything is kept, and told without the value.
+// L14: the change is refused before anything is stored, and the error does not show the value.
 func TestImmutableObjectIsNotReplaced(t *testing.T) {
 	kv := state.NewMemory()
 	dir := t.TempDir()
@@ -558,7 +558,7 @@ func TestImmutableObjectIsNotReplaced(t *testing.T) {
 	}
 }
 
-// The journal has objects as a start reads them soonest, and reads those of JSON.
+// The journal stores objects in the encoding that loads fastest, and still loads objects stored as JSON.
 func TestObjectsAreKeptShort(t *testing.T) {
 	kv, pod := state.NewMemory(), decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: web}}")[0]
 	text, err := manifest.Encode(pod)

@@ -28,8 +28,8 @@ func (k *steppedKV) CommitBucket(ctx context.Context, bucket string, changes map
 	return k.Memory.CommitBucket(ctx, bucket, changes)
 }
 
-// Those that came first do not wait for the last of a burst: a write takes some
-// of those that wait, in order, and they are in effect before the next is made.
+// The first requests of a burst do not wait for the last: a write takes some of the waiting requests, in order, and
+// they are in effect before the next write is made.
 func TestABurstIsInEffectPieceByPiece(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &steppedKV{Memory: state.NewMemory(), step: make(chan struct{})}
@@ -67,15 +67,15 @@ func TestABurstIsInEffectPieceByPiece(t *testing.T) {
 	})
 }
 
-// What a burst applied is not kept by the row of those that waited once it is
-// deleted, however long no client applies anything.
+// Once an object of a burst is deleted, the queue of requests does not keep it in memory, even if no client applies
+// anything afterwards.
 func TestAServedRequestIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := &steppedKV{Memory: state.NewMemory(), step: make(chan struct{})}
 		p, _ := start(t, kv, "")
 		var wg sync.WaitGroup
 		var applied []weak.Pointer[corev1.Pod]
-		for i := range 100 { // one is being written; the row of the others has room left for some more
+		for i := range 100 { // one is being written; the queue of the others has some room left
 			objects := decode(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: p%03d}}", i))
 			applied = append(applied, weak.Make(objects[0].(*corev1.Pod)))
 			wg.Go(func() {

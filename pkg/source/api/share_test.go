@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// volumes are a bound claim and its volume for each size, as they are applied.
+// volumes returns a bound claim and its volume for each size, as a client applies them.
 func volumes(sizes ...string) string {
 	var b strings.Builder
 	for i, size := range sizes {
@@ -31,13 +31,13 @@ func volumes(sizes ...string) string {
 	return strings.TrimPrefix(b.String(), "---\n")
 }
 
-// Lists that say the same are one, applied or read again, and each object says
-// what it said.
+// Equal resource lists share one map, whether their objects were applied or loaded, and each object has its own
+// values.
 func TestListsThatSayTheSameAreOne(t *testing.T) {
 	kv := state.NewMemory()
 	p, applied := start(t, kv, "")
 	sizes := []string{"1Gi", "1Gi", "2Gi"}
-	for n := range sizes { // in requests of their own
+	for n := range sizes { // one request each
 		apply(t, p, volumes(sizes[:n+1]...))
 	}
 	_, read := start(t, kv, "")
@@ -60,7 +60,7 @@ func TestListsThatSayTheSameAreOne(t *testing.T) {
 	}
 }
 
-// BenchmarkLive is what is kept of a bound claim and its volume, with their text.
+// BenchmarkLive measures the memory of a bound claim and its volume, with their text.
 func BenchmarkLive(b *testing.B) {
 	const n = 1000
 	text := []byte(volumes(slices.Repeat([]string{"1Gi"}, n)...))

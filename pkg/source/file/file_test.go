@@ -24,10 +24,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// patience ends a test that would hang; nothing is asserted about time.
+// patience ends a test that would hang; no test asserts a duration.
 const patience = 2 * time.Minute
 
-// rig is a provider at work on a directory.
+// rig is a provider that works on a directory.
 type rig struct {
 	t   *testing.T
 	dir string
@@ -82,7 +82,7 @@ func (r *rig) tell() {
 	}
 }
 
-// await waits until done, which is called with the rig locked.
+// await waits until done returns true; it calls done with the rig locked.
 func (r *rig) await(what string, done func() bool) {
 	r.t.Helper()
 	end := time.After(patience)
@@ -103,7 +103,7 @@ func (r *rig) await(what string, done func() bool) {
 	}
 }
 
-// has waits until exactly these objects are there.
+// has waits until exactly these objects exist.
 func (r *rig) has(names ...string) {
 	r.t.Helper()
 	r.await("objects "+strings.Join(names, ", "), func() bool {
@@ -111,7 +111,7 @@ func (r *rig) has(names ...string) {
 	})
 }
 
-// value waits until the configMap's data.v is so.
+// value waits until the configMap's data.v has this value.
 func (r *rig) value(name, want string) {
 	r.t.Helper()
 	r.await(name+" is "+want, func() bool {
@@ -120,7 +120,7 @@ func (r *rig) value(name, want string) {
 	})
 }
 
-// problem waits until a problem of the file, or of the directory for "", has the text in it.
+// problem waits until a problem of the file, or of the directory for "", contains the text.
 func (r *rig) problem(file, text string) {
 	r.t.Helper()
 	if file == "" {
@@ -158,14 +158,14 @@ func (r *rig) write(name, content string) {
 	must(r.t, os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o644))
 }
 
-// spoke reports whether the source has spoken.
+// spoke reports whether the source has synced.
 func (r *rig) spoke() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.synced
 }
 
-// settled waits until all that happened to the directory before was handled.
+// settled waits until the provider has handled all earlier changes in the directory.
 func (r *rig) settled() {
 	r.t.Helper()
 	r.mu.Lock()
@@ -208,15 +208,14 @@ func start(t *testing.T, c Config) (r *rig, stop func()) {
 	return r, stop
 }
 
-// begin starts a provider on a new directory with the files in it, and waits
-// until it has read them.
+// begin starts a provider on a new directory with the files in it, and waits until it has read them.
 func begin(t *testing.T, files map[string]string) *rig {
 	t.Helper()
 	r := &rig{t: t, dir: t.TempDir()}
 	for name, content := range files {
 		r.write(name, content)
 	}
-	// No file that vanishes is given up while a test runs, unless it says so.
+	// With this Settle, the provider gives up no vanished file during a test, unless the test sets another one.
 	r, _ = start(t, Config{Dir: r.dir, Settle: time.Hour})
 	r.await("synced", func() bool { return r.synced })
 	return r
@@ -270,7 +269,7 @@ func TestHalfWrittenFileIsNotRead(t *testing.T) {
 	defer f.Close()
 	_, err = f.WriteString(config("a", "2"))
 	must(t, err)
-	// What makes the directory be read as a whole must not read it either.
+	// A change that makes the provider read the whole directory must not make it read this file either.
 	must(t, os.Symlink("nowhere", filepath.Join(r.dir, "..data")))
 	r.problem("a.yaml", "being written")
 	r.settled()
@@ -345,7 +344,7 @@ func TestFirstFileByNameHolds(t *testing.T) {
 	r.kept()
 }
 
-// TestEditorThatReplacesAFile: the file is not there for a moment.
+// TestEditorThatReplacesAFile: the file is missing for a moment.
 func TestEditorThatReplacesAFile(t *testing.T) {
 	r := begin(t, map[string]string{"a.yaml": config("a", "1")})
 	must(t, os.Rename(filepath.Join(r.dir, "a.yaml"), filepath.Join(r.dir, "a.yaml~")))
@@ -365,12 +364,12 @@ func TestDirectoryThatIsGoneKeepsEverything(t *testing.T) {
 	r.has("a")
 	must(t, os.Rename(dir, dir+".old"))
 	r.problem("", "all objects stay")
-	// What happens in the old one is of no interest any more.
+	// The provider no longer watches the old directory.
 	must(t, os.Remove(filepath.Join(dir+".old", "a.yaml")))
 	must(t, os.MkdirAll(dir, 0o755))
 	r.fine()
 	r.write("b.yaml", config("b", "1"))
-	r.has("a", "b") // a is missing since a moment only
+	r.has("a", "b") // a has been missing for a moment only
 	r.write("a.yaml", config("a", "2"))
 	r.value("a", "2")
 	r.kept()
@@ -406,8 +405,8 @@ func TestDirectoryThatComesLater(t *testing.T) {
 	r.fine()
 }
 
-// TestDirectoryMadeWhileItIsLookedFor: what is made between the failed watch of
-// a directory and the watch of the one above it is not missed.
+// TestDirectoryMadeWhileItIsLookedFor: the provider notices a directory made between the failed watch of it and the
+// watch of its parent.
 func TestDirectoryMadeWhileItIsLookedFor(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "a", "b", "manifests")
@@ -427,8 +426,8 @@ func TestDirectoryMadeWhileItIsLookedFor(t *testing.T) {
 	}
 }
 
-// TestFailedLookupStartsTheWaitAnew: what was missing is not on its way out any
-// more, and the provider stops looking for it.
+// TestFailedLookupStartsTheWaitAnew: the provider stops counting the time that a file has been missing, and no longer
+// looks for it.
 func TestFailedLookupStartsTheWaitAnew(t *testing.T) {
 	p := New(Config{Dir: t.TempDir(), Catalog: &rig{t: t}})
 	must(t, p.restore(t.Context()))
@@ -441,7 +440,7 @@ func TestFailedLookupStartsTheWaitAnew(t *testing.T) {
 	}
 }
 
-// TestMountedConfigMap: its files are links through ..data, which is replaced.
+// TestMountedConfigMap: its files are links through ..data, which each update replaces.
 func TestMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := func(n, value string) {
@@ -551,14 +550,14 @@ func TestUnreadableMemoryOfABadFileIsWaitedFor(t *testing.T) {
 	r.await("synced", func() bool { return r.synced })
 }
 
-// failing is a KV that cannot be written.
+// failing is a KV whose writes fail.
 type failing struct{ KV }
 
 func (failing) CommitBucket(context.Context, string, map[string][]byte) error {
 	return errors.New("disk full")
 }
 
-// torn is a journal with values that it cannot read.
+// torn is a journal with unreadable values.
 type torn struct {
 	*state.Memory
 	unreadable map[string]string
@@ -570,8 +569,8 @@ func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, erro
 	return v, err
 }
 
-// A value that the journal cannot read ends no start: of a file it is a memory that was
-// lost, and of the directory it means that an empty one proves nothing.
+// An unreadable value in the journal does not stop the start. For a file, its last good content is lost; for the
+// directory, an empty one proves nothing.
 //
 // Faults: A184.
 func TestAValueThatTheJournalCannotReadIsAMemoryLost(t *testing.T) {
@@ -591,7 +590,7 @@ func TestMemoryThatCannotBeWrittenIsTold(t *testing.T) {
 	r.has("a")
 }
 
-// TestUnmountedDirectoryKeepsEverything: an empty mount point says nothing.
+// TestUnmountedDirectoryKeepsEverything: an empty mount point proves nothing.
 func TestUnmountedDirectoryKeepsEverything(t *testing.T) {
 	dir, kv := t.TempDir(), state.NewMemory()
 	mount := func() {
@@ -601,8 +600,8 @@ func TestUnmountedDirectoryKeepsEverything(t *testing.T) {
 	mount()
 	r, stop := start(t, Config{Dir: dir, KV: kv, Settle: time.Nanosecond})
 	r.has("a")
-	// Detached, since the provider may be reading it at the moment. That the
-	// file system ends, and tells so, shows that it is not kept open.
+	// MNT_DETACH, since the provider may be reading the directory. The kernel reports the unmount only if the
+	// provider keeps no file of it open.
 	must(t, unix.Unmount(dir, unix.MNT_DETACH))
 	r.problem("", "was a mount point and is an empty directory now")
 	r.has("a")
@@ -615,7 +614,7 @@ func TestUnmountedDirectoryKeepsEverything(t *testing.T) {
 		t.Error("synced")
 	}
 	r.kept()
-	// A manifest there is proof that the directory itself is meant.
+	// A manifest in the directory proves that the directory itself is meant.
 	r.write("b.yaml", config("b", "1"))
 	r.await("synced", func() bool { return r.synced })
 	r.has("b")
@@ -655,8 +654,8 @@ func TestOverflowOfEventsReadsTheWholeDirectory(t *testing.T) {
 	}
 }
 
-// TestFileSystemWithoutLeases: there a file is whole when it is
-// told to be, or when no process changed it for a while.
+// TestFileSystemWithoutLeases: without leases, a file is whole if an event says so, or if no process has changed it
+// for a while.
 func TestFileSystemWithoutLeases(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("x"), 0o644))

@@ -15,8 +15,8 @@ import (
 // inNamespace marks the run of the tests in a mount namespace of their own.
 const inNamespace = "CSI_VOLMGR_TEST_NAMESPACE"
 
-// TestMain runs the tests in a private mount namespace, so that what they mount
-// is seen by no other process and ends with them.
+// TestMain runs the tests in a private mount namespace, so that no other process sees their mounts, and the mounts
+// end with them.
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) == "" {
 		os.Exit(again())

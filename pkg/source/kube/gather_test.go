@@ -20,15 +20,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// shelf is a server with volumes v0, v1, ...: a list takes a second a page, a get two.
+// shelf is a server with volumes v0, v1, ...: a list takes a second a page, a get takes two.
 type shelf struct {
 	volumes, page int
-	err           error // of lists
+	err           error // returned by lists
 	expires       bool  // every continue token does
 
 	mu    sync.Mutex
 	lists []string // where each page began
-	begun int      // lists
+	begun int      // number of lists
 	gets  []string
 }
 
@@ -60,7 +60,7 @@ func (s *shelf) list(string) listFunc {
 	}
 }
 
-// read asks for a volume and returns from where its answer is.
+// read asks for a volume and returns the request that brought its answer.
 func (s *shelf) read(t *testing.T, g *gather, name string) string {
 	obj, version, err := g.read(t.Context(), source.Key{Kind: resolve.KindVolume, Name: name}, func(ctx context.Context) (runtime.Object, string, error) {
 		s.mu.Lock()
@@ -74,7 +74,7 @@ func (s *shelf) read(t *testing.T, g *gather, name string) string {
 	return version
 }
 
-// readAll asks for n volumes at once and returns how many answers were from a list.
+// readAll asks for n volumes at once and returns how many answers came from a list.
 func (s *shelf) readAll(t *testing.T, g *gather, n int) (listed int) {
 	from := make([]string, n)
 	var all sync.WaitGroup
@@ -90,8 +90,8 @@ func (s *shelf) readAll(t *testing.T, g *gather, n int) (listed int) {
 	return listed
 }
 
-// Where a list cannot be gone on with, for want of the right or since its continue
-// token has expired (410), the rest is read one by one, and not listed again.
+// If a list cannot continue, because it is forbidden or its continue token has expired (410), the provider reads the
+// rest one by one and does not list again.
 //
 // Faults: A220.
 func TestManyObjectsAreListedAndFewAreNot(t *testing.T) {
@@ -100,8 +100,8 @@ func TestManyObjectsAreListedAndFewAreNot(t *testing.T) {
 		name  string
 		shelf *shelf
 		ask   int
-		// listed are the least answers from lists; lists the most lists. Those who come
-		// while one is under way wait for another.
+		// listed is the least number of answers from lists, lists the largest number of lists. Requests that arrive
+		// during a list wait for the next one.
 		listed, lists int
 	}{
 		{"few", &shelf{volumes: 100, page: 100}, gatherAt, 0, 0},
@@ -117,7 +117,7 @@ func TestManyObjectsAreListedAndFewAreNot(t *testing.T) {
 				s, g := tc.shelf, newGather(resolve.KindVolume, tc.shelf.list)
 				listed := s.readAll(t, g, tc.ask)
 				synctest.Wait()
-				time.Sleep(time.Minute) // the last get may be beside a list that has it, too
+				time.Sleep(time.Minute) // the last get may run beside a list that has its object, too
 				if listed < tc.listed || s.begun > tc.lists || len(s.gets) != tc.ask-listed {
 					t.Errorf("%d from %d lists, %d gets; want at least %d from at most %d", listed, s.begun, len(s.gets), tc.listed, tc.lists)
 				}
@@ -131,8 +131,8 @@ func TestManyObjectsAreListedAndFewAreNot(t *testing.T) {
 	}
 }
 
-// A list that has almost nothing of what is wanted is given up, and so is one for
-// an identity that may not list, for good.
+// The provider stops a list that has almost none of the wanted objects. It never lists again for an identity that may
+// not list.
 func TestAListThatIsNotWorthItIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{volumes: 10_000, page: 1000}
@@ -154,7 +154,7 @@ func TestAListThatIsNotWorthItIsGivenUp(t *testing.T) {
 	})
 }
 
-// Who asks while a list is under way may know of a change that it does not show.
+// A caller that asks during a list may know of a change that the list does not show.
 func TestWhoAsksDuringAListIsNotAnsweredFromIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{volumes: 300, page: 300}
@@ -173,7 +173,7 @@ func TestWhoAsksDuringAListIsNotAnsweredFromIt(t *testing.T) {
 	})
 }
 
-// Who gives up is not waited for, and gets no answer.
+// A list does not wait for a caller that has given up, and sends it no answer.
 func TestWhoGivesUpIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{}
@@ -187,6 +187,6 @@ func TestWhoGivesUpIsForgotten(t *testing.T) {
 		if _, _, err := g.read(ctx, source.Key{}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // else it would be asked for now
+		time.Sleep(time.Minute) // otherwise it would be asked for now
 	})
 }

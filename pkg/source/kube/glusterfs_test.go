@@ -26,9 +26,8 @@ func endpoints(t *testing.T, address string) *resolve.Endpoints {
 	return objects[0].(*resolve.Endpoints)
 }
 
-// The servers of a glusterfs volume are read by name, once it is known that there is none
-// again and again, and later seldom: a node's identity may get Endpoints and not
-// watch them. One that is refused says so.
+// The provider reads the servers of a glusterfs volume by name: often while the object is missing, and seldom once it
+// is known. A node's identity may get Endpoints and may not watch them. A refused read shows in the volume's problem.
 func TestEndpointsOfGlusterFSAreReadByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) {

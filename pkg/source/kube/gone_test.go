@@ -42,7 +42,7 @@ func everyKind(s *fakeapi.Server) {
 	)
 }
 
-// inTheGap changes an object of each kind. The node is to hear of it by lists alone.
+// inTheGap changes an object of each kind. The node can learn of the changes from lists only.
 func (w *world) inTheGap() {
 	w.server.Delete("pods", "default/leaves")
 	w.server.Put(claimPod("comes", "a"))
@@ -73,9 +73,9 @@ func counted(took []string) map[string]int {
 	return count
 }
 
-// The versions that the node's watches go on from are forgotten, as by a compaction of
-// etcd: the server says 410, by an event of the watch or as the answer to a new one.
-// What changed in between is seen at once, of every kind, by a list for each watch.
+// The server forgets the versions that the node's watches continue from, as after a compaction of etcd: it says 410,
+// in an event of the watch or as the answer to a new one. The provider then lists once for each watch, and sees at
+// once what changed in between, in every kind.
 //
 // Faults: A220.
 func TestWhatChangedBeforeAForgottenVersionIsSeen(t *testing.T) {
@@ -93,7 +93,7 @@ func TestWhatChangedBeforeAForgottenVersionIsSeen(t *testing.T) {
 				}
 				before := w.volume("settled").Revision
 				advance(time.Minute)
-				w.server.Fail(away) // nothing is heard meanwhile
+				w.server.Fail(away) // the node hears nothing meanwhile
 				w.server.EndWatches()
 				advance(time.Second)
 				w.inTheGap()
@@ -124,8 +124,7 @@ func TestWhatChangedBeforeAForgottenVersionIsSeen(t *testing.T) {
 	}
 }
 
-// A watch that is told 410 costs a list and another watch, at once and without a
-// word to people: nothing has failed.
+// A watch that gets 410 costs one list and one new watch, at once. No problem is reported: nothing has failed.
 //
 // Faults: A220.
 func TestAForgottenVersionCostsAListEach(t *testing.T) {
@@ -139,7 +138,7 @@ func TestAForgottenVersionCostsAListEach(t *testing.T) {
 				w.server.Expire()
 				advance(time.Millisecond)
 				count := counted(w.server.Took())
-				want := map[string]int{"get volumeattachments": 2} // all are read after the Node was listed
+				want := map[string]int{"get volumeattachments": 2} // read after the Node is listed
 				for kind, n := range map[string]int{
 					"pods": 1, "nodes": 1, "persistentvolumeclaims": 2, "csidrivers": 1, "secrets": 1, "configmaps": 1, "clustertrustbundles": 1,
 				} {
@@ -158,8 +157,8 @@ func TestAForgottenVersionCostsAListEach(t *testing.T) {
 	}
 }
 
-// A server that answers every watch with 410, or ends it with one, is asked less and
-// less often: there is no loop without a pause, and nothing is removed.
+// If a server answers or ends every watch with 410, the provider asks it less and less often: it never loops without
+// a pause, and removes nothing.
 //
 // Faults: A220.
 func TestAServerThatForgetsAllIsNotAskedWithoutAPause(t *testing.T) {
@@ -184,7 +183,7 @@ func TestAServerThatForgetsAllIsNotAskedWithoutAPause(t *testing.T) {
 				w.server.Took()
 				const streams = 8
 				advance(10 * time.Minute)
-				// Half a minute to a minute between attempts, of a list and a watch each, and the first few faster.
+				// After a few faster attempts, each list and watch waits half a minute to a minute for the next.
 				if n := len(w.server.Took()); n > streams*(20+8)*2 {
 					t.Errorf("%d requests in 10 minutes, %d for each of %d watches", n, n/streams, streams)
 				}
@@ -196,9 +195,9 @@ func TestAServerThatForgetsAllIsNotAskedWithoutAPause(t *testing.T) {
 	}
 }
 
-// An instance of the API server that lags behind answers lists: what it does not have
-// yet is not taken for gone, what it has still does not come back, and it is said. It
-// is over when it has caught up.
+// An API server instance that lags behind answers lists. The provider does not take objects that it lacks for
+// deleted, nor does it bring back deleted ones that it still has, and reports the lag. The report ends when the
+// instance has caught up.
 //
 // Faults: A221.
 func TestAnOlderListConcludesNothing(t *testing.T) {
@@ -232,7 +231,7 @@ func TestAnOlderListConcludesNothing(t *testing.T) {
 	})
 }
 
-// A get that is answered with what the object was before is not believed either.
+// The provider does not believe a get that returns an older version of the object either.
 //
 // Faults: A221.
 func TestAnOlderObjectIsNotTold(t *testing.T) {
@@ -251,7 +250,7 @@ func TestAnOlderObjectIsNotTold(t *testing.T) {
 		grow := func() {
 			var c corev1.PersistentVolumeClaim
 			w.server.Get("persistentvolumeclaims", "default/a", &c)
-			w.server.Put(&c) // the volume is read again for it
+			w.server.Put(&c) // makes the provider read the volume again
 			advance(time.Second)
 		}
 		w.server.Behind(true)
@@ -276,8 +275,8 @@ func TestAnOlderObjectIsNotTold(t *testing.T) {
 	})
 }
 
-// Where claims may not be watched, and for volumes and attachments, a get that is
-// answered with 410 changes nothing, and is repeated.
+// If a get returns 410, the provider changes nothing and repeats it. It gets volumes and attachments, and claims that
+// it may not watch.
 //
 // Faults: A220.
 func TestAGetThatIsGoneIsRepeated(t *testing.T) {

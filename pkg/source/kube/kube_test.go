@@ -29,7 +29,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// world is a provider on a catalog, and what the manager would be told.
+// world is a provider on a catalog, with the wishes that the manager would receive.
 type world struct {
 	t        *testing.T
 	server   *fakeapi.Server
@@ -40,8 +40,7 @@ type world struct {
 	pods   map[state.PodUID]state.PodWant
 	gone   []state.PodUID
 	synced bool
-	// missing are the problems of pods that say of an object that it is not there, and not
-	// that it has not been read.
+	// missing has the pods' problems that say that an object does not exist, as opposed to not read yet.
 	missing []string
 }
 
@@ -71,7 +70,7 @@ func start(t *testing.T, objects func(*fakeapi.Server)) *world {
 	return w
 }
 
-// startAs does so with a provider that is configured otherwise, and returns what ends it.
+// startAs is start with a changed configuration; it also returns a function that stops the provider.
 func startAs(t *testing.T, objects func(*fakeapi.Server), configure func(*kube.Config)) (_ *world, stop func()) {
 	t.Helper()
 	w := &world{t: t, server: fakeapi.New(), pods: map[state.PodUID]state.PodWant{}}
@@ -102,7 +101,7 @@ func startAs(t *testing.T, objects func(*fakeapi.Server), configure func(*kube.C
 	return w, stop
 }
 
-// volume returns what the pod wants of its only volume.
+// volume returns the wish for the pod's only volume.
 func (w *world) volume(uid state.PodUID) state.VolumeWant {
 	w.t.Helper()
 	w.mu.Lock()
@@ -122,7 +121,7 @@ func (w *world) expect(uid state.PodUID, problem, hold string) {
 	}
 }
 
-// asked returns the requests but watches, which are made anew every few minutes.
+// asked returns the requests except watches, which the provider renews every few minutes.
 func (w *world) asked() []string {
 	return slices.DeleteFunc(w.server.Took(), func(r string) bool { return strings.HasPrefix(r, "watch ") })
 }
@@ -166,7 +165,7 @@ func advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// A pod with one claim: every request is by name or of this node, and there are few.
+// A pod with one claim: every request is by name or restricted to this node, and there are few.
 //
 // Items: A03.
 func TestPodWithAClaimIsResolvedByReference(t *testing.T) {
@@ -206,7 +205,7 @@ func TestPodWithAClaimIsResolvedByReference(t *testing.T) {
 	})
 }
 
-// Until it is known whether there is a CSIDriver, nothing is concluded from its absence.
+// Until the provider knows whether a CSIDriver exists, it concludes nothing from its absence.
 //
 // Items: B01.
 func TestWhatIsNotReadIsNotAbsent(t *testing.T) {
@@ -234,7 +233,7 @@ func TestWhatIsNotReadIsNotAbsent(t *testing.T) {
 	})
 }
 
-// What was known stays whatever the server says, and all is well when it is back.
+// Whatever the server answers, the provider keeps what it knew, and it recovers when the server is back.
 //
 // Faults: A005, A222.
 // Items: B08.
@@ -243,7 +242,7 @@ func TestFailuresRemoveNothing(t *testing.T) {
 		"401": {Code: http.StatusUnauthorized}, "403": {Code: http.StatusForbidden}, "404": {Code: http.StatusNotFound},
 		"409": {Code: http.StatusConflict}, "410": {Code: http.StatusGone}, "429": {Code: http.StatusTooManyRequests, RetryAfter: "7"},
 		"500": {Code: http.StatusInternalServerError}, "hangs": {Hang: true}, "refused": {Err: errors.New("connection refused")},
-		// Of these client-go makes a watch without events, and says nothing.
+		// After these errors client-go returns a watch without events, and no error.
 		"closed": {Err: io.EOF}, "cut off": {Err: io.ErrUnexpectedEOF}, "reset": {Err: syscall.ECONNRESET},
 		"no route": {Err: &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}}, "lost": {Err: errors.New("http2: client connection lost")},
 	} {
@@ -260,7 +259,7 @@ func TestFailuresRemoveNothing(t *testing.T) {
 					t.Errorf("removed: %q", w.gone)
 				}
 				w.expect("p", "", "")
-				// Four objects are watched; each is asked for again at most every 30 s, once it failed for a while.
+				// Four objects are watched. After some failures, the provider asks for each at most every 30 s.
 				if n := len(w.server.Took()); n > 4*(10*2+8)*2 {
 					t.Errorf("%d requests in 10 minutes", n)
 				}
@@ -278,7 +277,7 @@ func TestFailuresRemoveNothing(t *testing.T) {
 	}
 }
 
-// A server that is not there at the start says nothing, so the source has not spoken.
+// A server that is unreachable at the start says nothing, so the source has not synced.
 //
 // Faults: A006.
 func TestAbsentServerIsNoEmptyList(t *testing.T) {
@@ -301,7 +300,7 @@ func TestAbsentServerIsNoEmptyList(t *testing.T) {
 	})
 }
 
-// A server that says how long it is not to be asked is not asked before.
+// The provider does not ask a server again before its Retry-After has passed.
 func TestRetryAfterIsHeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) {
@@ -317,7 +316,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	})
 }
 
-// A watch that dies without an end is taken for dead, and what happened meanwhile is heard of.
+// The provider replaces a watch that goes silent without an end, and learns what changed meanwhile.
 func TestStaleWatchIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) { s.Endless(); claim(s, "a"); s.Put(claimPod("p", "a")) })
@@ -335,7 +334,7 @@ func TestStaleWatchIsReplaced(t *testing.T) {
 	})
 }
 
-// An attachment is not polled once it is there: the node's volumesAttached tells.
+// Once an attachment exists, the provider does not poll it: the node's volumesAttached shows changes.
 func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) {
@@ -364,7 +363,7 @@ func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 		if asked := w.asked(); len(asked) > 0 {
 			t.Errorf("asked: %q", asked)
 		}
-		// Given to another node while this one was cut off: nothing more is made of it here.
+		// The volume was given to another node while this one was cut off: this node does nothing more with it.
 		w.server.Delete("volumeattachments", va.Name)
 		w.server.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 		synctest.Wait()
@@ -372,7 +371,7 @@ func TestAttachmentIsReadWhenTheNodeSaysSo(t *testing.T) {
 	})
 }
 
-// attached is the attachment of the claim's volume.
+// attached returns the attachment of the claim's volume.
 func attached(volume string) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: resolve.AttachmentKey("d.test", "h-"+volume, "n1").Name},
@@ -381,8 +380,8 @@ func attached(volume string) *storagev1.VolumeAttachment {
 	}
 }
 
-// What else is attached is not read again for it: the cost of a pod does not grow
-// with those that are there. After a list, which may have missed something, all are.
+// A change of one attachment makes the provider read no other one: a pod's cost does not grow with their number.
+// After a list, which may have missed a change, it reads all of them.
 func TestOnlyTheAttachmentThatChangedIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := func(volumes ...string) *corev1.Node {
@@ -419,7 +418,7 @@ func TestOnlyTheAttachmentThatChangedIsReadAgain(t *testing.T) {
 	})
 }
 
-// An identity that may not watch claims gets them; a volume that grew is heard of.
+// An identity that may not watch claims gets them instead, and still notices that a volume grew.
 func TestClaimsThatMayNotBeWatchedAreGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, func(s *fakeapi.Server) {
@@ -459,7 +458,7 @@ func TestClaimsThatMayNotBeWatchedAreGot(t *testing.T) {
 	})
 }
 
-// An immutable secret is read once and not watched; another of its name is taken for what it is.
+// The provider reads an immutable secret once and does not watch it; a new one of the same name gets its own value.
 //
 // Items: L14.
 func TestImmutableSecretIsNotWatched(t *testing.T) {
@@ -476,7 +475,7 @@ func TestImmutableSecretIsNotWatched(t *testing.T) {
 	})
 }
 
-// A rotated configMap reaches the pod; one that is made again is believed although the first was immutable.
+// A rotated configMap reaches the pod. A recreated one is accepted although the first was immutable.
 func TestConfigMapRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf := func(value string) *corev1.ConfigMap {
@@ -497,7 +496,7 @@ func TestConfigMapRotates(t *testing.T) {
 	})
 }
 
-// The pod that shows a static one is not made under the API server's UID.
+// The provider leaves out a mirror pod, which shows a static pod: it makes none under the API server's UID.
 func TestMirrorPodsAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mirror := claimPod("p", "a")

@@ -17,7 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// lagging is a server each of whose answers takes a while.
+// lagging is a server that takes a while for each answer.
 type lagging struct {
 	next  http.RoundTripper
 	takes time.Duration
@@ -32,9 +32,9 @@ func (l lagging) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// Each answer takes 5 or 25 s, and there are more objects to be read than may be asked
-// for at a time, so that some wait for minutes: no request is given up for that, each
-// object is asked for once, and the server is not said to be away.
+// Each answer takes 5 or 25 s, and there are more objects than requests allowed at a time, so that some wait for
+// minutes. Even so, the provider gives up no request, asks for each object once, and does not report the server as
+// away.
 //
 // Faults: A223.
 func TestWhatWaitsForItsTurnIsNotGivenUp(t *testing.T) {
@@ -45,7 +45,7 @@ func TestWhatWaitsForItsTurnIsNotGivenUp(t *testing.T) {
 				var server *fakeapi.Server
 				w, _ := startAs(t, func(s *fakeapi.Server) {
 					server = s
-					s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer
+					s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer does
 						if r.Resource == "persistentvolumes" && r.Verb != "get" {
 							return &fakeapi.Answer{Code: http.StatusForbidden}
 						}
@@ -81,9 +81,8 @@ func TestWhatWaitsForItsTurnIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// After ten minutes without a server each request is told to come again in a second, as
-// by a server that is back and has much to do: it comes within two seconds, and not after
-// the pause that it had during the outage.
+// After ten minutes without a server, each request is told to retry after a second, as by a busy server that is back.
+// The provider retries within two seconds, not after the pause that it had reached during the outage.
 //
 // Faults: A229.
 func TestAServerThatIsBackAndBusyIsAskedSoon(t *testing.T) {

@@ -21,19 +21,19 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// away is a server that no client reaches.
+// away is a server that no client can reach.
 func away(fakeapi.Request) *fakeapi.Answer {
 	return &fakeapi.Answer{Err: errors.New("no route to host")}
 }
 
-// remembers has the provider keep what it knows in a journal.
+// remembers makes the provider keep its knowledge in a journal.
 func remembers(kv kube.KV) func(*kube.Config) {
 	return func(c *kube.Config) { c.KV = kv }
 }
 
-// A daemon that starts without its API server knows its pods and what they name as
-// they were, says so, and removes nothing; it has not spoken. What has changed
-// meanwhile is heard of when the server is back, and what went goes only then.
+// A daemon that starts without its API server uses the pods and objects that it remembers, says so, and removes
+// nothing; the source has not synced. When the server is back, the daemon learns what changed, and only then removes
+// what was deleted.
 func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := state.NewMemory()
@@ -76,8 +76,8 @@ func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 	})
 }
 
-// Whether a volume is attached is not remembered: it may have been given to another
-// node. It is waited for.
+// The provider does not remember whether a volume is attached, since another node may have it now. It waits for the
+// attachment.
 //
 // Faults: A037.
 func TestAnAttachmentIsNotRemembered(t *testing.T) {
@@ -96,8 +96,7 @@ func TestAnAttachmentIsNotRemembered(t *testing.T) {
 	})
 }
 
-// The Node's labels say where a volume may be: those of now, and without the API
-// server the last ones.
+// The Node's labels decide where a volume may be: the current labels, or the last known ones without the API server.
 //
 // Items: A30.
 func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
@@ -137,8 +136,8 @@ func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
 	})
 }
 
-// A claim that was deleted and made again meanwhile is another one: the pod's
-// volume is not the remembered one's.
+// A claim that was deleted and recreated meanwhile is a new one: the pod does not get the volume of the remembered
+// claim.
 func TestAnotherObjectOfARememberedNameIsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kv := state.NewMemory()
@@ -155,8 +154,8 @@ func TestAnotherObjectOfARememberedNameIsAnother(t *testing.T) {
 	})
 }
 
-// No secret is on the disk: no Secret, no configMap, no environment, no command
-// line, nor what repeats them; nor an object that cannot be read the next time.
+// The disk holds no secret: no Secret, configMap, environment or command line, nor a field that repeats one. Nor does
+// it hold an object that the next start could not read.
 func TestWhatIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const canary = "hush-4711"
@@ -195,9 +194,8 @@ func TestWhatIsRemembered(t *testing.T) {
 	})
 }
 
-// After a restart many pods, each with a secret and a configMap of its own, wait until those
-// have been read. None is told meanwhile that they do not exist, as a kubelet does
-// (kubernetes/kubernetes#140037).
+// After a restart many pods, each with its own secret and configMap, wait until the provider has read those.
+// Meanwhile no pod is told that they do not exist, as a kubelet does (kubernetes/kubernetes#140037).
 func TestManyPodsWithObjectsOfTheirOwnOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 150

@@ -30,7 +30,7 @@ func (s slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// startSlow is startAs on a slow network, under the limits that a node has for its requests.
+// startSlow is startAs on a slow network, with a node's limits on requests.
 func startSlow(t *testing.T, objects func(*fakeapi.Server)) *world {
 	t.Helper()
 	var server *fakeapi.Server
@@ -54,9 +54,8 @@ func putClaims(s *fakeapi.Server, pods int) {
 	}
 }
 
-// 500 pods with a claim each come at once, on a slow network and under the limits
-// that a node has for its requests: what is listed and watched is no more than for
-// one, each claim and volume is read once, and a pod that has a secret alone does
+// 500 pods with a claim each arrive at once, on a slow network and under a node's limits on requests. The provider
+// lists and watches no more than for one pod, and reads each claim and volume once. A pod that only has a secret does
 // not wait for them.
 //
 // Faults: A110.
@@ -65,7 +64,7 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 		const pods = 500
 		w := startSlow(t, func(s *fakeapi.Server) {
 			s.Put(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}})
-			s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer
+			s.Fail(func(r fakeapi.Request) *fakeapi.Answer { // as the node authorizer does
 				if strings.HasPrefix(r.Resource, "persistentvolume") && r.Verb != "get" {
 					return &fakeapi.Answer{Code: http.StatusForbidden}
 				}
@@ -75,7 +74,7 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 		advance(10 * time.Second)
 		w.server.Took()
 		putClaims(w.server, pods)
-		advance(time.Second) // there are hundreds of requests to be made now
+		advance(time.Second) // hundreds of requests are waiting now
 		w.server.Put(pod("secretive", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}))
 		advance(time.Second)
 		w.expect("secretive", "", "")
@@ -99,8 +98,8 @@ func TestASecretDoesNotWaitForFiveHundredClaims(t *testing.T) {
 	})
 }
 
-// Where the identity may list claims and volumes, those of many pods that come at
-// once are listed, and not read one by one under the limits of requests.
+// If the identity may list claims and volumes, the provider lists those of many simultaneous pods instead of reading
+// them one by one under the request limits.
 func TestFiveHundredClaimsAreListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 500

@@ -37,7 +37,7 @@ func trusting(name string, src corev1.ClusterTrustBundleProjection) *corev1.Pod 
 	return pod(name, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &src}}}})
 }
 
-// TestAnOlderServersTrustBundlesAreRead: of one that has them as v1beta1 only.
+// TestAnOlderServersTrustBundlesAreRead: the server has them as v1beta1 only.
 //
 // Items: L11.
 func TestAnOlderServersTrustBundlesAreRead(t *testing.T) {
@@ -68,8 +68,8 @@ func TestAnOlderServersTrustBundlesAreRead(t *testing.T) {
 	})
 }
 
-// TestTrustBundlesAreFollowedWhileAPodHasAny: by one list and watch; what comes,
-// changes and goes is told, an outage changes nothing, and all is forgotten after.
+// TestTrustBundlesAreFollowedWhileAPodHasAny: one list and one watch bring every change. An outage changes nothing,
+// and after the last pod the provider forgets all of them.
 //
 // Items: L11.
 func TestTrustBundlesAreFollowedWhileAPodHasAny(t *testing.T) {
@@ -110,7 +110,7 @@ func TestTrustBundlesAreFollowedWhileAPodHasAny(t *testing.T) {
 		w.server.Delete("clustertrustbundles", "x.y:z:1")
 		w.server.Compact()
 		w.server.EndWatches()
-		w.server.Delete("clustertrustbundles", "x.y:z:2") // while no client watches
+		w.server.Delete("clustertrustbundles", "x.y:z:2") // during an interruption of the watch
 		advance(time.Minute)
 		w.expect("a", "not found", "")
 		w.server.Put(bundle("x.y:z:3", signer, root))

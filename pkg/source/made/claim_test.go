@@ -38,7 +38,7 @@ func TestWhichClaimsTheControllerMakes(t *testing.T) {
 	}
 }
 
-// A claim that asks for content never gets an empty volume in its place.
+// A claim that asks for content never gets an empty volume instead.
 //
 // Attacks: C13.
 func TestWhatAClaimIsToHold(t *testing.T) {
@@ -52,7 +52,7 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 		ref    *corev1.TypedObjectReference
 		handle string
 		want   *controller.DataSource
-		words  string // in what is not known
+		words  string // in the error about an unknown object
 	}{
 		"nothing":                  {},
 		"a claim":                  {source: local("PersistentVolumeClaim"), want: &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}},
@@ -108,7 +108,7 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 	}
 }
 
-// The operator says which in-tree plugins' classes are translated to their CSI drivers.
+// The operator chooses which in-tree plugins' classes are translated to their CSI drivers.
 func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
 	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
 		got, err := RequestOf(&corev1.PersistentVolumeClaim{}, &storagev1.StorageClass{Provisioner: provisioner}, []string{"cinder"})
@@ -148,7 +148,7 @@ func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
 	}
 }
 
-// A class says by an annotation that its driver is told the names of claims.
+// An annotation of a class makes its driver receive the names of claims.
 func TestAClassTellsNames(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{resolve.ExtraCreateMetadata: value}}}
@@ -158,7 +158,7 @@ func TestAClassTellsNames(t *testing.T) {
 	}
 }
 
-// A claim has the attributes of the class that it names; one that is not there is waited for.
+// A claim has the attributes of the class that it names, and waits for a class that does not exist yet.
 func TestAttributesOfAClaim(t *testing.T) {
 	gold, none := "gold", ""
 	get := func(name string) *storagev1.VolumeAttributesClass {
@@ -187,7 +187,7 @@ func TestAttributesOfAClaim(t *testing.T) {
 	}
 }
 
-// A PersistentVolume names the class that its volume has.
+// A PersistentVolume names the VolumeAttributesClass of its volume.
 func TestAVolumeNamesItsAttributesClass(t *testing.T) {
 	if pv := persistentVolume(controller.Volume{AttributesClass: "gold"}); deref(pv.Spec.VolumeAttributesClassName) != "gold" {
 		t.Errorf("%+v", pv.Spec)

@@ -42,7 +42,7 @@ func testGroupWorld() (groupInputs, *groupv1.VolumeGroupSnapshot) {
 	}
 }
 
-// ofContent has the group name a content.
+// ofContent makes the group name a content.
 func ofContent(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 	g.Spec.Source = groupv1.VolumeGroupSnapshotSource{VolumeGroupSnapshotContentName: ptr("c")}
 	w.claims = nil
@@ -55,8 +55,8 @@ func ofContent(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 	}}
 }
 
-// A VolumeGroupSnapshot asks for snapshots of the volumes of all claims with its labels, by its
-// class or its driver's default; what is missing or contradicts it is said.
+// A VolumeGroupSnapshot asks for snapshots of the volumes of all claims with its labels, by its class or its driver's
+// default class. It reports what is missing or contradicts it.
 func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 	key := func(name string) controller.Key { return controller.Key{Namespace: "default", Name: name} }
 	base := controller.Group{

@@ -23,7 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// idle is a node that has no pod and uses no volume.
+// idle is a node without pods and volumes.
 type idle struct{}
 
 func (idle) SetPod(state.PodWant)                {}
@@ -32,7 +32,7 @@ func (idle) SourceSynced(string)                 {}
 func (idle) Wanted(controller.Key) string        { return "" }
 func (idle) InUse(state.VolumeID, string) string { return "" }
 
-// clones is a driver that can make and clone volumes, and makes none.
+// clones is a driver that declares that it makes and clones volumes, and makes none.
 type clones struct{ grpc.ClientConnInterface }
 
 func (clones) Invoke(_ context.Context, _ string, args, reply any, _ ...grpc.CallOption) error {
@@ -57,8 +57,8 @@ func (clones) Invoke(_ context.Context, _ string, args, reply any, _ ...grpc.Cal
 	return nil
 }
 
-// A claim of a manifest that is to be a clone of a claim which turns out to be the cluster's says so,
-// and waits no longer for the volume of a claim of the node's own; and the other way round.
+// A manifest's claim asks for a clone of another claim. If that turns out to be the cluster's, the clone says so and
+// stops waiting for a volume of the node's own; and the reverse.
 func TestACloneOfTheClustersClaimIsTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none idle

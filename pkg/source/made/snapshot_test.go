@@ -42,7 +42,7 @@ func testWorld() (snapshotInputs, *snapshotv1.VolumeSnapshot) {
 	return w, s
 }
 
-// byContent has the snapshot name a content.
+// byContent makes the snapshot name a content.
 func byContent(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 	s.Spec.Source = snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: ptr("c")}
 	w.claim, w.volume = nil, nil
@@ -53,8 +53,8 @@ func byContent(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 	}}
 }
 
-// A VolumeSnapshot asks for a snapshot of its claim's volume by its class, or for the one
-// that its content names; what is missing or contradicts it is said.
+// A VolumeSnapshot asks for a snapshot of its claim's volume by its class, or for the one that its content names. It
+// reports what is missing or contradicts it.
 func TestWhatASnapshotAsksFor(t *testing.T) {
 	nightly := controller.SnapshotClass{Name: "nightly", Driver: "d", Parameters: map[string]string{"of": "nightly"}}
 	base := controller.Snapshot{

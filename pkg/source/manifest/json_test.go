@@ -13,11 +13,11 @@ import (
 
 const podJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"x":"y"}},"spec":{"volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Gi"}}],"containers":[{"name":"c","image":"i","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}}`
 
-// What programs write is read the quick way, and what is wrong or doubtful with
-// it is left to the reader that explains it.
+// The fast reader takes JSON as programs write it, and leaves wrong or doubtful JSON to the YAML reader, which
+// explains what is wrong.
 func TestJSONIsReadQuicklyWhereNothingIsWrong(t *testing.T) {
 	secret := `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":"n"},"data":{"k":"dg=="},"stringData":{"t":"a\nb"}}`
-	fields := func(n int) string { // of one object
+	fields := func(n int) string { // in one object
 		text := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"0":"{\"a\":[{,}"`
 		for i := 1; i < n; i++ {
 			text += fmt.Sprintf(`,"%d":"0"`, i)
@@ -53,7 +53,7 @@ func TestJSONIsReadQuicklyWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
-// agree fails where the quick reader reads what the other refuses, or otherwise.
+// agree fails if the fast reader takes data that the YAML reader refuses or reads differently.
 func agree(t *testing.T, data []byte) {
 	t.Helper()
 	quick, ok := decodeJSON(data)
@@ -62,7 +62,7 @@ func agree(t *testing.T, data []byte) {
 	}
 	slow, err := decode(never, "f", data, maxWork)
 	if err != nil && strings.Contains(err.Error(), "not YAML:") {
-		return // a line break where only JSON has them
+		return // a line break that is one in JSON only
 	} else if err != nil {
 		t.Errorf("read quickly, and refused: %v\n%s", err, data)
 	} else if diff := cmp.Diff(slow, quick, cmpopts.EquateEmpty()); diff != "" {
@@ -70,8 +70,7 @@ func agree(t *testing.T, data []byte) {
 	}
 }
 
-// FuzzJSONIsReadAsYAMLIs: whatever the input, the quick reader does not read what
-// the other refuses, nor otherwise.
+// FuzzJSONIsReadAsYAMLIs: the fast reader never takes data that the YAML reader refuses or reads differently.
 func FuzzJSONIsReadAsYAMLIs(f *testing.F) {
 	f.Add(podJSON)
 	f.Add("---\n" + podJSON + "\n---\n{}\n")
@@ -79,14 +78,14 @@ func FuzzJSONIsReadAsYAMLIs(f *testing.F) {
 	f.Add(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","creationTimestamp":null},"data":{"a":null,"<<":"x"},"binaryData":{"b":"AA=="},"immutable":true}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 1<<14 {
-			return // names longer than YAML's can be are no matter here
+			return // names that are too long for YAML do not matter here
 		}
 		agree(t, []byte(text))
 	})
 }
 
-// The reader of YAML decodes into these kinds of values alone: another one in a
-// later version of the API would be refused by it, and read quickly.
+// The YAML reader decodes these kinds of values only. If a later version of the API had another one, the YAML reader
+// would refuse it and the fast reader would take it.
 func TestBothReadersKnowTheSameKindsOfValues(t *testing.T) {
 	own := reflect.TypeFor[json.Unmarshaler]()
 	seen := map[reflect.Type]bool{}
@@ -117,7 +116,7 @@ func TestBothReadersKnowTheSameKindsOfValues(t *testing.T) {
 	}
 }
 
-// BenchmarkDecode is a pod as a program applies it, and as the reader of YAML reads it.
+// BenchmarkDecode decodes a pod as a program applies it (json), and by the YAML reader (yaml).
 func BenchmarkDecode(b *testing.B) {
 	for name, text := range map[string]string{"json": podJSON, "yaml": podJSON + " #"} {
 		b.Run("as="+name, func(b *testing.B) {
@@ -130,7 +129,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// What a node was told before is read quickly when it starts again.
+// When a node restarts, it reads the stored objects by the fast reader.
 func TestEveryKindThatIsKeptIsReloadedQuickly(t *testing.T) {
 	for _, k := range kinds {
 		obj := k.make()

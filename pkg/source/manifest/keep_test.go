@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// full sets every field below v, but for what names the kind.
+// full sets every field below v, except the object's kind.
 func full(v reflect.Value) {
 	switch p := v.Addr().Interface().(type) {
 	case *metav1.TypeMeta:
@@ -45,7 +45,7 @@ func full(v reflect.Value) {
 		v.SetMapIndex(key, value)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		full(v.Index(1)) // the first is empty
+		full(v.Index(1)) // the first element stays empty
 	case reflect.String:
 		v.SetString("some <text>\u00e4")
 	case reflect.Bool:
@@ -57,7 +57,7 @@ func full(v reflect.Value) {
 	}
 }
 
-// All that JSON has of an object is there when it was kept.
+// A stored object has every field that JSON has.
 func TestWhatIsKeptHasEveryField(t *testing.T) {
 	for _, k := range kinds {
 		obj, back := k.make(), k.make()
@@ -86,8 +86,7 @@ func TestWhatIsKeptHasEveryField(t *testing.T) {
 	}
 }
 
-// What is kept and says what this version does not know, or is not an object that
-// could be applied, is an error.
+// A stored object with fields that this version does not know, or one that could not be applied, is an error.
 func TestWhatIsKeptByAnotherVersion(t *testing.T) {
 	keep := func(o object) string {
 		b, err := Keep(o)

@@ -25,7 +25,7 @@ func decode(t *testing.T, text string) []runtime.Object {
 	return objects
 }
 
-// seed is where fuzzing begins.
+// seed is the first input of the fuzzing.
 const seed = `# A comment alone is a document without an object.
 ---
 apiVersion: v1
@@ -106,8 +106,7 @@ spec:
 	}
 }
 
-// TestWhatAClusterPrintsIsRead: with what an API server adds, and numbers as
-// people write them.
+// TestWhatAClusterPrintsIsRead: with the fields that an API server adds, and numbers as people write them.
 func TestWhatAClusterPrintsIsRead(t *testing.T) {
 	got := decode(t, `
 apiVersion: v1
@@ -397,7 +396,7 @@ func TestUIDsAreTheSameEachTime(t *testing.T) {
 	if first.UID != again.UID || first.UID == other.UID || first.UID == claim.UID || given.UID != "x-1" {
 		t.Errorf("got %s, %s, %s, %s, %s", first.UID, again.UID, other.UID, claim.UID, given.UID)
 	}
-	// Paths on disk depend on it: it must never change.
+	// Paths on disk contain this UID: it must never change.
 	if want := "278311f0-e6cd-8066-a82c-e2b5f6f76576"; string(first.UID) != want {
 		t.Errorf("got %s, want %s", first.UID, want)
 	}
@@ -431,8 +430,8 @@ func TestEncodeIsReloaded(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever the input, no panic, no object with an error, and every
-// object passes the checks and survives being kept.
+// FuzzDecode: no input causes a panic or an object along with an error; every object passes the checks, and survives
+// being stored and reloaded.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(seed))
 	f.Add([]byte("{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"c\"},\"data\":{\"a\":\"\\ud83d\"}}"))

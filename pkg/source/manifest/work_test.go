@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestWorkIsBounded: an alias may stand for much, and two bytes for a struct.
+// TestWorkIsBounded: an alias may stand for a large value, and two bytes for a struct.
 func TestWorkIsBounded(t *testing.T) {
 	many := func(one string) string { return strings.Repeat(one+", ", 100) + one }
 	for name, text := range map[string]string{
@@ -27,9 +27,8 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestAttackAliasesThatStandForMuch: what an alias stands for is counted before it
-// is expanded, in every field: also in those that keep what they do not know, such
-// as metadata.managedFields.
+// TestAttackAliasesThatStandForMuch: the decoder counts the size of an alias before it expands it, in every field,
+// also in fields that keep unknown content such as metadata.managedFields.
 //
 // Attacks: C47.
 func TestAttackAliasesThatStandForMuch(t *testing.T) {
@@ -88,7 +87,7 @@ func entriesOf(n int, value string) string {
 	return b.String()
 }
 
-// TestAliasesThatStandForLittle: what people write with aliases is read as before.
+// TestAliasesThatStandForLittle: the aliases that people write still work.
 func TestAliasesThatStandForLittle(t *testing.T) {
 	text := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, managedFields: [{fieldsV1: {a: &f {b: {}}, c: *f}}]}\ndata:\n  k: &v " +
 		strings.Repeat("x", 1000) + "\n" + entriesOf(1000, "*v")
@@ -98,8 +97,7 @@ func TestAliasesThatStandForLittle(t *testing.T) {
 	}
 }
 
-// TestDecodingEndsWithItsCaller: neither the parser nor the decoder works on for a
-// caller that has gone.
+// TestDecodingEndsWithItsCaller: the parser and the decoder stop when their caller has gone.
 func TestDecodingEndsWithItsCaller(t *testing.T) {
 	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n"
 	gone := errors.New("the client has gone")

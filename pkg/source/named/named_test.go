@@ -23,14 +23,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// host is a node of one boot with what its named volumes need: a journal in memory, a real
-// catalog, and a manager and a kernel that do as they are told.
+// host is a node during one boot, with what its named volumes need: a journal in memory, a real catalog, and a fake
+// manager and kernel.
 type host struct {
 	mu       sync.Mutex
 	kv       map[string][]byte
-	bad      map[string]string // values that cannot be read
+	bad      map[string]string // unreadable values
 	kvErr    error
-	pods     map[state.PodUID]bool // told to the manager
+	pods     map[state.PodUID]bool // that the manager received
 	synced   map[string]bool
 	mounted  func(ctx context.Context) error // nil: at once
 	holders  []Holder
@@ -251,8 +251,8 @@ func TestAVolumeLingersAfterItsLastUse(t *testing.T) {
 	})
 }
 
-// The linger begins with the last unmount, however long ago the mount was; and a use that begins
-// between the decision to leave and its carrying out is not taken away.
+// The linger time counts from the last unmount, however long ago the mount was. A use that begins after the decision
+// to remove, but before the removal, keeps its volume.
 func TestTheLastUseCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()
@@ -307,7 +307,7 @@ func TestWhatIsNotKnownKeepsAVolume(t *testing.T) {
 	})
 }
 
-// A client that gave up waiting asks for the same mount again: there is one Stage then.
+// A client that gave up waiting repeats its mount: there is only one Stage.
 func TestAMountThatItsCallerGaveUpIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()
@@ -343,7 +343,7 @@ func TestAMountWhoseCallerHasGoneIsNotCounted(t *testing.T) {
 		p, _, stop := h.start(t, "1")
 		defer stop()
 		create(t, p, "db", nil)
-		for range 20 { // a row's lock and the end of ctx are chosen between by chance
+		for range 20 { // select takes a free lock or the end of ctx at random
 			ctx, cancel := context.WithCancel(t.Context())
 			h.mounted = func(context.Context) error { cancel(); return nil } // the caller goes as the mount is done
 			path, err := p.Mount(ctx, "db", "c1")
@@ -380,7 +380,7 @@ func TestUsesOutliveTheDaemonAndNoReboot(t *testing.T) {
 		if h.listed() != 3 {
 			t.Fatalf("%d pods after a restart, want those of 3 volumes", h.listed())
 		}
-		time.Sleep(time.Minute) // the kernel shows no holder of the one without a count
+		time.Sleep(time.Minute) // the kernel shows no holder of the volume without a count
 		if h.listed() != 2 {
 			t.Errorf("%d pods after a look, want 2", h.listed())
 		}
@@ -396,8 +396,8 @@ func TestUsesOutliveTheDaemonAndNoReboot(t *testing.T) {
 	})
 }
 
-// A volume that is known is never said not to be there: its front end would forget it, and
-// make a local one of its name.
+// The provider never says that a known volume does not exist: the front end would forget it, and create a local one
+// of the same name.
 func TestWhatIsNotReadIsNotSaidToBeMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()
@@ -558,7 +558,7 @@ func TestRemoveRefusesWhatIsInUse(t *testing.T) {
 		}
 		refused("a pod names the claim", "pod default/web")
 		c.Delete("api", source.Key{Kind: resolve.KindPod, Namespace: "default", Name: "web"})
-		// The count is all that is left: podman's unmount never came.
+		// Only the count is left: podman's unmount never came.
 		if _, err := p.Remove(t.Context(), "db"); err != nil || len(h.kv) != 0 || len(h.deleted) != 1 || h.listed() != 0 {
 			t.Errorf("%v; rows %d, deleted %v, pods %d", err, len(h.kv), h.deleted, h.listed())
 		}
@@ -658,7 +658,7 @@ func TestStaleUsesAreFoundAndEnded(t *testing.T) {
 	})
 }
 
-// A full disk refuses what would not be remembered, and harms nothing.
+// With a full disk, the provider refuses requests that it could not remember, and harms nothing.
 func TestWhatCannotBeStoredIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost()

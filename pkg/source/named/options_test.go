@@ -77,7 +77,7 @@ func TestWhatOptionsMean(t *testing.T) {
 	}
 }
 
-// The objects of every kind of volume are what the catalog takes.
+// The catalog accepts the objects of every kind of volume.
 func TestObjectsOfAVolumePassTheCheck(t *testing.T) {
 	for name, given := range map[string]map[string]string{
 		"made":     {"class": "fast", "fsType": "xfs", "mountOptions": "noatime"},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// next is walked over every combination of what it reads; the rules are stated apart from it.
+// The test runs next on every combination of its inputs, and states the rules independently.
 func TestWhenAVolumeIsNoLongerWanted(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	ages := []time.Duration{-time.Second, 0, Linger - 1, Linger, Linger + 1, time.Minute, 20 * time.Minute}
@@ -25,7 +25,7 @@ func TestWhenAVolumeIsNoLongerWanted(t *testing.T) {
 		for _, pending := range []int{0, 1} {
 			for _, awaited := range []time.Duration{0, 10 * time.Minute} {
 				for name, l := range looks {
-					for _, lookAge := range ages { // after the last use
+					for _, lookAge := range ages { // time since the last use
 						for _, age := range ages {
 							f := facts{pending: pending, lastUse: t0, look: l}
 							if awaited > 0 {
