@@ -48,7 +48,7 @@ func (s *blockStream) SendMsg(m any) error {
 	return nil
 }
 
-// blocksAsked is a request in a few words: "cut-1 cut-2 from 0".
+// blocksAsked abbreviates a request: "cut-1 cut-2 from 0".
 func blocksAsked(m proto.Message) string {
 	switch r := m.(type) {
 	case *csi.GetMetadataAllocatedRequest:
@@ -86,7 +86,7 @@ func (s *blockStream) RecvMsg(m any) error {
 	}
 }
 
-// blockAnswer is a message of either answer.
+// blockAnswer is a response message of either call.
 type blockAnswer struct {
 	style    csi.BlockMetadataType
 	capacity int64
@@ -104,12 +104,12 @@ func (a blockAnswer) as(m any) proto.Message {
 	return &csi.GetMetadataDeltaResponse{BlockMetadataType: a.style, VolumeCapacityBytes: a.capacity, BlockMetadata: all}
 }
 
-// message is one with ranges of any length, of a volume of a MiB.
+// message returns a message with ranges of any length, of a volume of one MiB.
 func message(ranges ...Range) blockAnswer {
 	return blockAnswer{csi.BlockMetadataType_VARIABLE_LENGTH, mib, ranges}
 }
 
-// tells has a backend answer the same to every request.
+// tells returns a backend that sends the same answer to every request.
 func tells(steps ...any) *backend {
 	b := newBackend()
 	b.services = append(b.services, csi.PluginCapability_Service_SNAPSHOT_METADATA_SERVICE)
@@ -128,7 +128,7 @@ func (h *fakeNode) cutTwice() {
 	h.backend.set(func() { h.backend.log = nil })
 }
 
-// between asks what changed.
+// between returns a query for the blocks that changed.
 func between(base, name string) BlockQuery {
 	q := BlockQuery{Snapshot: testKey(name)}
 	if base != "" {
@@ -137,7 +137,7 @@ func between(base, name string) BlockQuery {
 	return q
 }
 
-// collect reads an answer.
+// collect reads the whole answer to q.
 func (h *fakeNode) collect(q BlockQuery) (got []Range, capacity int64, err error) {
 	h.t.Helper()
 	capacity, err = h.c.Blocks(h.t.Context(), q, func(r []Range) error {
@@ -147,8 +147,8 @@ func (h *fakeNode) collect(q BlockQuery) (got []Range, capacity int64, err error
 	return got, capacity, err
 }
 
-// What the driver streams is handed on message by message, with the secret of the snapshot's class;
-// of one snapshot and of two, also where no source lists them any more.
+// The controller passes the driver's stream on message by message, with the secret of the snapshot's class, for one
+// snapshot and for two, even if no source lists them any more.
 func TestBlocksAreHandedOn(t *testing.T) {
 	b := tells(message(Range{0, 4}, Range{4, 4}), message(), message(Range{10, 1}))
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -179,7 +179,7 @@ func TestBlocksAreHandedOn(t *testing.T) {
 	})
 }
 
-// Of two volumes that are the same all over a driver may send nothing at all.
+// For two identical volumes a driver may send no message at all.
 func TestNoBlocksAtAll(t *testing.T) {
 	bubble(t, tells(), func(t *testing.T, h *fakeNode) {
 		h.cutTwice()
@@ -189,7 +189,7 @@ func TestNoBlocksAtAll(t *testing.T) {
 	})
 }
 
-// An answer that breaks CSI's rules is an error that names the driver and what was wrong.
+// If an answer breaks CSI's rules, the error names the driver and says what was wrong.
 func TestWrongBlocksAreRefused(t *testing.T) {
 	fixed := func(ranges ...Range) blockAnswer {
 		return blockAnswer{csi.BlockMetadataType_FIXED_LENGTH, mib, ranges}
@@ -223,8 +223,8 @@ func TestWrongBlocksAreRefused(t *testing.T) {
 	}
 }
 
-// A stream that breaks is gone on with after the last range, also at a driver that comes up anew
-// meanwhile; a range that it sends twice is handed on once.
+// After a broken stream the controller continues behind the last range, even if the driver has restarted meanwhile.
+// It passes on once a range that the driver sends twice.
 func TestABrokenStreamIsGoneOnWith(t *testing.T) {
 	lost := status.Error(codes.Unavailable, "the driver died")
 	bubble(t, tells(), func(t *testing.T, h *fakeNode) {
@@ -272,8 +272,8 @@ func TestABrokenStreamIsGoneOnWith(t *testing.T) {
 	}
 }
 
-// A stream that breaks behind the last byte of the volume is whole; the last range of a fixed length may
-// reach beyond a volume that is no multiple of it.
+// A stream that breaks behind the volume's last byte is complete. The last range of a fixed length may reach beyond a
+// volume whose size is no multiple of it.
 func TestTheEndOfAVolumeEndsItsBlocks(t *testing.T) {
 	for what, answer := range map[string][]any{
 		"broken": {message(Range{0, 8}, Range{mib - 4, 4}), status.Error(codes.Unavailable, "the driver died")},
@@ -292,7 +292,7 @@ func TestTheEndOfAVolumeEndsItsBlocks(t *testing.T) {
 	}
 }
 
-// The secret of a group's class is that of its snapshots: their blocks are asked for with it.
+// The controller asks for the blocks of a group's snapshots with the secret of the group's class.
 func TestTheSnapshotsOfAGroupHaveItsSecret(t *testing.T) {
 	r := groupRecord{Group: testKey("g"), Spec: groupSpec{Secret: state.SecretRef{Namespace: "shop", Name: "key"}}}
 	if got := r.snapshot(groupMember{Claim: testKey("a"), Volume: "v"}); got.Spec.Secret != r.Spec.Secret {
@@ -300,11 +300,11 @@ func TestTheSnapshotsOfAGroupHaveItsSecret(t *testing.T) {
 	}
 }
 
-// A driver that hangs in the middle is given up; a reader that is slow is not the driver's silence.
-// A caller that gives up is heard at once, also in a pause.
+// The controller gives up a driver that hangs in the middle; a slow reader does not count as the driver's silence. A
+// caller that gives up returns at once, even during a pause.
 func TestSilenceIsBounded(t *testing.T) {
 	bubble(t, tells(), func(t *testing.T, h *fakeNode) {
-		hangs := make(chan struct{}) // of the bubble
+		hangs := make(chan struct{}) // made in the bubble
 		h.backend.blocks = func(proto.Message) []any { return []any{message(Range{0, 8}), hangs} }
 		h.cutTwice()
 		began := time.Now()
@@ -333,7 +333,7 @@ func TestSilenceIsBounded(t *testing.T) {
 	})
 }
 
-// No driver is asked for what by the records cannot be told; the refusal names what is in the way.
+// If the records show that blocks cannot be compared, the controller asks no driver, and its refusal says why.
 func TestBlocksThatCannotBeTold(t *testing.T) {
 	b := tells(message())
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -349,7 +349,7 @@ func TestBlocksThatCannotBeTold(t *testing.T) {
 		b.set(func() { b.log = nil })
 		named := Snapshot{Key: testKey("named"), UID: "uid-named", Handle: "cut-9", Class: SnapshotClass{Name: "cuts", Driver: b.name}}
 		h.snap(named)
-		h.c.post(func(context.Context) { // what no driver here does
+		h.c.post(func(context.Context) { // no driver here produces these records
 			h.c.snapshots.entries[early.Key].rec.Created = time.Unix(1, 0)
 			e := h.c.snapshots.entry(testKey("tape"))
 			e.rec = h.c.snapshots.entries[early.Key].rec
@@ -411,7 +411,7 @@ func TestBlocksThatCannotBeTold(t *testing.T) {
 		if _, _, err := h.collect(between("old", "new")); !errors.Is(err, ErrNoBlocks) || !strings.Contains(err.Error(), "did not answer with its capabilities") {
 			t.Errorf("of a driver that does not tell what it can: %v", err)
 		}
-		h.c.post(func(context.Context) { // so that the journal is not asked to keep them
+		h.c.post(func(context.Context) { // past the journal, which is not asked to keep them
 			delete(h.c.snapshots.entries, testKey("tape"))
 			delete(h.c.snapshots.entries, testKey("torn"))
 		})
@@ -424,8 +424,8 @@ func TestBlocksThatCannotBeTold(t *testing.T) {
 	})
 }
 
-// A snapshot whose blocks are being read is deleted at the driver when that has ended, and says so until then; so are the
-// older one that it is compared with, and a group that it is one of. A stream that breaks meanwhile is not gone on with.
+// While a snapshot's blocks are being read, its deletion waits and says so; so does that of the older snapshot it is
+// compared with, or of its group. If the stream breaks meanwhile, the controller does not continue it.
 func TestASnapshotThatIsReadIsDeletedLater(t *testing.T) {
 	for _, name := range []string{"old", "new"} {
 		bubble(t, tells(), func(t *testing.T, h *fakeNode) {
@@ -433,7 +433,7 @@ func TestASnapshotThatIsReadIsDeletedLater(t *testing.T) {
 			h.backend.blocks = func(proto.Message) []any { return []any{message(Range{0, 8}), goesOn, message(Range{8, 8})} }
 			h.cutTwice()
 			ended := make(chan error)
-			for range streams { // the end of one is not that of both
+			for range streams { // after the end of one stream the other is still read
 				go func() {
 					_, err := h.c.Blocks(t.Context(), between("old", "new"), func([]Range) error { return nil })
 					ended <- err
@@ -493,7 +493,7 @@ func TestASnapshotThatIsReadIsDeletedLater(t *testing.T) {
 	})
 }
 
-// So is a group one of whose snapshots is being read.
+// The deletion of a group waits while one of its snapshots is being read.
 func TestAGroupWhoseSnapshotIsReadIsDeletedLater(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		b := newBackend()
@@ -515,7 +515,7 @@ func TestAGroupWhoseSnapshotIsReadIsDeletedLater(t *testing.T) {
 			if err := h.c.DeleteGroup(t.Context(), testKey("g"), false); err != nil {
 				t.Fatal(err)
 			}
-			settleFor(time.Minute / 2) // less than a driver may be silent for
+			settleFor(time.Minute / 2) // shorter than a driver may be silent
 			if g := h.group("g"); g.Phase != Deleting || !strings.Contains(g.Reason, "the blocks of snapshot default/g-b are being read") || b.made() != 2 {
 				t.Errorf("%s: %+v, and %d at the backend", what, g, b.made())
 			}

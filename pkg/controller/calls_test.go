@@ -19,8 +19,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The backend notes calls for one volume that overlap; here everything that can
-// begin one happens while one is in flight.
+// The backend notes overlapping calls for one volume. The test triggers everything that can begin a call while one is
+// in flight.
 func TestOneCallInFlightPerClaim(t *testing.T) {
 	b := newBackend()
 	var gate chan struct{}
@@ -68,7 +68,7 @@ func TestOneCallInFlightPerClaim(t *testing.T) {
 	})
 }
 
-// Who gave up waiting gets no call made behind their back.
+// The controller makes no call for a caller that gave up waiting.
 func TestCallerThatGaveUpIsForgotten(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -114,7 +114,7 @@ func TestAnswerWithoutTheEffectIsAFailure(t *testing.T) {
 	})
 }
 
-// lazy is a driver that says OK to ControllerExpandVolume and does nothing.
+// lazy is a driver that answers OK to ControllerExpandVolume and does nothing.
 type lazy struct{ *backend }
 
 func (l lazy) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
@@ -124,7 +124,7 @@ func (l lazy) Invoke(ctx context.Context, method string, args, reply any, opts .
 	return l.backend.Invoke(ctx, method, args, reply, opts...)
 }
 
-// A claim that waits for one driver's turn, and is then of another driver, gives it away.
+// A claim that waits for a slot at one driver, and then moves to another driver, gives the slot to the next claim.
 func TestTurnThatIsNotTakenGoesToTheNext(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -160,7 +160,7 @@ func TestCallersOfADriverThatIsReplacedOrGoneAreAnswered(t *testing.T) {
 		errs := make(chan error, 1)
 		go func() { _, err := h.c.Attach(t.Context(), v); errs <- err }()
 		synctest.Wait()
-		h.up() // anew: the caller goes on waiting
+		h.up() // the driver restarts: the caller keeps waiting
 		if len(errs) != 0 {
 			t.Fatalf("Attach: %v", <-errs)
 		}
@@ -171,7 +171,7 @@ func TestCallersOfADriverThatIsReplacedOrGoneAreAnswered(t *testing.T) {
 	})
 }
 
-// What a driver said before it came up anew does not count.
+// The controller ignores the capabilities that a driver reported before its restart.
 func TestCapabilitiesOfAnEarlierLifeDoNotCount(t *testing.T) {
 	old, b := newBackend(), newBackend()
 	gate := make(chan struct{})
@@ -190,7 +190,7 @@ func TestCapabilitiesOfAnEarlierLifeDoNotCount(t *testing.T) {
 	})
 }
 
-// slow is a driver that tells nothing before gate is closed, also for callers that gave up.
+// slow is a driver that answers nothing before gate is closed, even if its caller gave up.
 type slow struct {
 	*backend
 	gate <-chan struct{}
@@ -215,7 +215,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 	})
 }
 
-// The code has its own field; the text is what the driver said.
+// The code has a field of its own; the text is the driver's own.
 // Items: N-33.
 func TestErrorTextIsTheDriversOwn(t *testing.T) {
 	raw := status.Error(codes.Internal, "no space")
@@ -284,8 +284,8 @@ func TestNothingIsLeftBehindInMemory(t *testing.T) {
 	})
 }
 
-// A deletion that was asked for goes on after a restart, and a claim of the same
-// name that comes back meanwhile gets a new volume.
+// A requested deletion continues after a restart, and a claim of the same name that appears meanwhile gets a new
+// volume.
 func TestDeletionGoesOnAfterARestart(t *testing.T) {
 	b := newBackend()
 	away := true

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// A claim that is too large says how much room there is, where its driver tells; a driver that
-// does not, or another failure, is not asked.
+// If a claim is too large, its reason says how much room there is, if the driver can tell. After another failure the
+// controller does not ask.
 func TestAClaimThatIsTooLargeSaysWhatThereIs(t *testing.T) {
 	const says = "CreateVolume: OutOfRange: too large"
 	for what, c := range map[string]struct {

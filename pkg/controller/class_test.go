@@ -86,7 +86,7 @@ func params(secret, name, namespace string) func(*Claim, *facts) {
 	}
 }
 
-// A claim names no secret: only the class does, whose author may use what is named there.
+// A claim cannot name a secret: only its class can, and the author of the class may use the secrets that it names.
 //
 // Attacks: C13.
 func TestSecretsOfAClass(t *testing.T) {
@@ -279,8 +279,8 @@ func TestAVolumeIsMadeInATopologyThatItsClassAllows(t *testing.T) {
 	}
 }
 
-// A claim with a field that is not followed gets no volume, one that is being made or is
-// there keeps it, and all say why.
+// A claim with an unsupported field gets no volume. One that has a volume, or whose volume is being made, keeps it.
+// All say why.
 func TestAClaimWithARefusedFieldGetsNoVolume(t *testing.T) {
 	w := want{Claim: testClaim("a", mib), Listed: true}
 	w.Claim.Refused = "spec.selector: found a=b, want none"

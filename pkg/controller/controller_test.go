@@ -148,8 +148,8 @@ func TestDeleteRepeatsUntilDefinite(t *testing.T) {
 	})
 }
 
-// A volume whose creation lost its answer has no handle; to delete it, it has to
-// be asked for once more.
+// If the answer to CreateVolume is lost, the volume has no handle; to delete it, the controller has to repeat
+// CreateVolume first.
 func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 	b := newBackend()
 	lost := true
@@ -173,7 +173,7 @@ func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // at once: the waits of before are over
+		synctest.Wait() // at once: the request ends the earlier pause
 		if len(h.c.Claims()) != 0 || len(b.names()) != 0 || len(h.disk.records()) != 0 {
 			t.Errorf("left: claims %+v, volumes %v", h.c.Claims(), b.names())
 		}
@@ -183,7 +183,7 @@ func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 	})
 }
 
-// A claim that never came to anything leaves nothing to keep.
+// A claim that never got a volume leaves no record.
 func TestRefusedClaimIsForgottenWhenRemoved(t *testing.T) {
 	b := newBackend()
 	b.fault = func(string, proto.Message) fault {
@@ -213,15 +213,15 @@ func onCall(name string, f func(string, proto.Message) fault) func(string, proto
 	}
 }
 
-// Whatever code a call ends with, with or without its effect: there is one
-// volume in the end, and nothing after deletion (CSI 1.13, "Error Scheme").
+// Whatever code a call ends with, with or without its effect, there is one volume in the end, and none after deletion
+// (CSI 1.13, "Error Scheme").
 func TestEveryCodeOfEveryCallHeals(t *testing.T) {
 	calls := []string{"CreateVolume", "ControllerExpandVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "DeleteVolume"}
 	for _, name := range calls {
 		for code := codes.Code(1); code <= 17; code++ {
 			for _, effect := range []bool{false, true} {
 				if code == codes.NotFound && !effect && (name == "DeleteVolume" || name == "ControllerUnpublishVolume") {
-					continue // a lie that leaves no trace: it says that nothing is there
+					continue // a lie without consequences: the driver says that nothing is there
 				}
 				t.Run(fmt.Sprintf("%s/%s/effect=%v", name, code, effect), func(t *testing.T) {
 					heals(t, name, code, effect)
@@ -246,7 +246,7 @@ func heals(t *testing.T, name string, code codes.Code, effect bool) {
 		return fault{before: err}
 	})
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
-		// Retrying is ours to ask for where the code is final, as UNIMPLEMENTED.
+		// After a final code such as UNIMPLEMENTED, the test has to ask for the retry.
 		heal := func() {
 			for range 3 {
 				settleFor(time.Hour)
@@ -310,7 +310,7 @@ func TestAttachAndDetach(t *testing.T) {
 		if err := h.c.Detach(t.Context(), v); err != nil {
 			t.Errorf("Detach again: %v", err)
 		}
-		// A volume that no claim of ours has, and one that is gone.
+		// A volume that belongs to no claim here, and is gone.
 		foreign := v
 		foreign.Spec = &state.Spec{Driver: foreign.Spec.Driver, Handle: "elsewhere"}
 		if err := h.c.Detach(t.Context(), foreign); err != nil {
@@ -333,7 +333,7 @@ func callCode(err error) string {
 	return ""
 }
 
-// Detaching names the node that was attached, whatever the driver calls it now.
+// Detach names the node that was attached, whatever the driver calls this node now.
 func TestDetachNamesTheNodeThatWasAttached(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -388,7 +388,7 @@ func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 			t.Errorf("after ControllerExpandVolume: capacity %d, node %d", v.CapacityBytes, v.NodeBytes)
 		}
 		h.c.NodeSize(id, 2*mib)
-		h.c.NodeSize(id, mib) // older news
+		h.c.NodeSize(id, mib) // an older report
 		synctest.Wait()
 		h.end()
 		h.live()
@@ -445,7 +445,7 @@ func TestOfflineExpansionWaitsUntilNobodyUsesIt(t *testing.T) {
 	})
 }
 
-// KEP-1790: who asked for too much may ask for less again.
+// KEP-1790: a user who asked for too much may ask for less again.
 func TestRefusedExpansionIsTakenBack(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("ControllerExpandVolume", func(string, proto.Message) fault {
@@ -503,8 +503,7 @@ func TestUnusableVolumeIsDeletedAndMadeAnew(t *testing.T) {
 	}
 }
 
-// A handle that another claim's volume has must not become this one's: deleting
-// one would delete the other's data.
+// A claim must not take over a handle that another claim's volume has: deleting one would delete the other's data.
 func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -734,7 +733,7 @@ func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 		if waiting != 16 {
 			t.Errorf("%d claims wait for a slot, want 16", waiting)
 		}
-		// One that waits and is no longer wanted gives its turn away.
+		// A claim that is removed while it waits gives its slot to the next.
 		h.c.RemoveClaim(testKey("c04"))
 		close(gate)
 		synctest.Wait()
@@ -780,8 +779,8 @@ func TestBackoffEndsWithAnEvent(t *testing.T) {
 	}
 }
 
-// While the answer is not known, the same request is repeated; after a definite
-// one, what is wanted now counts.
+// While the outcome is unknown, the controller repeats the same request; after a definite answer, it sends what is
+// wanted now.
 func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 	b := newBackend()
 	lost := status.Error(codes.DeadlineExceeded, "lost")
@@ -800,8 +799,8 @@ func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
 		h.up()
 		h.set(testClaim("a", mib))
-		h.set(testClaim("a", 2*mib)) // an event: repeated at once, with the old size
-		h.set(testClaim("a", 3*mib)) // refused meanwhile: now the new size
+		h.set(testClaim("a", 2*mib)) // an event: it repeats at once, with the old size
+		h.set(testClaim("a", 3*mib)) // that was refused: now it sends the new size
 		h.bound(testKey("a"))
 		if want := []int64{1, 1, 3}; !slices.Equal(sizes, want) {
 			t.Errorf("sizes asked for: %v MiB, want %v", sizes, want)
@@ -809,7 +808,7 @@ func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 	})
 }
 
-// A request that was not sent leaves nothing to repeat: the class that is corrected counts.
+// A request that was never sent is not repeated: the corrected class counts.
 func TestARequestThatWasNotSentIsNotRepeated(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -867,7 +866,7 @@ func TestCapabilitiesAreAskedUntilToldAndThenNoMore(t *testing.T) {
 	})
 }
 
-// Attach that comes while a driver has just come up waits for it.
+// An Attach that arrives just after the driver came up waits for its capabilities.
 func TestAttachWaitsForCapabilities(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {

@@ -13,8 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// life is what happens to two claims; any part of it may fail, for the process
-// may die at any time.
+// life is what happens to two claims; any part of it may fail, since the process may die at any time.
 func life(h *fakeNode) {
 	h.up()
 	h.set(testClaim("a", mib))
@@ -32,8 +31,7 @@ func life(h *fakeNode) {
 	settleFor(time.Hour)
 }
 
-// afterlife is the life after a crash: the world wants what it wanted in the
-// end, and nothing fails any more.
+// afterlife is the life after a crash: the wishes are the final ones of life, and nothing fails any more.
 func afterlife(h *fakeNode) {
 	h.t.Helper()
 	h.end()
@@ -43,7 +41,7 @@ func afterlife(h *fakeNode) {
 	b := testClaim("b", mib)
 	b.Source = &DataSource{Claim: testKey("a")}
 	if s, ok := h.c.Claim(testKey("b")); !ok || s.Volume == nil {
-		h.set(testClaim("a", mib)) // a claim that wants a clone has its source
+		h.set(testClaim("a", mib)) // a claim that is to be a clone needs its source
 	}
 	h.set(b)
 	h.bound(testKey("b"))
@@ -137,7 +135,7 @@ func TestCrashDuringEveryCallLosesAndDoublesNothing(t *testing.T) {
 	}
 }
 
-// A disk that comes back finds out what happened meanwhile.
+// When the disk works again, the controller finds out what happened meanwhile.
 func TestAnswersSurviveADiskThatFailsForAWhile(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {

@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Where a cluster drives the drivers, one is asked what it can do only once something here is of it: a
-// claim, a snapshot, or a volume that is to be attached; and then once.
+// In a cluster that drives the drivers itself, the controller asks a driver for its capabilities only when a claim, a
+// snapshot, a listing or a volume to attach needs them, and only once.
 func TestADriverIsAskedOnDemand(t *testing.T) {
 	for what, demand := range map[string]func(h *fakeNode){
 		"a claim": func(h *fakeNode) {
@@ -46,7 +46,7 @@ func TestADriverIsAskedOnDemand(t *testing.T) {
 			if asked := slices.Clone(h.backend.asked); len(asked) != 0 {
 				t.Errorf("nothing is of it, and it was asked %q", asked)
 			}
-			h.up() // it comes up anew
+			h.up() // the driver restarts
 			demand(h)
 			want := []string{"GetPluginCapabilities", "NodeGetCapabilities", "ControllerGetCapabilities"}
 			if got := h.backend.asked; !slices.Equal(got, want) {

@@ -19,9 +19,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// backend is a storage backend with its driver's services, in memory and
-// strict: it keeps volumes by name, refuses what CSI forbids, and notes every
-// breach of the caller's duties in breaches.
+// backend is a storage backend with its driver's services, in memory and strict: it keeps volumes by name, refuses
+// what CSI forbids, and notes each of the caller's violations in breaches.
 type backend struct {
 	name     state.DriverName
 	services []csi.PluginCapability_Service_Type
@@ -30,15 +29,14 @@ type backend struct {
 	nodeGrow bool
 	// secret, if set, must come with every call that takes secrets.
 	secret map[string]string
-	// fault is asked before each call of the Controller service that changes
-	// something, by the call's name; nil for no faults.
+	// fault, if set, is called before each changing call of the Controller service, with the call's name.
 	fault func(call string, req proto.Message) fault
-	// answer may spoil what CreateVolume says.
+	// answer, if set, may spoil the volume that CreateVolume returns.
 	answer func(*csi.Volume)
-	// blocks is what is answered to a request of SnapshotMetadata: messages, errors, and channels to
-	// wait for; nil serves none.
+	// blocks returns the answer to a request of SnapshotMetadata: messages, errors, and channels to wait for; if nil,
+	// the service is missing.
 	blocks func(req proto.Message) []any
-	// nodeExpansion is what ControllerExpandVolume answers.
+	// nodeExpansion is the answer of ControllerExpandVolume.
 	nodeExpansion bool
 
 	mu       sync.Mutex // guards the rest
@@ -46,7 +44,7 @@ type backend struct {
 	cuts     map[string]*csi.Snapshot            // by name
 	grouped  map[string]*csi.VolumeGroupSnapshot // by name
 	room     *csi.GetCapacityResponse            // nil fails GetCapacity
-	looks    int                                 // how often a snapshot is asked for until it is ready
+	looks    int                                 // how many calls a snapshot takes until it is ready
 	next     int
 	busy     map[string]string
 	asked    []string
@@ -68,7 +66,7 @@ type stored struct {
 type fault struct {
 	// before fails the call without effect, after fails it with its effect made.
 	before, after error
-	// wait, if set, holds the call up until it is closed or the caller gives up.
+	// wait, if set, delays the call until it is closed or the caller gives up.
 	wait <-chan struct{}
 }
 
@@ -177,13 +175,12 @@ func (b *backend) question(ctx context.Context, call string, resp proto.Message)
 	return resp, nil
 }
 
-// serve runs one call that changes something, with the faults asked for. Calls
-// for one volume must not overlap.
+// serve runs one changing call, with its fault. Calls for one volume must not overlap.
 func (b *backend) serve(ctx context.Context, call string, req proto.Message, key string, effect func() (proto.Message, error)) (proto.Message, error) {
 	return b.serveAll(ctx, call, req, []string{key}, effect)
 }
 
-// serveAll is serve of a call for several volumes.
+// serveAll is serve for a call about several volumes.
 func (b *backend) serveAll(ctx context.Context, call string, req proto.Message, keys []string, effect func() (proto.Message, error)) (proto.Message, error) {
 	ids := make([]string, len(keys))
 	for i, key := range keys {
@@ -248,7 +245,7 @@ func (f fault) hold(ctx context.Context) error {
 	}
 }
 
-// volumeKey maps a handle to its volume's name, so that both count as one.
+// volumeKey maps a handle to its volume's name, so that both have one key.
 func (b *backend) volumeKey(key string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -420,7 +417,7 @@ func (b *backend) controllerCapabilities() *csi.ControllerGetCapabilitiesRespons
 	return resp
 }
 
-// calls lists the calls made that change something, "CreateVolume pvc-1".
+// calls lists the changing calls that were made, as "CreateVolume pvc-1".
 func (b *backend) calls() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

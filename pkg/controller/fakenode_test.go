@@ -19,20 +19,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// disk is a journal in memory that can die: after a number of commits none
-// succeeds any more.
+// disk is a journal in memory that can die: after a number of commits, every commit fails.
 type disk struct {
 	mu      sync.Mutex
 	values  map[string][]byte
 	commits int
 	dieAt   int    // 0: never
-	torn    bool   // the commit at which it dies is durable nevertheless
+	torn    bool   // the commit at which it dies is durable all the same
 	onDeath func() // called once, at death
-	// unreadable are the keys of values that the journal cannot read, with why.
+	// unreadable maps the keys of unreadable values to the reason.
 	unreadable map[string]string
-	broken     error  // every commit fails with it while set
+	broken     error  // if set, every commit fails with it
 	refuses    string // commits to this bucket fail; "" for none
-	// cuts are the records of snapshots, groups those of group snapshots.
+	// cuts has the records of snapshots, groups those of group snapshots.
 	cuts, groups map[string][]byte
 }
 
@@ -91,21 +90,21 @@ func (d *disk) CommitBucket(_ context.Context, bucket string, changes map[string
 	return nil
 }
 
-// fail has every commit fail with err; nil mends the disk.
+// fail makes every commit fail with err; nil repairs the disk.
 func (d *disk) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.broken = err
 }
 
-// refuse has every commit of a bucket fail; "" mends the disk.
+// refuse makes every commit of a bucket fail; "" repairs the disk.
 func (d *disk) refuse(bucket string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.refuses = bucket
 }
 
-// count is how many records a bucket has.
+// count returns the number of records in a bucket.
 func (d *disk) count(bucket string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,14 +114,14 @@ func (d *disk) count(bucket string) int {
 	return len(d.cuts)
 }
 
-// records lists what the disk holds.
+// records returns the claims' records on the disk.
 func (d *disk) records() map[string][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.values)
 }
 
-// usage answers as told.
+// usage is a fake Usage whose answers the test sets.
 type usage struct {
 	mu            sync.Mutex
 	wanted, inUse map[string]string
@@ -180,7 +179,7 @@ func newFakeNode(t *testing.T, b *backend) *fakeNode {
 	return h
 }
 
-// live begins a life; the driver is not up in it yet.
+// live begins a life, in which the driver is not up yet.
 func (h *fakeNode) live() {
 	h.t.Helper()
 	h.c = New(Config{
@@ -193,7 +192,7 @@ func (h *fakeNode) live() {
 	synctest.Wait()
 }
 
-// end ends the life and checks that the backend saw no breach.
+// end ends the life and checks that the backend saw no violation.
 func (h *fakeNode) end() {
 	h.t.Helper()
 	h.cancel()
@@ -258,7 +257,7 @@ func bubble(t *testing.T, b *backend, f func(t *testing.T, h *fakeNode)) {
 	})
 }
 
-// volumeOf is the record that a manager would have of v.
+// volumeOf returns the record that a manager would have of v.
 func volumeOf(v Volume) state.Volume {
 	return state.Volume{ID: v.ID(), Spec: &state.Spec{
 		Driver: v.Driver, Handle: v.Handle, Name: v.Name, Mode: v.Mode, FSType: v.FSType,
@@ -273,7 +272,7 @@ func wantCalls(t *testing.T, b *backend, want ...string) {
 	}
 }
 
-// settle lets every timer that is due within d fire.
+// settleFor lets every timer fire that is due within d.
 func settleFor(d time.Duration) {
 	time.Sleep(d) // in the bubble's time
 	synctest.Wait()

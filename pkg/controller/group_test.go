@@ -112,14 +112,14 @@ func (b *backend) groups() (n int) {
 	return n
 }
 
-// still reports how many file systems are frozen, and how often one was frozen or thawed.
+// still returns how many file systems are frozen, and how often one was frozen or thawed.
 func (s *stills) still() (frozen, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.frozen, len(s.log)
 }
 
-// bothDrivers are those that a group snapshot is made with: one that makes groups, and one that does not.
+// bothDrivers are a driver that makes groups, and one that makes single snapshots only.
 var bothDrivers = map[string]func() *backend{
 	"of a driver that makes groups": func() *backend {
 		b := newBackend()
@@ -129,7 +129,7 @@ var bothDrivers = map[string]func() *backend{
 	"of a driver that makes a snapshot of each volume": newBackend,
 }
 
-// pair makes two claims and returns the group of their volumes.
+// pair makes two claims and returns a group of their volumes.
 func (h *fakeNode) pair() Group {
 	h.t.Helper()
 	h.set(testClaim("a", mib))
@@ -151,8 +151,8 @@ func (h *fakeNode) group(name string) GroupStatus {
 	return s
 }
 
-// A group snapshot is made, claims are made of its snapshots, and it goes as a whole when it is
-// said and no claim waits for it; not because no source lists it, and none of its snapshots alone.
+// A group snapshot is made, and claims are made of its snapshots. It is deleted as a whole, on request and when no
+// claim waits for it; not because no source lists it, and none of its snapshots alone.
 func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		t.Run(what, func(t *testing.T) {
@@ -229,16 +229,16 @@ func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
 	}
 }
 
-// All file systems are frozen before the first call and thawed after the last; where one cannot be
-// frozen, the others are thawed and no call is made.
+// The controller freezes all file systems before the first call and thaws them after the last. If one cannot be
+// frozen, it thaws the others and makes no call.
 func TestAGroupIsMadeWhileAllItsVolumesAreStill(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		for name, c := range map[string]struct {
 			expired bool
 			refuses bool
-			answer  fault // of the first call
+			answer  fault // to the first call
 			want    Consistency
-			each    Consistency // of a driver that makes a snapshot of each; "" for the same
+			each    Consistency // with a driver that makes single snapshots; "" for the same
 		}{
 			"frozen":              {want: Frozen},
 			"the limit ended it":  {expired: true, want: Crash, each: Apart},
@@ -295,8 +295,8 @@ func TestAGroupIsMadeWhileAllItsVolumesAreStill(t *testing.T) {
 	}
 }
 
-// All or none: where the driver turns one volume down, the snapshot of the other goes, and all
-// are made anew.
+// All or none: if the driver refuses one volume, the controller deletes the snapshot of the other and makes all of
+// them again.
 func TestAGroupIsAllOrNone(t *testing.T) {
 	b := newBackend()
 	refusals := 2
@@ -323,7 +323,7 @@ func TestAGroupIsAllOrNone(t *testing.T) {
 	})
 }
 
-// What cannot be made says why, and what would be right.
+// A group that cannot be made says why, and what would be right.
 func TestAGroupThatIsNotMade(t *testing.T) {
 	for _, c := range []struct {
 		change func(h *fakeNode, g *Group)
@@ -372,9 +372,9 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 	}
 }
 
-// A group snapshot that is there is taken over by its handles: claims are made of its snapshots, a
-// restart finds it, its policy follows its content, and it goes as a whole. One that the driver does
-// not have, or has with other snapshots, waits and says so.
+// The controller takes over an existing group snapshot by its handles: claims are made of its snapshots, a restart
+// finds it, its policy follows its content, and it is deleted as a whole. One that the driver lacks, or has with
+// other snapshots, waits and says so.
 func TestAGroupThatAPersonNamed(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -398,7 +398,7 @@ func TestAGroupThatAPersonNamed(t *testing.T) {
 		if g := h.group("g"); g.Phase != Pending || !strings.Contains(g.Reason, `snapshot "cut-5" of volume "vol-2", which is none of the group's`) {
 			t.Errorf("%+v", g)
 		}
-		b.set(func() { b.breaches = nil }) // it was asked with too few snapshots, as the person wrote
+		b.set(func() { b.breaches = nil }) // the person named too few snapshots, so the call had too few
 		named.Handles = []string{"cut-4", "cut-5"}
 		h.setGroup(named)
 		if g := h.group("g"); g.Phase != Ready || g.Handle != "group-3" || !slices.Equal(g.Snapshots, []string{"g-1", "g-2"}) || len(g.Claims) != 0 || !g.Created.Equal(time.Unix(1e9, 0)) {
@@ -447,7 +447,7 @@ func TestAGroupThatAPersonNamed(t *testing.T) {
 	})
 }
 
-// The name that a snapshot of a group is to have is free once the snapshot that has it goes.
+// A group waits until the snapshot that has one of its names is deleted.
 func TestAGroupWaitsForAName(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.c.cfg.Freezer = &stills{}
@@ -466,8 +466,8 @@ func TestAGroupWaitsForAName(t *testing.T) {
 	})
 }
 
-// Of two groups that would give snapshots one name, or have one UID, one waits, also where both are
-// planned in one step.
+// If two groups would give snapshots one name, or have one UID, one of them waits, even if both are planned in one
+// step.
 func TestTwoGroupsDoNotShareNames(t *testing.T) {
 	for what, change := range map[string]func(g, o *Group){
 		"names": func(g, o *Group) {
@@ -501,7 +501,7 @@ func TestTwoGroupsDoNotShareNames(t *testing.T) {
 	}
 }
 
-// A group that CSI lets its driver turn down is not there: it goes when it is no longer listed, and its claims do.
+// A group that the driver refused does not exist: unlisted, it is forgotten, and its volumes can be deleted.
 func TestVolumesThatCannotBeSnapshottedTogether(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	b.fault = onCall("CreateVolumeGroupSnapshot", func(string, proto.Message) fault {
@@ -529,7 +529,7 @@ func TestVolumesThatCannotBeSnapshottedTogether(t *testing.T) {
 	})
 }
 
-// Until the journal has that a group was turned down, its volumes stay: the next life asks for it again.
+// A refused group's volumes stay until the journal has the refusal: the next life would ask for it again.
 func TestTheVolumesOfAGroupWaitForTheJournal(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -560,7 +560,7 @@ func TestTheVolumesOfAGroupWaitForTheJournal(t *testing.T) {
 	})
 }
 
-// A group that is being deleted while it may exist is made once more, for its handle, and freezes nothing.
+// To delete a group that may exist, the controller repeats the call for its handles, without a freeze.
 func TestAGroupThatGoesFreezesNothing(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
@@ -586,7 +586,7 @@ func TestAGroupThatGoesFreezesNothing(t *testing.T) {
 	})
 }
 
-// Answers that name the snapshots of others, or one twice, take none of them.
+// If an answer names snapshots of others, or one twice, the group takes none of them.
 func TestAGroupTakesNoOthersSnapshots(t *testing.T) {
 	for what, handles := range map[string][2]string{"others": {"cut-3", "cut-4"}, "one twice": {"x", "x"}} {
 		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
@@ -611,7 +611,7 @@ func TestAGroupTakesNoOthersSnapshots(t *testing.T) {
 	}
 }
 
-// One driver gets no more calls at a time than it may, also where several groups are planned in one step.
+// A driver never gets more calls at a time than allowed, even if several groups are planned in one step.
 func TestGroupsWaitForTheirTurn(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -644,7 +644,7 @@ func TestGroupsWaitForTheirTurn(t *testing.T) {
 	})
 }
 
-// A driver whose GroupController does not answer as it says serves its volumes all the same.
+// If a driver's GroupController fails to answer, the driver still serves its volumes.
 func TestABrokenGroupControllerLeavesTheDriver(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	b.fault = func(call string, _ proto.Message) fault {
@@ -660,7 +660,7 @@ func TestABrokenGroupControllerLeavesTheDriver(t *testing.T) {
 	})
 }
 
-// A VolumeSnapshot does not take the name of a group's snapshot over.
+// A VolumeSnapshot does not take over the name of a group's snapshot.
 func TestTheNameOfAGroupsSnapshotIsTaken(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.c.cfg.Freezer = &stills{}
@@ -681,7 +681,7 @@ func TestTheNameOfAGroupsSnapshotIsTaken(t *testing.T) {
 	})
 }
 
-// While a group is being made, the volumes that it is of stay, and get no other call.
+// While a group is being made, its volumes are not deleted and get no other call.
 func TestTheVolumesOfAGroupWait(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		t.Run(what, func(t *testing.T) {
@@ -720,7 +720,7 @@ func TestTheVolumesOfAGroupWait(t *testing.T) {
 	}
 }
 
-// A person who mended the storage ends the wait of a group, by its name or by that of one of its snapshots.
+// A person who repaired the storage ends the wait of a group, by its name or by that of one of its snapshots.
 func TestAGroupIsTriedAgain(t *testing.T) {
 	for what, retry := range map[string]func(*Controller){
 		"the group":       func(c *Controller) { c.RetryGroup(testKey("g")) },
@@ -754,7 +754,7 @@ func TestAGroupIsTriedAgain(t *testing.T) {
 	}
 }
 
-// An answer that CSI forbids is not used.
+// The controller does not use an answer that CSI forbids.
 func TestWrongAnswersOfAGroup(t *testing.T) {
 	good := func() *csi.VolumeGroupSnapshot {
 		return &csi.VolumeGroupSnapshot{GroupSnapshotId: "group", ReadyToUse: true, Snapshots: []*csi.Snapshot{
@@ -796,7 +796,7 @@ func TestWrongAnswersOfAGroup(t *testing.T) {
 	}
 }
 
-// A record that cannot be read whole is refused, and the group is not touched.
+// A record that cannot be read whole is refused, and the group stays untouched.
 func TestRecordsOfGroups(t *testing.T) {
 	whole := groupRecord{
 		Group: testKey("g"), UID: "u", Name: "groupsnapshot-u", Handle: "group", Spec: groupSpec{Driver: "d"},
@@ -829,8 +829,7 @@ func TestRecordsOfGroups(t *testing.T) {
 	}
 }
 
-// groupLife is what happens to two groups; any part of it may fail, for the process may die at
-// any time.
+// groupLife is what happens to two groups; any part of it may fail, since the process may die at any time.
 func groupLife(h *fakeNode) {
 	h.c.cfg.Freezer = &stills{}
 	h.up()
@@ -848,7 +847,7 @@ func groupLife(h *fakeNode) {
 	settleFor(time.Hour)
 }
 
-// groupAfterlife checks that after a crash g goes and k stays, once.
+// groupAfterlife checks that after a crash g is gone and k exists once.
 func groupAfterlife(h *fakeNode) {
 	h.t.Helper()
 	h.end()
@@ -871,7 +870,7 @@ func groupAfterlife(h *fakeNode) {
 	}
 }
 
-// A crash at every commit and during every call loses and doubles no snapshot of a group.
+// A crash at any commit and during any call loses no snapshot of a group and duplicates none.
 func TestACrashAtEveryCommitLosesAndDoublesNoGroup(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		for _, torn := range []bool{false, true} {

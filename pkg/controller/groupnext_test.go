@@ -10,18 +10,18 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// groupModel is one group snapshot of two volumes, its record, the operation in flight, and the
-// truth at the backend.
+// groupModel is one group snapshot of two volumes, its record, the operation in flight, and the true state of the
+// backend.
 type groupModel struct {
 	Rec    groupRecord
 	Listed bool
 	Up     bool
-	Each   bool // the driver makes no groups
+	Each   bool // the driver only makes single snapshots
 	Doing  groupVerb
 	From   state.Phase
 
-	Exists [2]bool // the truth
-	// Cut counts, modulo three, the operations; In says in which of them a snapshot was made.
+	Exists [2]bool // at the backend
+	// Cut counts the operations modulo 3; In has the operation in which each snapshot was made.
 	Cut uint8
 	In  [2]uint8
 }
@@ -54,7 +54,7 @@ func (m groupModel) facts() groupFacts {
 	return f
 }
 
-// key tells models apart by all that matters to what comes next.
+// key is equal for models that have the same future.
 func (m groupModel) key(t *testing.T) string {
 	m.Rec.Content.Failed, m.Rec.Looks = nil, 0
 	b, err := json.Marshal(m)
@@ -79,7 +79,7 @@ func callFailure(e ending) *state.CallError {
 	return &state.CallError{Outcome: e.out, Code: e.code, Err: errors.New(e.name)}
 }
 
-// unasked: the operation has no call for a member.
+// unasked reports whether the operation has no call for a member.
 func (m groupModel) unasked(i int) bool {
 	switch was := m.Rec.Members[i]; {
 	case !m.Each:
@@ -93,7 +93,7 @@ func (m groupModel) unasked(i int) bool {
 	}
 }
 
-// takes is the truth after member i was asked for, or deleted.
+// takes updates the backend after a call that makes or deletes member i.
 func (m *groupModel) takes(i int, effect bool) {
 	switch {
 	case !effect || m.Doing == getGroup || m.unasked(i):
@@ -104,7 +104,7 @@ func (m *groupModel) takes(i int, effect bool) {
 	}
 }
 
-// ends lists the models after the operation in flight has ended in every way.
+// ends lists the models after every possible end of the operation in flight.
 func (r groupRules) ends(m groupModel) (after []groupModel) {
 	m.Cut = (m.Cut + 1) % 3
 	for _, first := range endings {
@@ -135,7 +135,7 @@ func (r groupRules) ends(m groupModel) (after []groupModel) {
 	return after
 }
 
-// result is what the controller hears; it is not possible that a driver shows what does not exist.
+// result returns what the controller hears, if it is possible: no driver shows a snapshot that does not exist.
 func (m groupModel) result(exists [2]bool, ends [2]ending, ready bool) (res groupResult, possible bool) {
 	o := m.op()
 	if ends[0].unsent {
@@ -164,7 +164,7 @@ func (m groupModel) result(exists [2]bool, ends [2]ending, ready bool) (res grou
 	return res, true
 }
 
-// steps lists the models that follow m, and what is wrong.
+// steps lists the models that follow m, and returns the first broken promise.
 func (r groupRules) steps(m groupModel) (after []groupModel, wrong error) {
 	if err := m.wrong(); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (r groupRules) steps(m groupModel) (after []groupModel, wrong error) {
 	return after, nil
 }
 
-// wrong says which promise the record breaks.
+// wrong returns the promise that the record breaks.
 func (m groupModel) wrong() error {
 	switch p := m.Rec.Content.Phase; {
 	case p == state.Present && m.Exists != [2]bool{true, true}:
@@ -221,7 +221,7 @@ func (r groupRules) begins(m groupModel, o groupOp) groupModel {
 	return m
 }
 
-// settles follows m while everything succeeds, and says what is wrong with where it ends.
+// settles follows m while everything succeeds, and returns what is wrong with the final state.
 func (r groupRules) settles(m groupModel) error {
 	m.Up = true
 	deleted := m.Rec.Delete
@@ -252,7 +252,7 @@ func (r groupRules) settles(m groupModel) error {
 	return m.wrong()
 }
 
-// walk visits every state that can be reached, and returns the first wrong.
+// walk visits every reachable state, and returns the first error.
 func (r groupRules) walk(t *testing.T) (visited int, wrong error) {
 	var queue []groupModel
 	seen := map[string]bool{}
@@ -281,10 +281,10 @@ func (r groupRules) walk(t *testing.T) (visited int, wrong error) {
 	return visited, nil
 }
 
-// In every state that a group snapshot can get into, by any order of wishes, crashes and answers,
-// of a driver that makes groups and of one that makes a snapshot of each volume: all of its
-// snapshots are there or are not yet known to be, none is lost or forgotten, what is called frozen
-// is of one moment, and in the end all is as wished. Each mutant breaks one rule, and is found.
+// The test visits every state of a group snapshot, in any order of wishes, crashes and answers, with a driver that
+// makes groups and with one that makes single snapshots. A present group has all of its snapshots, none is lost or
+// forgotten, snapshots called frozen are of one moment, and the final state is the wished one. Each mutant breaks one
+// rule, and the walk finds it.
 func TestEveryStateOfAGroup(t *testing.T) {
 	rules := groupRules{nextGroup, beginGroup, completeGroup}
 	visited, err := rules.walk(t)

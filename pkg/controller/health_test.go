@@ -12,8 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A driver's Controller service is asked how the volume of a claim fares, where the driver knows, while it
-// is up and no other call for the volume is in flight; that there is such a driver is a change.
+// The controller asks a driver for the health of a claim's volume, if the driver can tell, while it is up and no
+// other call for the volume is in flight. Such a driver's arrival is signalled as a change.
 func TestHealthOfAClaimsVolume(t *testing.T) {
 	for _, knows := range []bool{false, true} {
 		b := newBackend()

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// gilded is c with a VolumeAttributesClass.
+// gilded returns c with a VolumeAttributesClass.
 func gilded(c Claim, class string) Claim {
 	c.Attributes = AttributesClass{
 		Driver: "strict.example.com", Attributes: Attributes{Class: class, Parameters: map[string]string{"tier": class}},
@@ -21,15 +21,15 @@ func gilded(c Claim, class string) Claim {
 	return c
 }
 
-// has is what the backend's volume of a claim has been made, or changed, to.
+// has returns the mutable parameters of a volume at the backend.
 func (b *backend) has(name string) map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.volumes["pvc-uid-"+name].has
 }
 
-// A volume is made with the attributes of its claim's class, is changed to those of another, once,
-// and keeps them where the claim names none any more; a restart asks for nothing again.
+// A volume is made with the attributes of its claim's class, and modified once when the claim names another class. It
+// keeps them if the claim names none any more. A restart repeats no call.
 func TestAVolumeIsModified(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -43,7 +43,7 @@ func TestAVolumeIsModified(t *testing.T) {
 		if v := h.bound(testKey("a")); v.AttributesClass != "gold" || b.has("a")["tier"] != "gold" {
 			t.Errorf("changed: %+v, %v", v, b.has("a"))
 		}
-		other := gilded(testClaim("a", mib), "gold") // its class was made anew with other parameters
+		other := gilded(testClaim("a", mib), "gold") // its class was recreated with other parameters
 		other.Attributes.Parameters = map[string]string{"tier": "platinum"}
 		h.set(other)
 		settleFor(time.Minute)
@@ -61,8 +61,8 @@ func TestAVolumeIsModified(t *testing.T) {
 	})
 }
 
-// A class that is not there, that is another driver's, or that the driver cannot follow holds the
-// claim up, and says which; a volume that is there stays as it is.
+// A claim whose class is missing, belongs to another driver, or asks for more than the driver can do waits and says
+// which; an existing volume stays as it is.
 func TestAttributesThatCannotBeHad(t *testing.T) {
 	for what, c := range map[string]struct {
 		change  func(*Claim)
@@ -98,8 +98,8 @@ func TestAttributesThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// A call whose answer was lost is made again as it was, before another; a refusal frees the way for
-// another class, and neither keeps the volume from growing.
+// After a lost answer the controller repeats the same call before another one. After a refusal the claim may name
+// another class. Neither stops the volume from growing.
 func TestAModifyThatFails(t *testing.T) {
 	b := newBackend()
 	lost := true
@@ -133,7 +133,7 @@ func TestAModifyThatFails(t *testing.T) {
 		if v := h.bound(testKey("a")); v.CapacityBytes != 2*mib {
 			t.Errorf("%+v", v)
 		}
-		h.set(gilded(testClaim("a", 2*mib), "silver")) // as it is
+		h.set(gilded(testClaim("a", 2*mib), "silver")) // the current class
 		settleFor(time.Second)
 		if s := h.status(testKey("a")); s.Reason != "" || s.Retry.Attempts != 0 {
 			t.Errorf("taken back: %+v", s)
@@ -146,7 +146,7 @@ func TestAModifyThatFails(t *testing.T) {
 	})
 }
 
-// A size that cannot be had keeps no volume from being modified.
+// A size that cannot be had does not stop the volume from being modified.
 func TestARefusedSizeHoldsUpNoModify(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -168,7 +168,7 @@ func asMutable(req proto.Message) map[string]string {
 	return maps.Clone(r.GetMutableParameters())
 }
 
-// Each state of the pure decision about attributes.
+// Each outcome of the pure decision about attributes.
 func TestNextModify(t *testing.T) {
 	gold := Attributes{Class: "gold", Parameters: map[string]string{"tier": "gold"}}
 	silver := Attributes{Class: "silver", Parameters: map[string]string{"tier": "silver"}}

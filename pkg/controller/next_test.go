@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// model is one claim, its record, the call in flight, and the truth at the backend.
+// model is one claim, its record, the call in flight, and the true state of the backend.
 type model struct {
 	rec    record
 	listed bool
@@ -19,10 +19,10 @@ type model struct {
 	inUse  bool
 	doing  op
 
-	// The truth.
+	// The backend.
 	exists, attached bool
 	bytes            int64
-	// given: pods may have been given the volume that exists.
+	// given: pods may have received the existing volume.
 	given bool
 	// bad: the driver's last answer said that the volume cannot be used.
 	bad bool
@@ -32,7 +32,7 @@ type model struct {
 type ending struct {
 	name   string
 	effect bool // the backend did what was asked
-	crash  bool // its end is not reported
+	crash  bool // the process dies before it records the end
 	unsent bool
 	reject bool
 	code   string
@@ -88,8 +88,7 @@ func (m model) facts(offline bool) facts {
 	return f
 }
 
-// id identifies a model among the others; pacing is left out, for time may
-// always pass.
+// id identifies a model among the others; it leaves out pacing, since time may always pass.
 type id struct {
 	phase, attach                     state.Phase
 	named, unanswered, delete, reject bool
@@ -116,7 +115,7 @@ func (m model) id() id {
 	}
 }
 
-// wishes are the models to which the world outside can turn m.
+// wishes visits the models that the outside world can turn m into.
 func (m model) wishes(visit func(string, model)) {
 	turn := func(name string, f func(*model)) {
 		n := m
@@ -133,16 +132,16 @@ func (m model) wishes(visit func(string, model)) {
 	if m.rec.exists() && !m.inUse && idle {
 		turn("detach asked for", func(n *model) { n.node = detachVolume })
 	}
-	if m.given && m.rec.Volume.Phase == state.Present || m.inUse { // also while it is being deleted: what began before may end late
+	if m.given && m.rec.Volume.Phase == state.Present || m.inUse { // also during its deletion: a use may end late
 		turn("in use or not", func(n *model) { n.inUse = !n.inUse })
 	}
-	// Delete is refused where unused refuses it.
+	// The controller refuses Delete under the same condition.
 	if !m.listed && !m.inUse && m.rec.Attach == state.Absent && !m.rec.empty() {
 		turn("delete", func(n *model) { n.rec.Delete = true })
 	}
 }
 
-// end is m after its call ended so, and whether a call can.
+// end returns m after its call has ended with e, and whether that is possible.
 func (m model) end(e ending, r rules, now time.Time) (model, bool) {
 	o := m.doing
 	m.doing = op{}
@@ -157,7 +156,7 @@ func (m model) end(e ending, r rules, now time.Time) (model, bool) {
 		res.err = &state.CallError{Outcome: e.out, Call: o.verb.String(), Code: e.code, Err: errors.New(e.name)}
 	}
 	if o.verb == attachVolume || o.verb == detachVolume {
-		m.node = noVerb // the caller has its answer
+		m.node = noVerb // the caller got its answer
 	}
 	if e.crash {
 		return m, true
@@ -199,7 +198,7 @@ func (m *model) effect(o op, res *result) {
 	}
 }
 
-// broken says which rule m breaks, if any.
+// broken returns the rule that m breaks, or "".
 func (m model) broken() string {
 	busy := m.doing.verb != noVerb
 	switch {
@@ -217,7 +216,7 @@ func (m model) broken() string {
 	return ""
 }
 
-// wrong says which rule is broken by beginning o in m, if any.
+// wrong returns the rule that m breaks if it begins o, or "".
 func (m model) wrong(o op, offline bool) string {
 	switch {
 	case o.verb == createVolume && m.rec.Unanswered && fmt.Sprint(o.spec) != fmt.Sprint(m.rec.Spec):
@@ -242,11 +241,11 @@ func (m model) wrong(o op, offline bool) string {
 	return ""
 }
 
-// step is m after the next step begins, and what that breaks.
+// step returns m after its next step has begun, and the rule that this breaks.
 func (m model) step(r rules, offline bool, now time.Time) (model, bool, string) {
 	m.rec = clearPauses(m.rec)
 	if refused, _ := r.refuse(m.rec, m.node, m.facts(offline)); refused {
-		m.node = noVerb // the caller is told
+		m.node = noVerb // the caller gets a refusal
 	}
 	w := m.want()
 	o, h := r.next(m.rec, w, m.facts(offline), now)
@@ -263,7 +262,7 @@ func (m model) step(r rules, offline bool, now time.Time) (model, bool, string) 
 	return m, true, ""
 }
 
-// idle says what is wrong with doing nothing in m, telling h.
+// idle returns what is wrong with doing nothing in m, given h.
 func (m model) idle(h held) string {
 	switch {
 	case h.reason != "":
@@ -275,14 +274,13 @@ func (m model) idle(h held) string {
 	return ""
 }
 
-// from is how a state was reached first.
+// from is how the walk first reached a state.
 type from struct {
 	id   id
 	name string
 }
 
-// walk visits every state that can be reached, and returns how many there are
-// and the first broken rule with the way to it.
+// walk visits every reachable state, and returns their number and the first broken rule with the way to it.
 func walk(r rules, offline bool) (int, string) {
 	now := time.Unix(1e9, 0)
 	first := model{size: 1, up: true}
@@ -302,7 +300,7 @@ func walk(r rules, offline bool) (int, string) {
 	return len(seen), ""
 }
 
-// explore visits what m can become, and says which rule is broken on the way.
+// explore visits the successors of m, and returns the rule that one of them breaks.
 func (m model) explore(r rules, offline bool, now time.Time, visit func(string, model)) string {
 	if problem := m.broken(); problem != "" {
 		return problem
@@ -334,8 +332,8 @@ func way(seen map[id]from, to id) string {
 	return way(seen, f.id) + "\n  " + f.name
 }
 
-// converges says what is not as wanted after good weather: the driver is up and
-// does what it is asked, and the manager has detached what no pod has.
+// converges returns what is not as wanted after good weather: the driver is up and obeys, and the manager has
+// detached each volume that no pod has.
 func (m model) converges(r rules, offline bool, now time.Time) string {
 	m.up, m.inUse, m.node = true, false, noVerb
 	for range 20 {
@@ -380,7 +378,7 @@ func TestEveryReachableStateKeepsTheRules(t *testing.T) {
 	}
 }
 
-// Each mutant drops one rule; the walk has to notice.
+// Each mutant drops one rule; the walk must notice.
 func TestTheWalkNoticesABrokenRule(t *testing.T) {
 	mutants := map[string]rules{
 		"an error makes a volume absent": {attachRefused, next, begin, func(r record, o op, res result, now time.Time) record {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Whatever keeps a claim from being as wanted is told in words.
+// If a claim is not as wanted, its reason says why.
 func TestReasonsForPeople(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	bound := func() record {
@@ -57,7 +57,7 @@ func TestReasonsForPeople(t *testing.T) {
 		if o.verb != noVerb || !strings.Contains(h.reason, tt.want) {
 			t.Errorf("got %q and op %q, want the reason %q", h.reason, o.verb, tt.want)
 		}
-		// What waits for a driver or a slot ends by itself, and what is refused does not.
+		// Waiting for a driver or a slot ends by itself; a refusal does not.
 		refused := map[string]bool{
 			"a volume cannot shrink": true, "limit of 1048577 bytes is below": true, "does not allow expansion": true,
 			"has no EXPAND_VOLUME": true, "not repeated until": true,

@@ -52,7 +52,7 @@ func TestRecordThatIsNotWholeIsRefused(t *testing.T) {
 	}
 }
 
-// What decodes encodes to the same again; what does not, does no harm.
+// A record that decodes encodes to the same again; a bad one causes no panic.
 func FuzzDecode(f *testing.F) {
 	good, _ := claimBucket().encode("default/a", fullRecord())
 	f.Add(string(good))

@@ -6,9 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// A volume whose class said Retain when it was made stays, with its data, when its
-// claim is deleted, whatever the class says by then; and it goes when that is asked for
-// by its own word. Without a word of the class a volume goes.
+// A volume whose class said Retain when it was made stays, with its data, when its claim is deleted, whatever the
+// class says then. An explicit request deletes it. If the class said nothing, the volume is deleted.
 //
 // Faults: A151.
 func TestAVolumeIsRetainedAsItsClassSaidWhenItWasMade(t *testing.T) {

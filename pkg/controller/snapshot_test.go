@@ -104,7 +104,7 @@ func (h *fakeNode) snapshot(name string) SnapshotStatus {
 	return s
 }
 
-// While the journal lacks that a claim has its volume, the snapshot that it was made of stays: the
+// Until the journal records that a claim has its volume, the snapshot that it was made of stays: after a crash the
 // next life makes the volume again.
 func TestASnapshotStaysUntilItsClaimIsInTheJournal(t *testing.T) {
 	b := newBackend()
@@ -136,7 +136,7 @@ func TestASnapshotStaysUntilItsClaimIsInTheJournal(t *testing.T) {
 	})
 }
 
-// A snapshot that is retained stays also where it is deleted while it is being made.
+// A snapshot with policy Retain stays even if it is deleted while it is being made.
 func TestASnapshotInTheMakingIsRetained(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
@@ -158,8 +158,8 @@ func TestASnapshotInTheMakingIsRetained(t *testing.T) {
 	})
 }
 
-// A snapshot is made, a claim is made of it, and it goes when it is said and no claim waits
-// for it; not because no source lists it.
+// A snapshot is made, and a claim is made of it. It is deleted on request and when no claim waits for it, not because
+// no source lists it.
 func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -200,7 +200,7 @@ func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 	})
 }
 
-// A snapshot that a claim is to be made of is not deleted, nor one that is to be retained.
+// A snapshot is not deleted while a claim is to be made of it, nor if its policy is Retain.
 func TestSnapshotsThatStay(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -233,8 +233,8 @@ func TestSnapshotsThatStay(t *testing.T) {
 	})
 }
 
-// While a snapshot is being made of a volume no other call is made for it, and the volume is
-// not deleted; the backend notes calls that overlap.
+// While a snapshot of a volume is being made, the volume gets no other call and is not deleted; the backend notes
+// overlapping calls.
 func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
 	b := newBackend()
 	var gate chan struct{}
@@ -278,8 +278,7 @@ func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
 	})
 }
 
-// A volume is not deleted while a snapshot of it is being made, or may be, or is not ready; its claim
-// says which.
+// A volume is not deleted while a snapshot of it is being made, may exist, or is not ready; its claim says which.
 func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 	b := newBackend()
 	b.looks = 1000
@@ -318,8 +317,8 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 	})
 }
 
-// A snapshot that is not ready is asked for again, with pauses, until it is; by the call
-// that does not concern the volume where the driver has it.
+// The controller asks again for a snapshot that is not ready, with pauses, until it is. It uses ListSnapshots, which
+// does not involve the volume, if the driver has it.
 func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		b := newBackend()
@@ -352,8 +351,8 @@ func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// A person ends a snapshot's wait: after a failure, after one that is not repeated, and after an answer
-// that it is not ready.
+// A person can end a snapshot's wait: after a failure, after a failure that is not retried, and after the answer that
+// it is not ready.
 func TestASnapshotIsTriedAgainAtOnce(t *testing.T) {
 	b := newBackend()
 	b.looks = 1
@@ -385,8 +384,8 @@ func TestASnapshotIsTriedAgainAtOnce(t *testing.T) {
 	})
 }
 
-// A snapshot that a person names is asked for where the driver lists them, and believed
-// where it does not.
+// If a person names a snapshot, the controller looks it up at a driver that lists snapshots, and otherwise believes
+// the person.
 func TestASnapshotThatAPersonNames(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		b := newBackend()
@@ -415,7 +414,7 @@ func TestASnapshotThatAPersonNames(t *testing.T) {
 	}
 }
 
-// An answer that cannot be used is a failure, and the snapshot is not taken for one that is there.
+// An unusable answer is a failure: the controller does not conclude that the snapshot exists.
 func TestAnswersToCreateSnapshotThatAreWrong(t *testing.T) {
 	k := snapshotCall{op: snapshotOp{verb: createSnapshot, spec: snapshotSpec{Volume: "v"}}}
 	for want, s := range map[string]*csi.Snapshot{
@@ -437,7 +436,7 @@ func TestAnswersToCreateSnapshotThatAreWrong(t *testing.T) {
 	}
 }
 
-// A class names secrets by templates; what it has besides that is reserved is refused.
+// A class names secrets by templates; its other reserved parameters are refused.
 func TestSecretsOfASnapshotClass(t *testing.T) {
 	const name, namespace = reserved + "snapshotter-secret-name", reserved + "snapshotter-secret-namespace"
 	s := testSnapshot("s", "v")
@@ -466,7 +465,7 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 	}
 }
 
-// A snapshot of a claim that has no volume yet is not refused: it is made when the volume is there.
+// A snapshot of a claim without a volume is not refused: it is made once the volume exists.
 func TestASnapshotWaitsForItsVolume(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()
@@ -484,7 +483,7 @@ func TestASnapshotWaitsForItsVolume(t *testing.T) {
 	})
 }
 
-// stills is a Freezer that notes what it is asked for.
+// stills is a Freezer that records its calls.
 type stills struct {
 	err     error
 	expired bool
@@ -515,12 +514,12 @@ func (s *stills) Freeze(_ context.Context, id state.VolumeID, limit time.Duratio
 
 func (s *stills) Run(context.Context) error { return nil }
 
-// A snapshot that asks for a freeze is made while the file system is held still, whatever the
-// driver answers; it says crash where the freeze ended early or an answer was lost.
+// A snapshot with a freeze is made while the file system is frozen, whatever the driver answers. Its consistency is
+// crash if the freeze ended early or an answer was lost.
 func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
 	for what, c := range map[string]struct {
 		err     error // of the freeze
-		answer  fault // of the first CreateSnapshot
+		answer  fault // to the first CreateSnapshot
 		expired bool
 		want    Consistency
 		log     int // freezes and thaws
@@ -564,8 +563,7 @@ func TestASnapshotIsMadeWhileItsVolumeIsStill(t *testing.T) {
 	}
 }
 
-// snapshotLife is what happens to a snapshot; any part of it may fail, for the process may
-// die at any time.
+// snapshotLife is what happens to a snapshot; any part of it may fail, since the process may die at any time.
 func snapshotLife(h *fakeNode) {
 	h.up()
 	h.set(testClaim("a", mib))
@@ -579,7 +577,7 @@ func snapshotLife(h *fakeNode) {
 	settleFor(time.Hour)
 }
 
-// snapshotAfterlife checks that after a crash s goes and t stays, once.
+// snapshotAfterlife checks that after a crash s is gone and t exists once.
 func snapshotAfterlife(h *fakeNode) {
 	h.t.Helper()
 	h.end()
@@ -656,7 +654,7 @@ func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
 	}
 }
 
-// The driver is told names where the class says so, and nothing of them where it does not.
+// The controller tells the driver names of objects only if the class says so.
 func TestNamesThatTheDriverIsTold(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		claim, snapshot := testClaim("a", mib), testSnapshot("s", "v")
@@ -676,8 +674,8 @@ func TestNamesThatTheDriverIsTold(t *testing.T) {
 	}
 }
 
-// Two snapshots of one UID would be one at the driver, so the second waits; a driver gets no
-// more calls at a time than it may, and all in the end.
+// Two snapshots with one UID would be one at the driver, so the second waits. A driver gets no more calls at a time
+// than allowed, and all calls in the end.
 func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -719,8 +717,8 @@ func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 	})
 }
 
-// One name, taken out and listed anew for another claim, is not the snapshot that is kept: no
-// claim is made of it, and it says what is kept.
+// If a snapshot's name is removed and listed again for another claim, the controller does not take it for the stored
+// one: no claim is made of it, and its reason names the stored one.
 func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -755,7 +753,7 @@ func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 	})
 }
 
-// The policy of a content that an operator changes holds, and is durable.
+// When an operator changes the policy of a content, the new policy holds and is durable.
 func TestThePolicyOfAContentMayChange(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {

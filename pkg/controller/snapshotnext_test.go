@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// cutModel is one snapshot, its record, the call in flight, and the truth at the backend.
+// cutModel is one snapshot, its record, the call in flight, and the true state of the backend.
 type cutModel struct {
 	Rec    snapshotRecord
 	Listed bool
@@ -21,7 +21,7 @@ type cutModel struct {
 	From   state.Phase
 	Spec   snapshotSpec
 
-	Exists, Ready bool // the truth
+	Exists, Ready bool // at the backend
 }
 
 func (m cutModel) snapshot() *Snapshot {
@@ -44,7 +44,7 @@ func (m cutModel) facts() snapshotFacts {
 	return f
 }
 
-// key tells models apart by all that matters to what comes next.
+// key is equal for models that have the same future.
 func (m cutModel) key(t *testing.T) string {
 	m.Rec.Content = clearPause(m.Rec.Content)
 	m.Rec.Content.Failed, m.Rec.Looks = nil, 0
@@ -64,7 +64,7 @@ type cutRules struct {
 
 var now = time.Unix(1e9, 0)
 
-// ends lists the models after the call in flight has ended in every way.
+// ends lists the models after every possible end of the call in flight.
 func (r cutRules) ends(m cutModel) (after []cutModel) {
 	o := snapshotOp{verb: m.Doing, spec: m.Spec, from: m.From}
 	for _, e := range endings {
@@ -83,7 +83,7 @@ func (r cutRules) ends(m cutModel) (after []cutModel) {
 			}
 		}
 		if res.err == nil && o.verb == listSnapshot && !n.Exists {
-			continue // no such answer
+			continue // there is no such answer
 		}
 		if e.reject || res.err == nil && !e.crash && !e.effect {
 			continue
@@ -103,7 +103,7 @@ func (r cutRules) ends(m cutModel) (after []cutModel) {
 	return after
 }
 
-// steps lists the models that follow m, and what is wrong.
+// steps lists the models that follow m, and returns the first broken promise.
 func (r cutRules) steps(m cutModel) (after []cutModel, wrong error) {
 	if m.Doing != noSnapshotVerb {
 		return r.ends(m), nil
@@ -143,13 +143,13 @@ func (r cutRules) steps(m cutModel) (after []cutModel, wrong error) {
 	return after, nil
 }
 
-// settles follows m while everything succeeds, and says what is wrong with where it ends.
+// settles follows m while everything succeeds, and returns what is wrong with the final state.
 func (r cutRules) settles(m cutModel) error {
 	m.Up = true
 	if m.Named {
 		m.Exists, m.Ready = true, true
 	}
-	// One that a person named and that was never found is left alone.
+	// A snapshot that a person named and that was never found is left alone.
 	wantGone := m.Rec.Delete && m.Rec.Content.Phase != state.Absent || m.Rec.Content.Phase == state.Leaving
 	for range 10 {
 		if m.Doing == noSnapshotVerb {
@@ -178,7 +178,7 @@ func (r cutRules) settles(m cutModel) error {
 	return nil
 }
 
-// walk visits every state that can be reached, and returns the first wrong.
+// walk visits every reachable state, and returns the first error.
 func (r cutRules) walk(t *testing.T) (visited int, wrong error) {
 	var queue []cutModel
 	seen := map[string]bool{}
@@ -211,9 +211,9 @@ func (r cutRules) walk(t *testing.T) (visited int, wrong error) {
 	return visited, nil
 }
 
-// In every state that a snapshot can get into, by any order of wishes, crashes and answers,
-// nothing is deleted or forgotten that is not to go, and in the end all is as wished. Each
-// mutant breaks one rule, and is found.
+// The test visits every state of a snapshot, in any order of wishes, crashes and answers. Nothing is deleted or
+// forgotten that should stay, and the final state is the wished one. Each mutant breaks one rule, and the walk finds
+// it.
 func TestEveryStateOfASnapshot(t *testing.T) {
 	rules := cutRules{nextSnapshot, beginSnapshot, completeSnapshot}
 	visited, err := rules.walk(t)

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// listVolumes has a page for each volume.
+// listVolumes returns one volume a page.
 func (b *backend) listVolumes(req *csi.ListVolumesRequest) (proto.Message, error) {
 	var all []*stored
 	for _, v := range b.volumes {
@@ -45,7 +45,7 @@ func lists(b *backend) *backend {
 	return b
 }
 
-// storage is what the only driver has.
+// storage returns the listing of the only driver.
 func (h *fakeNode) storage() Listing {
 	h.t.Helper()
 	all, err := h.c.Stored(h.t.Context())
@@ -55,8 +55,8 @@ func (h *fakeNode) storage() Listing {
 	return all[0]
 }
 
-// What a driver has is listed whole, page by page, with the claim or snapshot whose record has it;
-// what no record has is without one, also where its claim was forgotten.
+// The listing has everything that a driver has, page by page, with the claim or snapshot whose record names it, also
+// if that was made during the listing. What no record names has no owner.
 func TestWhatDriversHaveIsListedWithItsOwner(t *testing.T) {
 	b := lists(newBackend())
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -104,7 +104,7 @@ func TestWhatDriversHaveIsListedWithItsOwner(t *testing.T) {
 	})
 }
 
-// A driver that cannot list, fails or has not told what it can is told of; others are listed.
+// If a driver cannot list or fails, the listing says so, and still has what another call listed.
 func TestWhatIsNotListedIsTold(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -140,8 +140,8 @@ func TestWhatIsNotListedIsTold(t *testing.T) {
 	})
 }
 
-// A list is followed to its end, is begun anew where the driver has lost its place, and does not
-// go on without end.
+// The controller reads a list to its end, begins again if the driver has lost its place, and never reads on without
+// end.
 func TestListsEnd(t *testing.T) {
 	page := func(n int) []Stored { return []Stored{{Handle: fmt.Sprint(n)}} }
 	lost := status.Error(codes.Aborted, "lost")
