@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// shown is what the Node shows of the daemon: the condition, and whether it has the taint.
+// shown returns what the Node shows of the daemon: the condition, and whether it has the taint.
 func (w *world) shown() (c corev1.NodeCondition, taint bool) {
 	n := &corev1.Node{}
 	w.server.Get("nodes", "n1", n)
@@ -28,7 +28,7 @@ func (w *world) shown() (c corev1.NodeCondition, taint bool) {
 	})
 }
 
-// tainted is a Node as it was registered, with a taint and a condition of others.
+// tainted returns a Node as it was registered, with a taint and a condition of other programs.
 func tainted() *corev1.Node {
 	n := node()
 	n.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoExecute}, {Key: report.NotReadyTaint, Effect: corev1.TaintEffectNoSchedule}}
@@ -36,7 +36,7 @@ func tainted() *corev1.Node {
 	return n
 }
 
-// othersAreLeft fails where what others wrote is not there any more.
+// othersAreLeft fails if the reporter removed what other programs wrote.
 func (w *world) othersAreLeft() {
 	w.t.Helper()
 	n := &corev1.Node{}
@@ -47,12 +47,12 @@ func (w *world) othersAreLeft() {
 	}
 }
 
-// alive has the reporter keep condition and taint.
+// alive makes the reporter keep the condition and the taint up to date.
 func alive(d *report.Config) { d.Alive = report.Alive{Heartbeat: time.Minute, Taint: true} }
 
-// The taint goes when the daemon is ready, and comes when it ends in good order. The
-// condition has a heartbeat meanwhile, and says that it was stopped. After a crash the
-// heartbeat stands still. What others have on the Node stays.
+// The reporter removes the taint when the daemon is ready, and adds it at an orderly stop. In between, the condition
+// has a heartbeat; after a stop it says so. After a crash the heartbeat stands still. What other programs wrote on
+// the Node stays.
 //
 // Faults: A187, A188.
 func TestTheNodeShowsThatTheDaemonRuns(t *testing.T) {
@@ -99,8 +99,8 @@ func TestTheNodeShowsThatTheDaemonRuns(t *testing.T) {
 	})
 }
 
-// Another program that drops the condition or puts the taint back does not keep it from
-// being as it is; a second daemon of the name writes neither.
+// If another program drops the condition or adds the taint again, the reporter restores what it wrote. A second
+// daemon with the same name writes neither.
 //
 // Faults: A189.
 func TestOthersWriteTheNodeToo(t *testing.T) {
@@ -126,8 +126,8 @@ func TestOthersWriteTheNodeToo(t *testing.T) {
 	})
 }
 
-// A node's own identity may not change its taints: that is a problem that says what to
-// do, and the condition is kept.
+// A node's own identity may not change its taints: the reporter shows a problem that says what to do, and keeps the
+// condition up to date.
 //
 // Faults: A190.
 func TestATaintThatIsRefused(t *testing.T) {

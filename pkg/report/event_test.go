@@ -23,7 +23,7 @@ func failedMount(text string) report.Event {
 	}
 }
 
-// events lists what the server has of events.
+// events lists the events that the server has.
 func (w *world) events() (all []corev1.Event) {
 	w.t.Helper()
 	core, _ := w.server.Clients(nil)
@@ -34,8 +34,7 @@ func (w *world) events() (all []corev1.Event) {
 	return list.Items
 }
 
-// What happens again is counted; what happens too often is dropped; and another
-// object's are not dropped for it.
+// The reporter counts a repeated event and drops events that come too often, but not those of other objects.
 //
 // Items: O09.
 func TestEventsAreNoFlood(t *testing.T) {
@@ -70,8 +69,8 @@ func TestEventsAreNoFlood(t *testing.T) {
 	})
 }
 
-// A failure that is told of every two minutes for an hour is one event that is
-// counted, and seldom written; that it is over is another one, at once.
+// A failure reported every two minutes for an hour is one event with a count, and the reporter seldom writes it. The
+// end of the failure is another event, written at once.
 //
 // Faults: A128.
 func TestAnHourOfOneFailureIsOneEvent(t *testing.T) {
@@ -96,7 +95,7 @@ func TestAnHourOfOneFailureIsOneEvent(t *testing.T) {
 	})
 }
 
-// An event waits for a server that cannot be reached, and for no other.
+// An event waits while the server is unreachable, but not if the server refuses it.
 func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -115,7 +114,7 @@ func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 			t.Errorf("problems: %v", p)
 		}
 		w.server.Fail(nil)
-		for i := range 600 { // more than are kept
+		for i := range 600 { // more than the reporter keeps
 			e := failedMount("last")
 			e.About.Name = fmt.Sprint("web-", i)
 			w.reporter.Event(e)
@@ -128,7 +127,7 @@ func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 		if p := w.reporter.Findings(); len(p) > 0 {
 			t.Errorf("problems: %v", p)
 		}
-		// The server forgets events: what happens again is made again.
+		// The server has forgotten the events: the reporter creates a repeated one again.
 		for _, e := range w.events() {
 			w.server.Delete("events", "default/"+e.Name)
 		}
@@ -142,8 +141,8 @@ func TestEventsOutliveAServerThatIsAway(t *testing.T) {
 	})
 }
 
-// An event whose request arrived and whose answer did not is written, once, and is
-// counted from then on.
+// If an event's request arrives and its answer is lost, the server has the event once, and the reporter counts it
+// from then on.
 func TestAnEventWhoseAnswerIsLostIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -166,8 +165,8 @@ func TestAnEventWhoseAnswerIsLostIsWritten(t *testing.T) {
 	})
 }
 
-// An event that the server refuses for what the event is about, as in a namespace that
-// is being deleted, is dropped, and is no problem of the node's.
+// If the server refuses an event because of its object, as in a namespace that is being deleted, the reporter drops
+// it and shows no problem of the node.
 func TestAnEventThatIsRefusedByItselfIsNoProblem(t *testing.T) {
 	for name, a := range map[string]fakeapi.Answer{
 		"its namespace is gone":      {Code: http.StatusNotFound},

@@ -12,10 +12,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Volumes come one after the other, as at the start of a node with many: a long list is
-// not written for each of them. Every volume is listed and may be made something of
-// within a second, and the same holds when they go. A short list is written at once, and
-// so is a long one that another program has overwritten.
+// Volumes arrive one after the other, as at the start of a node with many. The reporter does not write a long list
+// for each of them. Each volume is listed, and may be mounted, within a second; removals work likewise. It writes a
+// short list at once, and so a long one that another program has overwritten.
 //
 // Faults: A228.
 func TestALongListIsNotWrittenForEachVolume(t *testing.T) {
@@ -60,7 +59,7 @@ func TestALongListIsNotWrittenForEachVolume(t *testing.T) {
 		w.change(func(s *corev1.NodeStatus) { s.VolumesInUse = nil })
 		w.seeNode()
 		w.want("overwritten a moment after it was written", strings.Join(names[1:], " "), ids[1:]...)
-		time.Sleep(time.Hour) // the other program is forgotten
+		time.Sleep(time.Hour) // the reporter has forgotten the other program
 		w.use(ids...)
 		writes()
 		for i := range volumes {

@@ -17,7 +17,7 @@ const (
 	podUID     = state.PodUID("p")
 )
 
-// rules are the program's decisions, or one of them broken.
+// rules are the program's decisions, some with one of them broken.
 type rules struct {
 	see  func(*inUse, *corev1.Node)
 	next func(*inUse, []state.InUse) step
@@ -27,12 +27,12 @@ type rules struct {
 	// one version of the Node. settles: the reporter waits for the manager.
 	claims, versions, settles bool
 
-	// What the decisions come to, by what they depend on: each is asked once.
+	// looks and kinds cache the decisions, by their inputs.
 	looks map[agent]agent
 	kinds map[agent]plan.Kind
 }
 
-// look is agent.report.
+// look is agent.report, cached.
 func (r *rules) look(a *agent) {
 	then, known := r.looks[*a]
 	if !known {
@@ -43,7 +43,7 @@ func (r *rules) look(a *agent) {
 	*a = then
 }
 
-// calls is the kind of agent.call, as much as depends on the manager's part.
+// calls returns the kind of agent.call, cached by the inputs of the manager's part.
 func (r *rules) calls(a agent) plan.Kind {
 	of := agent{pod: a.pod, ready: a.ready, flipped: a.flipped, reported: a.reported, phase: a.phase, free: a.free}
 	kind, known := r.kinds[of]
@@ -63,7 +63,7 @@ func program() *rules {
 	}
 }
 
-// snapshot is a Node as a process knows it; version 0 is none.
+// snapshot is a Node as a process knows it; version 0 means none.
 type snapshot struct {
 	inUse, attached bool
 	version         uint8
@@ -96,13 +96,13 @@ func snapshotOf(n *corev1.Node) snapshot {
 	return snapshot{len(n.Status.VolumesInUse) > 0, len(n.Status.VolumesAttached) > 0, uint8(version)} //nolint:gosec // few
 }
 
-// write is a patch of the Node under way; version 0 is none.
+// write is a patch of the Node in flight; version 0 means none.
 type write struct {
 	list, first, owned bool // owned: the process waits for its answer
 	version            uint8
 }
 
-// What the reporter of an agent does.
+// The states of an agent's reporter.
 const (
 	idle uint8 = iota
 	settling
@@ -114,19 +114,19 @@ const (
 // agent is csi-volmgr on one node.
 type agent struct {
 	up       bool
-	pod      bool // what the watch of pods told
-	ready    bool // what it read of the VolumeAttachment
-	flipped  bool // what it knows of the CSIDriver
+	pod      bool // from the watch of pods
+	ready    bool // as read from the VolumeAttachment
+	flipped  bool // as known from the CSIDriver
 	watched  snapshot
 	doing    uint8
 	inFlight [2]write
 	answer   snapshot
 	node     snapshot
 	claimed  bool
-	unsure   bool // a list has no answer,
-	sent     bool // and is this
-	marked   bool // told to the manager
-	reported bool // taken in by it
+	unsure   bool // a list has no answer yet,
+	sent     bool // and this is its content
+	marked   bool // passed to the manager
+	reported bool // and taken over by it
 	phase    state.Phase
 	free     bool // the record says that no controller attaches
 	op       plan.Kind
@@ -195,7 +195,7 @@ func (a *agent) report(r *rules) {
 	}
 }
 
-// call is what the manager does next about the volume.
+// call is the manager's next operation for the volume.
 func (a *agent) call(r *rules) (plan.Op, plan.Facts, state.Want) {
 	f := plan.Facts{Driver: plan.DriverFacts{Up: true}, Synced: true}
 	w := r.held(a.want(), volumeID, a.reported)
@@ -203,7 +203,7 @@ func (a *agent) call(r *rules) (plan.Op, plan.Facts, state.Want) {
 	return op, f, w
 }
 
-// begin has the call made: what it may do is in the journal.
+// begin starts the call: the journal has its possible effects.
 func (a *agent) begin(r *rules) {
 	op, f, w := a.call(r)
 	if a.phase == state.Absent {
@@ -213,7 +213,7 @@ func (a *agent) begin(r *rules) {
 	a.phase, a.op = v.Mounts[podUID].Phase, op.Kind
 }
 
-// end has the call be answered.
+// end completes the call.
 func (a *agent) end() {
 	v := plan.Complete(a.record(), plan.Op{Kind: a.op, Pod: podUID}, plan.Result{}, time.Unix(1, 0))
 	a.phase, a.op = v.Mounts[podUID].Phase, plan.None
@@ -222,7 +222,7 @@ func (a *agent) end() {
 	}
 }
 
-// crash ends the process. What it sent goes on without it.
+// crash ends the process. The writes in flight go on without it.
 func (a *agent) crash() {
 	inFlight := a.inFlight
 	for i := range inFlight {

@@ -9,14 +9,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// bug is one rule of the handshake broken.
+// bug is one broken rule of the handshake.
 type bug struct {
 	name  string
 	found string // the scenario in which the walk finds it
 	plant func(*rules)
 }
 
-// bugs are the rules broken one at a time; the first four are what an audit found.
+// bugs breaks one rule each; the first four were found by an audit.
 func bugs() []bug {
 	return append(found(), []bug{
 		{"an older Node replaces a newer answer", replaced, func(r *rules) {

@@ -1,6 +1,6 @@
 package report
 
-// controllerMoves are those of the attach-detach controller and of the attacher.
+// controllerMoves are the steps of the attach-detach controller and of the attacher.
 func controllerMoves(s *system, n int, on acts) {
 	on("the controller sees the pod", false, func(s *system, n int) string { s.control.pods[n] = s.pods[n]; return "" })
 	on("the controller sees the Node", false, func(s *system, n int) string { s.control.inUse[n] = s.nodes[n].inUse; return "" })
@@ -65,8 +65,8 @@ func controllerMoves(s *system, n int, on acts) {
 	}
 }
 
-// free reports whether the controller knows of nothing of the volume on the node: it
-// attaches a ReadWriteOnce volume to one node only.
+// free reports whether the controller knows of no use of the node by the volume: it attaches a ReadWriteOnce volume
+// to one node only.
 func (c *controller) free(n int) bool { return c.knows[n] == detachedThere && c.does[n] == resting }
 
 func (s *system) setAttached(n int, attached bool) {
@@ -76,8 +76,7 @@ func (s *system) setAttached(n int, attached bool) {
 	}
 }
 
-// restartController is a crash and the start after it. A DELETE that was under way is
-// applied or lost by then.
+// restartController is a crash and the next start. By then the server has applied or lost a DELETE in flight.
 func (s system) restartController(applied bool) system {
 	s.left.controllerCrashes--
 	c := controller{pods: s.pods}

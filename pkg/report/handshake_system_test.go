@@ -8,32 +8,32 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// system is one state of everything.
+// system is one state of the whole model.
 type system struct {
 	left budget
-	// What the API server has.
+	// The API server.
 	pods    [2]bool
 	nodes   [2]snapshot
 	claims  [2]attachment
 	flipped bool // the CSIDriver says that no controller attaches
-	// The storage, and those who act.
+	// The storage and the programs.
 	attached [2]bool
 	agents   [2]agent
 	control  controller
-	// excused: another program erased the list, from which no node is safe.
+	// excused: another program erased the list, and no node can protect itself from that.
 	excused bool
 }
 
 // attachment is a VolumeAttachment.
 type attachment struct{ there, ready, deleting bool }
 
-// What the controller does about a node.
+// What the controller does for a node.
 const (
 	resting uint8 = iota
 	attaching
-	removed  // from volumesAttached
-	deleting // the DELETE is under way
-	waiting  // for the attachment to be gone
+	removed  // removed from volumesAttached
+	deleting // the DELETE is in flight
+	waiting  // until the attachment is gone
 )
 
 // What the controller knows of a node.
@@ -45,7 +45,7 @@ const (
 
 // controller is Kubernetes' attach-detach controller (pkg/controller/volume/attachdetach).
 type controller struct {
-	pods, inUse [2]bool // what its informers told
+	pods, inUse [2]bool // from its informers
 	knows, does [2]uint8
 }
 
@@ -59,7 +59,7 @@ func start(left budget) system {
 	return s
 }
 
-// canonical numbers the versions of each Node anew: only their order matters.
+// canonical renumbers the versions of each Node: only their order matters.
 func (s system) canonical() system {
 	for n := range s.nodes {
 		a := &s.agents[n]
@@ -80,7 +80,7 @@ func (s system) canonical() system {
 	return s
 }
 
-// fulfilled reports whether all is as the pods want it.
+// fulfilled reports whether the state is what the pods want.
 func (s system) fulfilled() bool {
 	mounted, wanted := 0, 0
 	for n, a := range s.agents {
@@ -104,12 +104,12 @@ func (s system) fulfilled() bool {
 	return mounted > 0 || wanted == 0
 }
 
-// move is one step of one of those who act.
+// move is one step of one program, or a fault.
 type move struct {
 	what   string
 	node   int // -1 for none
 	to     system
-	fault  bool // it need not happen
+	fault  bool // it may never happen
 	breach string
 }
 
@@ -120,7 +120,7 @@ func (m move) String() string {
 	return fmt.Sprintf("node %d: %s", m.node, m.what)
 }
 
-// moves returns every step that can follow.
+// moves returns every possible next step.
 func (r *rules) moves(s system) (out []move) {
 	for n := range s.nodes {
 		on := func(what string, fault bool, act func(*system, int) string) {
@@ -149,7 +149,7 @@ func (r *rules) moves(s system) (out []move) {
 
 type acts func(what string, fault bool, act func(*system, int) string)
 
-// agentMoves are those of csi-volmgr, and of what it has under way.
+// agentMoves are the steps of csi-volmgr and of its requests in flight.
 func (r *rules) agentMoves(a *agent, on acts) {
 	for i, f := range a.inFlight {
 		if f.version != 0 {
@@ -202,14 +202,14 @@ func (r *rules) agentMoves(a *agent, on acts) {
 	}
 }
 
-// take has the reporter take in the answer to its write.
+// take lets the reporter process the answer to its write.
 func (a *agent) take() {
 	a.node, a.unsure, a.sent = a.answer, false, false
 	a.claimed = a.claimed || a.doing == answered
 	a.answer, a.doing = snapshot{}, idle
 }
 
-// apply has the API server take a write, or refuse it for its version.
+// apply lets the API server apply a write, or refuse it for its version.
 func (s *system) apply(versions bool, n, i int) string {
 	a := &s.agents[n]
 	f := a.inFlight[i]
@@ -227,7 +227,7 @@ func (s *system) apply(versions bool, n, i int) string {
 	return ""
 }
 
-// faults are what may go wrong, and what users do.
+// faults are what may go wrong, and the changes that users make.
 func faults(s *system, n int, on acts) {
 	if s.left.toggles[n] > 0 {
 		on("the pod comes or goes", true, func(s *system, n int) string { s.left.toggles[n]--; s.pods[n] = !s.pods[n]; return "" })

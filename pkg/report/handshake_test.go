@@ -8,30 +8,28 @@ import (
 	"testing"
 )
 
-// The model of the handshake: two nodes, one volume, the API server, Kubernetes'
-// attach-detach controller and attacher, and the program's own decisions (inUse.next,
-// plan.Next, plan.AttachedAs, plan.HoldUntilListed), and each acts at any moment.
-// Reads are late, writes are applied late or never, processes crash. The walk visits
-// every state that can be reached and checks:
+// The model of the handshake has two nodes, one volume, the API server, Kubernetes' attach-detach controller and
+// attacher, and the program's own decisions (inUse.next, plan.Next, plan.AttachedAs, plan.HoldUntilListed). Each acts
+// at any moment. Reads are late, writes are applied late or never, processes crash. The walk visits every reachable
+// state and checks:
 //
 //   - a volume is not detached from a node on which it may be mounted;
-//   - it is not mounted on two nodes, nor where it is not attached;
+//   - it is not mounted on two nodes, nor on a node to which it is not attached;
 //   - from each state the wishes can be fulfilled without a fault or a change of wishes.
 //
-// What the model leaves out: the controller's forced detachment after six minutes, and a
-// DELETE of a VolumeAttachment that outlives the controller's process. No node can
-// prevent either.
+// The model leaves out the controller's forced detachment after six minutes, and a DELETE of a VolumeAttachment
+// that outlives the controller's process. No node can prevent either.
 
-// budget is how much may yet go wrong on one path.
+// budget is how much more may go wrong on one path.
 type budget struct {
-	toggles                                                     [2]uint8 // of the pod on each node
+	toggles                                                     [2]uint8 // changes of the pod on each node
 	agentCrashes, controllerCrashes, lost, beats, erased, flips uint8
 }
 
-// scenario is walked on its own: the product of all would be too large.
+// scenario is a budget that is walked on its own: one walk with all of them would be too large.
 type scenario struct {
 	budget
-	// large: it has a million states and more, which only `make test-handshake` walks.
+	// large: it has at least a million states, and only `make test-handshake` walks it.
 	large bool
 }
 
@@ -59,11 +57,11 @@ const (
 	movesAndFails = "the volume moves and a daemon crashes"
 )
 
-// full walks every scenario and every bug: a minute or two.
+// full reports whether to walk every scenario and every bug, which takes a minute or two.
 func full() bool { return os.Getenv("EXPLORE") == "full" }
 
-// walk visits every state from the first one. It returns the number of states, and the
-// first rule that one breaks with the way to it.
+// walk visits every state reachable from the first one. It returns the number of states, and the first broken rule
+// with the way to it.
 func walk(r *rules, left budget) (states int, broken string) {
 	type origin struct {
 		from int32
@@ -71,7 +69,7 @@ func walk(r *rules, left budget) (states int, broken string) {
 	}
 	first := start(left)
 	index, all, came := map[system]int32{first: 0}, []system{first}, []origin{{-1, move{what: "start", node: -1}}}
-	var onward [][]int32 // by state, the states that follow without a fault
+	var onward [][]int32 // for each state, those that follow without a fault
 	path := func(i int32) string {
 		var steps []string
 		for ; i >= 0; i = came[i].from {
@@ -104,7 +102,7 @@ func walk(r *rules, left budget) (states int, broken string) {
 	return len(all), ""
 }
 
-// stuck returns a state from which none can be reached that is as wanted, or -1.
+// stuck returns a state from which no fulfilled state can be reached, or -1.
 func stuck(all []system, onward [][]int32) int32 {
 	back := make([][]int32, len(all))
 	var queue []int32
@@ -149,7 +147,7 @@ func TestEveryStateOfTheHandshake(t *testing.T) {
 	}
 }
 
-// Each rule is needed: without it the walk finds a state that breaks a property.
+// Each rule is needed: without it, the walk finds a state that breaks a property.
 func TestEveryBugOfTheHandshakeIsFound(t *testing.T) {
 	for _, b := range bugs() {
 		if raced || !full() && scenarios()[b.found].large {

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// ward is a reporter that is told how volumes fare.
+// ward is a reporter that receives the health of volumes.
 type ward struct {
 	*world
 	mu     sync.Mutex
@@ -40,7 +40,7 @@ func newWard(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) *ward
 	return w
 }
 
-// pod is the pod as the watch told of it last.
+// pod returns the pod as the watch showed it last.
 func (w *ward) pod() *corev1.Pod {
 	p := &corev1.Pod{}
 	if !w.server.Get("pods", "default/web", p) {
@@ -49,7 +49,7 @@ func (w *ward) pod() *corev1.Pod {
 	return p
 }
 
-// say tells how the pod's volumes and the driver's storage fare, of the pod as seen.
+// say reports the health of the pod's volumes and of the driver's storage, for the pod as seen.
 func (w *ward) say(seen *corev1.Pod, volumes map[string][]corev1.VolumeHealthCondition, storage ...storagev1.StorageHealthCondition) {
 	w.mu.Lock()
 	w.health = report.Health{
@@ -65,7 +65,7 @@ func wrong(status corev1.VolumeHealthStatusType, reason, message string) corev1.
 	return corev1.VolumeHealthCondition{Status: status, Reason: reason, Message: message}
 }
 
-// shown is what a pod's status says, with the second at which each entry changed.
+// shown returns the health in the pod's status, with the second at which each entry changed.
 func (w *ward) shown() string {
 	var lines []string
 	for _, h := range w.pod().Status.VolumeHealth {
@@ -85,16 +85,15 @@ func (w *ward) want(what, want string) {
 	}
 }
 
-// patches counts the writes of statuses since it was last called.
+// patches returns the number of status writes since the last call.
 func (w *ward) patches(resource string) int {
 	return len(slices.DeleteFunc(w.server.Took(), func(q string) bool {
 		return !strings.HasPrefix(q, "patch "+resource) || !strings.Contains(q, "/status")
 	}))
 }
 
-// A Pod's status has an entry for each volume with which something is wrong, and from
-// then on; it is written when the set of kinds and reasons changes, and not for another
-// message, nor by what the watch has not caught up with.
+// A Pod's status has an entry for each volume that is unwell, or was. The reporter writes it when the set of kinds
+// and reasons changes; not for another message, nor while the watch lags behind its own write.
 //
 // Items: Q06.
 func TestAPodSaysHowItsVolumesFare(t *testing.T) {
@@ -126,8 +125,8 @@ func TestAPodSaysHowItsVolumesFare(t *testing.T) {
 	})
 }
 
-// What another program takes out of the status is written again, a minute later at the
-// latest, and once; what an earlier daemon wrote of a volume that is well now ends.
+// If another program removes the entry from the status, the reporter writes it once more, within a minute. It ends an
+// earlier daemon's entry for a volume that is well now.
 //
 // Items: Q06.
 func TestHealthIsWrittenAgain(t *testing.T) {
@@ -139,7 +138,7 @@ func TestHealthIsWrittenAgain(t *testing.T) {
 		p.Status.VolumeHealth = nil
 		w.server.Put(p)
 		w.mu.Lock()
-		w.health.Pods[0].Pod = w.pod() // the watch has it
+		w.health.Pods[0].Pod = w.pod() // the watch shows the change
 		w.mu.Unlock()
 		w.patches("pods")
 		time.Sleep(10 * time.Minute)
@@ -158,7 +157,8 @@ func TestHealthIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// A failure is repeated and shown; a pod that has gone, or another of its name, is no failure.
+// The reporter repeats a failed write and shows a problem; a deleted pod, or another one with its name, is no
+// failure.
 func TestHealthThatIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, nil)
@@ -192,7 +192,7 @@ func TestHealthThatIsNotWritten(t *testing.T) {
 	})
 }
 
-// dropping is an API server that does not keep the health of volumes.
+// dropping is an API server that does not store the health of volumes.
 type dropping struct{ http.RoundTripper }
 
 func (d dropping) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -203,7 +203,7 @@ func (d dropping) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.RoundTripper.RoundTrip(r)
 }
 
-// A server that does not keep it (feature gate CSIVolumeHealth) is left alone for an hour.
+// If a server does not store it (feature gate CSIVolumeHealth), the reporter does not try again for an hour.
 func TestAServerThatKeepsNoHealthIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, func(rt http.RoundTripper) http.RoundTripper { return dropping{rt} })
@@ -214,7 +214,7 @@ func TestAServerThatKeepsNoHealthIsLeftAlone(t *testing.T) {
 			t.Errorf("asked within the hour: %q", took)
 		}
 		time.Sleep(2 * time.Minute)
-		if took := w.server.Took(); len(took) != 3 { // the pod, and the CSINode read and written
+		if took := w.server.Took(); len(took) != 3 { // patch the pod, read and write the CSINode
 			t.Errorf("in an hour %q, want 3 requests", took)
 		}
 		if p := w.reporter.Findings(); len(p) > 0 {
@@ -227,7 +227,7 @@ func degraded(reason string) storagev1.StorageHealthCondition {
 	return storagev1.StorageHealthCondition{Status: storagev1.StorageDegraded, Reason: reason}
 }
 
-// storage is what the CSINode says.
+// storage returns the storage health in the CSINode.
 func (w *ward) storage() string {
 	c := &storagev1.CSINode{}
 	w.server.Get("csinodes", "n1", c)
@@ -246,9 +246,9 @@ func (w *ward) storage() string {
 	return strings.Join(lines, "; ")
 }
 
-// The CSINode has what drivers say is wrong with their storage, each since when; another
-// driver's entry stays, and that of one that went away goes. It is read when what drivers
-// say has changed, and not for being asked.
+// The CSINode has the conditions that drivers report about their storage, each with its start. Another driver's entry
+// stays; that of a driver that went away goes. The reporter reads the CSINode when the conditions have changed, not
+// each time it asks the drivers.
 //
 // Items: Q07.
 func TestACSINodeSaysHowStorageFares(t *testing.T) {
@@ -285,7 +285,7 @@ func TestACSINodeSaysHowStorageFares(t *testing.T) {
 		want("well again", other, 2)
 		w.say(w.pod(), nil, many)
 		w.mu.Lock()
-		w.health.Storage = nil // a driver that went is not asked
+		w.health.Storage = nil // a driver that has gone away is not asked
 		w.mu.Unlock()
 		w.reporter.DriverDown("d.test")
 		time.Sleep(2 * time.Minute)

@@ -21,7 +21,7 @@ import (
 // daemon is a reporter that claims the node's name.
 type daemon struct {
 	*world
-	stop func() error // ends it, and returns what Run returned
+	stop func() error // ends the daemon, and returns what Run returned
 
 	mu    sync.Mutex
 	holds bool
@@ -34,13 +34,13 @@ func (d *daemon) stands() (holds bool, why string) {
 	return d.holds, d.why
 }
 
-// daemonOf starts a daemon on a server that others use, too.
+// daemonOf starts a daemon on a server that may have other daemons.
 func daemonOf(t *testing.T, s *fakeapi.Server, i report.Instance, opts ...func(*report.Claimant)) *daemon {
 	t.Helper()
 	return daemonWith(t, s, i, func(*report.Config) {}, opts...)
 }
 
-// daemonWith does so with a reporter that is configured otherwise.
+// daemonWith is daemonOf with a changed configuration.
 func daemonWith(t *testing.T, s *fakeapi.Server, i report.Instance, configure func(*report.Config), opts ...func(*report.Claimant)) *daemon {
 	t.Helper()
 	d := &daemon{world: &world{t: t, server: s, changed: make(chan struct{})}}
@@ -69,7 +69,7 @@ func daemonWith(t *testing.T, s *fakeapi.Server, i report.Instance, configure fu
 	return d
 }
 
-// watch has all daemons see the Node until then, a second late at most.
+// watch shows all daemons the Node once a second for this time.
 func watch(d time.Duration, all ...*daemon) {
 	for end := time.Now().Add(d); ; time.Sleep(time.Second) {
 		for _, one := range all {
@@ -93,8 +93,8 @@ func used(n *corev1.Node) (all []string) {
 	return all
 }
 
-// A second daemon with the node's name is refused while the first runs, and is told
-// which one that is. It writes nothing of the Node's but its question.
+// A second daemon with the node's name is refused while the first runs, and learns which one that is. On the Node it
+// writes only its question.
 //
 // Faults: A176.
 func TestASecondDaemonOfTheNameIsRefused(t *testing.T) {
@@ -133,9 +133,9 @@ func TestASecondDaemonOfTheNameIsRefused(t *testing.T) {
 	})
 }
 
-// One that has ended is replaced: at once by a restart of its own root, and after a
-// minute without an answer by another root. What the other may have mounted in this boot
-// stays in use; what it had before a reboot does not.
+// A daemon that has ended is replaced: at once if its own root restarts, and after a minute without an answer by
+// another root. Volumes that the other daemon may have mounted in this boot stay in use; those from before a reboot
+// do not.
 //
 // Faults: A176.
 func TestTheNameOfADaemonThatHasEnded(t *testing.T) {
@@ -178,9 +178,9 @@ func TestTheNameOfADaemonThatHasEnded(t *testing.T) {
 	}
 }
 
-// A daemon that was cut off while another took its name over makes nothing new when it is
-// back. What it has mounted stays in use, beside what the other has, and the two do not
-// write against each other. When the other has ended it has the name again.
+// While a daemon was cut off, another took over its name. When it is back it makes nothing new. Its mounted volumes
+// stay in use, beside those of the other, and the two do not write against each other. When the other has ended, it
+// has the name again.
 //
 // Faults: A177.
 func TestADaemonWhoseNameWasTakenOver(t *testing.T) {
@@ -191,10 +191,10 @@ func TestADaemonWhoseNameWasTakenOver(t *testing.T) {
 		watch(0, first)
 		first.use("v1")
 		watch(time.Second, first)
-		second := daemonOf(t, s, instance("b", "boot-b")) // of another host
+		second := daemonOf(t, s, instance("b", "boot-b")) // on another host
 		second.use("v2")
 		watch(2*time.Minute, second)
-		watch(3*time.Minute, first, second) // until both have the list of both, with pauses after conflicts
+		watch(3*time.Minute, first, second) // until both have both lists, with pauses after conflicts
 		if holds, why := first.stands(); holds || !strings.Contains(why, "pid 7 on host host-b") || !strings.Contains(why, "took it over") {
 			t.Errorf("the first: %v %q", holds, why)
 		}
@@ -222,7 +222,7 @@ func TestADaemonWhoseNameWasTakenOver(t *testing.T) {
 	})
 }
 
-// Without the right to write the claim it is a problem, and the node goes on.
+// If the daemon may not write the claim, it shows a problem and goes on.
 //
 // Faults: A178.
 func TestWithoutTheRightToClaim(t *testing.T) {
@@ -254,8 +254,7 @@ func TestWithoutTheRightToClaim(t *testing.T) {
 	})
 }
 
-// A start without the API server goes on by what was known last where the instance had
-// the name then; a new one waits.
+// If the daemon starts without the API server, an instance that had the name last time goes on, and a new one waits.
 //
 // Faults: A178.
 func TestAStartThatCannotReadTheNode(t *testing.T) {
@@ -269,7 +268,7 @@ func TestAStartThatCannotReadTheNode(t *testing.T) {
 		if holds, why := fresh.stands(); holds || why != report.NotRead {
 			t.Errorf("%v %q", holds, why)
 		}
-		fresh.reporter.Node(nil) // it is known that there is none
+		fresh.reporter.Node(nil) // now the Node is known not to exist
 		synctest.Wait()
 		if holds, why := fresh.stands(); holds || why != "" {
 			t.Errorf("%v %q", holds, why)
@@ -277,8 +276,8 @@ func TestAStartThatCannotReadTheNode(t *testing.T) {
 	})
 }
 
-// A kubelet that writes the Node's status is a second writer. Another program that does,
-// or a kubelet that ran here before, is none.
+// A kubelet that writes the Node's status is a second writer. Another program that does so is not, nor a kubelet that
+// ran here before.
 //
 // Faults: A179.
 func TestAKubeletOfTheName(t *testing.T) {
@@ -303,7 +302,7 @@ func TestAKubeletOfTheName(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := fakeapi.New()
 				n := node()
-				n.ManagedFields = append(c.before, at("csi-volmgr", 5)) // as the answer to the claim will have it
+				n.ManagedFields = append(c.before, at("csi-volmgr", 5)) // as in the answer to the claim
 				s.Put(n)
 				d := daemonOf(t, s, instance("a", "boot"))
 				watch(time.Second, d)

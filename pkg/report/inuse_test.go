@@ -17,7 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// inUse is status.volumesInUse of the Node as the server has it.
+// inUse returns status.volumesInUse of the Node on the server.
 func (w *world) inUse() string {
 	n := &corev1.Node{}
 	w.server.Get("nodes", "n1", n)
@@ -28,7 +28,7 @@ func (w *world) inUse() string {
 	return strings.Join(out, " ")
 }
 
-// change changes the Node as another writer does. The reporter does not see it yet.
+// change changes the Node as another writer does; the reporter does not see it yet.
 func (w *world) change(change func(*corev1.NodeStatus)) {
 	n := &corev1.Node{}
 	if !w.server.Get("nodes", "n1", n) {
@@ -38,7 +38,7 @@ func (w *world) change(change func(*corev1.NodeStatus)) {
 	w.server.Put(n)
 }
 
-// attached has the attach-detach controller write volumesAttached.
+// attached writes volumesAttached as the attach-detach controller does.
 func attached(ids ...string) func(*corev1.NodeStatus) {
 	return func(s *corev1.NodeStatus) {
 		s.VolumesAttached = nil
@@ -48,7 +48,7 @@ func attached(ids ...string) func(*corev1.NodeStatus) {
 	}
 }
 
-// want compares the server's list and what the manager was told with what they should be.
+// want compares the server's list, and the volumes marked for the manager, with the expected ones.
 func (w *world) want(when, inUse string, marked ...state.VolumeID) {
 	w.t.Helper()
 	synctest.Wait()
@@ -60,7 +60,7 @@ func (w *world) want(when, inUse string, marked ...state.VolumeID) {
 	}
 }
 
-// using starts a reporter of a Node that has the volumes attached and in use.
+// using starts a reporter on a Node to which the volumes are attached, and on which they are in use.
 func using(t *testing.T, ids ...state.VolumeID) *world {
 	t.Helper()
 	w := start(t)
@@ -74,8 +74,8 @@ func using(t *testing.T, ids ...state.VolumeID) *world {
 	return w
 }
 
-// Nothing is written before the records and the Node are known; then at once, and
-// the manager may go on only when it is written.
+// The reporter writes nothing before it knows the records and the Node; then it writes at once. The manager may go on
+// only after the write.
 //
 // Items: E11.
 // Faults: A038.
@@ -102,7 +102,7 @@ func TestVolumesInUse(t *testing.T) {
 	})
 }
 
-// The other way round: the records are known, and the Node is not.
+// The other way round: the reporter knows the records, and not the Node.
 //
 // Items: E11.
 func TestNothingIsWrittenBeforeTheNodeIsSeen(t *testing.T) {
@@ -120,8 +120,7 @@ func TestNothingIsWrittenBeforeTheNodeIsSeen(t *testing.T) {
 	})
 }
 
-// While the journal may have lost records no volume leaves the list: its pods may be
-// those that are not known.
+// While the journal may have lost records, no volume leaves the list: pods without a record may use it.
 //
 // Faults: A186.
 func TestNoVolumeLeavesTheListWhileRecordsMayBeLost(t *testing.T) {
@@ -145,8 +144,8 @@ func TestNoVolumeLeavesTheListWhileRecordsMayBeLost(t *testing.T) {
 	})
 }
 
-// The Node that answers the write has to list the volume in volumesAttached: a
-// controller that is about to detach has taken it out. The watch tells when it is back.
+// The Node in the answer to the write must list the volume in volumesAttached: a controller that is about to detach
+// has removed it. The watch shows when it is back.
 //
 // Items: A21, A22.
 // Faults: A180.
@@ -171,8 +170,7 @@ func TestVolumeIsNotForMountingUntilTheNodeHasItAttached(t *testing.T) {
 	})
 }
 
-// The watch may be behind the answer to a write: what it tells of an earlier version
-// is not what the Node says.
+// The watch may lag behind the answer to a write: the reporter ignores an earlier version of the Node.
 func TestAWatchBehindTheAnswerIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -188,8 +186,8 @@ func TestAWatchBehindTheAnswerIsIgnored(t *testing.T) {
 	})
 }
 
-// A watch that is behind shows a Node of before this process: nothing is made of a
-// volume until the server has answered once.
+// A watch that lags may show a Node from before this process: no volume may be mounted until the server has answered
+// once.
 func TestAListThatIsThereIsAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -206,9 +204,8 @@ func TestAListThatIsThereIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// Each process changes the Node by its first write, also where the list is as it was:
-// a write that an earlier process sent, and that the server applies only now, asks for
-// a version that is no more.
+// Each process changes the Node by its first write, even if the list stays the same. Then the server refuses a late
+// write of an earlier process, since that is for an older version.
 //
 // Faults: A180.
 func TestEachProcessChangesTheNodeByItsFirstWrite(t *testing.T) {
@@ -227,7 +224,7 @@ func TestEachProcessChangesTheNodeByItsFirstWrite(t *testing.T) {
 	})
 }
 
-// While the server does not take the list, the manager is not told that it has.
+// Until the server accepts the list, the volume is not marked for the manager.
 func TestVolumeIsNotReportedUntilTheServerHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
@@ -252,8 +249,8 @@ func TestVolumeIsNotReportedUntilTheServerHasIt(t *testing.T) {
 	})
 }
 
-// A write whose answer is lost may be applied late. It is sent again as it was, before
-// any other, and one of an earlier version is refused by the server.
+// A write whose answer is lost may be applied late. The reporter repeats it unchanged before any other write, and the
+// server refuses the late one for its older version.
 //
 // Faults: A180.
 func TestALateWriteReplacesNothing(t *testing.T) {
@@ -264,9 +261,9 @@ func TestALateWriteReplacesNothing(t *testing.T) {
 			late = append(late, r)
 			return &fakeapi.Answer{Code: http.StatusGatewayTimeout}
 		})
-		w.use() // the write of the empty list has no answer
+		w.use() // the write of the empty list gets no answer
 		synctest.Wait()
-		w.use("d^a") // and the volume is wanted again
+		w.use("d^a") // then the volume is wanted again
 		w.want("while nothing is answered", "d^a")
 		var then []fakeapi.Request
 		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
@@ -292,8 +289,7 @@ func TestALateWriteReplacesNothing(t *testing.T) {
 	})
 }
 
-// Another writer's change of the Node refuses the write: it is made again for the
-// Node as it is then.
+// If another writer changed the Node, the server refuses the write: the reporter writes again, for the current Node.
 func TestAWriteForAnOldNodeIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := using(t)
@@ -303,7 +299,7 @@ func TestAWriteForAnOldNodeIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A volume that comes back into use just while it is taken off the list stays on it.
+// A volume that is used again while the reporter removes it from the list stays on it.
 func TestVolumeThatComesBackStaysListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := using(t, "d^a")
@@ -322,8 +318,8 @@ func TestVolumeThatComesBackStaysListed(t *testing.T) {
 	})
 }
 
-// Another Node of the name, as after it was deleted and registered again, is told anew,
-// and no volume is for mounting while there is none.
+// If the Node was deleted and registered again, the reporter writes the list again. While there is no Node, no volume
+// may be mounted.
 func TestNodeThatIsMadeAgainIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := using(t, "d^a")
@@ -342,8 +338,8 @@ func TestNodeThatIsMadeAgainIsToldAgain(t *testing.T) {
 	})
 }
 
-// A list that another program replaced is written again at once, and told: the runner
-// of the pods writes the Node's status too.
+// If another program replaces the list, the reporter writes it again at once and shows a problem: the agent that runs
+// the pods writes the Node's status too.
 //
 // Faults: A181.
 func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
@@ -372,14 +368,14 @@ func TestAListThatIsOverwrittenIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// Two programs that each write their list again and again do not fill the server's time.
+// Two programs that each rewrite their list again and again do not flood the server.
 func TestTwoWritersAreASecondApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := using(t, "d^a")
 		began, written := time.Now(), 0
 		for range 1000 {
 			w.change(func(s *corev1.NodeStatus) {
-				if s.VolumesInUse != nil { // written again since the last change
+				if s.VolumesInUse != nil { // rewritten since the last change
 					written++
 				}
 				s.VolumesInUse = nil
@@ -388,7 +384,7 @@ func TestTwoWritersAreASecondApart(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
-		// Those that the server refuses, as the other writer was faster, do not count.
+		// Writes that the server refuses because the other writer was faster do not count.
 		most := int(time.Since(began)/time.Second) + 5
 		if written > most || written < most/2 {
 			t.Errorf("written again %d times in %v, want %d to %d", written, time.Since(began), most/2, most)

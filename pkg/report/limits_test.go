@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ask is what a driver is asked for, guarded by world.mu.
+// ask is what the driver is to answer, guarded by world.mu.
 type ask struct {
 	period time.Duration
 	limit  int64
@@ -37,7 +37,7 @@ func (w *world) limit(ctx context.Context, _ state.DriverName) (int64, error) {
 	return w.ask.limit, w.ask.err
 }
 
-// set changes what the driver is asked for, and returns how often it was since set was called last.
+// set changes the driver's answers, and returns how often it was asked since the last call.
 func (w *world) set(change func(*ask)) (asked int) {
 	w.mu.Lock()
 	asked, w.ask.asked = w.ask.asked, 0
@@ -54,7 +54,7 @@ func limited(t *testing.T) *world {
 	w.server.Put(node())
 	w.reporter.DriverUp(report.Driver{Name: "d.test", NodeID: "id-1", MaxVolumes: 5})
 	w.seeNode()
-	w.seeNode() // as it is written
+	w.seeNode() // with the written list
 	return w
 }
 
@@ -67,9 +67,8 @@ func (w *world) count() int32 {
 	return *c.Spec.Drivers[0].Allocatable.Count
 }
 
-// A driver is asked for its limit in the period of its CSIDriver, from when there
-// is one until there is none or the driver goes; the answer is in CSINode, and
-// nothing else is written. One that fails to answer keeps its limit.
+// The reporter asks a driver for its limit in the period of its CSIDriver, until that or the driver goes. It writes
+// the answer to CSINode, and nothing else. If the driver fails to answer, the limit stays.
 //
 // Items: J15, J10, N-105.
 // Scenarios: U-71.
@@ -106,7 +105,7 @@ func TestLimitsAreAskedForInThePeriodOfTheCSIDriver(t *testing.T) {
 		if p := w.reporter.Findings(); w.count() != 7 || len(p) != 1 || p[0].What != "limits of driver d.test" || p[0].Text != "cloud is away" || p[0].Cause != "" {
 			t.Errorf("limit %d, problems %v", w.count(), p)
 		}
-		w.set(func(a *ask) { a.err, a.limit, a.period = nil, 0, 2*time.Minute }) // another period begins anew
+		w.set(func(a *ask) { a.err, a.limit, a.period = nil, 0, 2*time.Minute }) // another period starts from now
 		time.Sleep(119 * time.Second)
 		synctest.Wait()
 		if w.count() != 7 {
@@ -135,7 +134,7 @@ func TestLimitsAreAskedForInThePeriodOfTheCSIDriver(t *testing.T) {
 	})
 }
 
-// A driver that does not answer is not asked again meanwhile, and keeps nothing else from being written.
+// While a driver does not answer, the reporter does not ask it again, and writes everything else.
 func TestALimitThatIsNotToldHoldsNothingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := limited(t)
@@ -151,8 +150,8 @@ func TestALimitThatIsNotToldHoldsNothingUp(t *testing.T) {
 	})
 }
 
-// An attachment refused for want of room: the driver is asked at once, once for
-// many refusals, where its limits are to be kept up to date; else not at all.
+// If an attachment is refused for lack of room, and the driver's limits are to be kept up to date, the reporter asks
+// the driver at once, and once for many refusals.
 //
 // Items: J16, N-105.
 // Scenarios: U-72.
@@ -184,8 +183,8 @@ func TestADriverWithoutRoomIsAskedAtOnce(t *testing.T) {
 	})
 }
 
-// The annotation of migrated plugins is there before any driver is, is mended and
-// taken back, and no other annotation, owner or driver is touched.
+// The reporter writes the annotation of migrated plugins before any driver is there, repairs it and removes it. It
+// touches no other annotation, owner or driver.
 //
 // Items: J13, P03.
 func TestTheAnnotationOfMigratedPluginsTouchesNothingElse(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// world is a reporter, a server, and a manager that says what the test wants.
+// world is a reporter, a server, and a manager whose wishes the test sets.
 type world struct {
 	t        *testing.T
 	server   *fakeapi.Server
@@ -33,9 +33,9 @@ type world struct {
 	marked  []state.VolumeID
 	changed chan struct{}
 	ask     ask
-	// unsure: more may be in use.
+	// unsure: more volumes may be in use.
 	unsure bool
-	// settling is called while what was marked is taken over.
+	// settling is called while the manager takes over the marked volumes.
 	settling func()
 }
 
@@ -68,7 +68,7 @@ func (w *world) Settle(context.Context) error {
 }
 func (w *world) Changed() <-chan struct{} { w.mu.Lock(); defer w.mu.Unlock(); return w.changed }
 
-// use says what is in use.
+// use sets the volumes in use.
 func (w *world) use(ids ...state.VolumeID) {
 	w.mu.Lock()
 	w.used, w.synced = ids, true
@@ -99,7 +99,7 @@ func start(t *testing.T, opts ...func(*report.Config)) *world {
 	return w
 }
 
-// seeNode has the reporter see the Node as the server has it.
+// seeNode shows the reporter the Node on the server.
 func (w *world) seeNode() *corev1.Node {
 	n := &corev1.Node{}
 	if !w.server.Get("nodes", "n1", n) {
@@ -171,8 +171,8 @@ func TestDriversAreInCSINodeAndNode(t *testing.T) {
 	})
 }
 
-// A driver that contradicts the Node's labels, or has no id or too long a one, is not written
-// and says why; others are.
+// The reporter leaves out a driver that contradicts the Node's labels, or whose id is missing or too long, and says
+// why; it writes the others.
 //
 // Items: J11, N-90.
 func TestDriverThatContradictsIsLeftOut(t *testing.T) {
@@ -220,7 +220,7 @@ func TestCSINodeOfAnEarlierNodeIsMadeAnew(t *testing.T) {
 	})
 }
 
-// A claim whose keeper has ended its expansion already is not written.
+// The reporter does not write a claim whose expansion another program has already ended.
 //
 // Items: I13.
 func TestAClaimThatSaysItAlreadyIsNotWritten(t *testing.T) {
@@ -240,7 +240,7 @@ func TestAClaimThatSaysItAlreadyIsNotWritten(t *testing.T) {
 	})
 }
 
-// Another process of the daemon that finds the CSINode as it should be does not write it.
+// After a restart the reporter does not write a CSINode that is already right.
 //
 // Items: J10.
 func TestACSINodeThatSaysItAlreadyIsNotWritten(t *testing.T) {
@@ -262,7 +262,7 @@ func TestACSINodeThatSaysItAlreadyIsNotWritten(t *testing.T) {
 	})
 }
 
-// grown is a claim that an external-resizer has made 2 GiB large.
+// grown returns a claim that an external-resizer has made 2 GiB large.
 func grown(status corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}}
 	c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
@@ -276,7 +276,7 @@ func grown(status corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// With allocatedResources and, of an old external-resizer, without; and as often as it takes.
+// With allocatedResources and, as an old external-resizer does, without; and with as many attempts as it takes.
 //
 // Items: I16, I01, I02.
 func TestExpansionEndsInTheClaimsStatus(t *testing.T) {

@@ -19,7 +19,7 @@ var (
 	data    = report.Claim{Namespace: "default", Name: "c"}
 )
 
-// claim is the claim as the server has it: its status and the text of its condition.
+// claim returns the claim on the server, with its resize status and the text of its condition.
 func (w *world) claim() (c corev1.PersistentVolumeClaim, status corev1.ClaimResourceStatus, failure string) {
 	w.server.Get("persistentvolumeclaims", "default/c", &c)
 	for _, cond := range c.Status.Conditions {
@@ -30,7 +30,7 @@ func (w *world) claim() (c corev1.PersistentVolumeClaim, status corev1.ClaimReso
 	return c, c.Status.AllocatedResourceStatuses["storage"], failure
 }
 
-// A pending expansion is in progress while the call runs, and then over.
+// A pending expansion is in progress while the call runs, and then done.
 //
 // Items: I12.
 func TestPendingIsInProgressAndThenOver(t *testing.T) {
@@ -51,7 +51,7 @@ func TestPendingIsInProgressAndThenOver(t *testing.T) {
 		if status != "" || failure != "" || c.Status.Capacity.Storage().Value() != 2<<30 {
 			t.Errorf("status %q, failure %q, capacity %v", status, failure, c.Status.Capacity)
 		}
-		// A claim that has it already, and one that no user resizes, are not written.
+		// The reporter does not write a claim that has the size already, nor one that no user resizes.
 		w.server.Took()
 		if err := w.reporter.Expanding(t.Context(), data); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestFailuresAreInTheClaim(t *testing.T) {
 				if kept := len(is.Status.Conditions); tc.said != "" && kept != 3 {
 					t.Errorf("conditions %v", is.Status.Conditions)
 				}
-				// The same again is not written again; another text is.
+				// It does not write the same text again, but it writes another one.
 				w.server.Took()
 				w.reporter.ExpandFailed(data, tc.failure)
 				synctest.Wait()
