@@ -43,8 +43,7 @@ spec:
   volumes: [{name: raw, persistentVolumeClaim: {claimName: raw, readOnly: true}}]
 `
 
-// A container is given the device of a raw block volume of a built-in kind, as a
-// device, and it goes with the pod.
+// A container gets a raw block volume of a built-in kind as a device, which is removed with the pod.
 //
 // Items: M08, N08.
 func TestContainersAreGivenADevice(t *testing.T) {

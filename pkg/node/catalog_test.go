@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// The objects of the sources are listed by their names; no value of theirs is.
+// The node lists the objects of its sources by name, without their values.
 func TestObjectsAreListedWithoutValues(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	apply(t, n, `
@@ -67,7 +67,7 @@ spec: {attachRequired: false, volumeLifecycleModes: [Persistent, Ephemeral]}
 	}
 }
 
-// What is not there is said to be not there.
+// Deleting a missing object returns an error that says so.
 func TestDeletionOfWhatIsNotThereSaysSo(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	err := n.DeletePod(t.Context(), "default", "nosuch")

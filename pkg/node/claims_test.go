@@ -36,7 +36,7 @@ metadata: {name: data}
 spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
 `
 
-// claimed waits until the controller shows the claim as ok says.
+// claimed waits until ok accepts what the controller shows of the claim.
 func claimed(t *testing.T, n *Node, ok func(controller.ClaimStatus, bool) bool) {
 	t.Helper()
 	for {
@@ -63,8 +63,7 @@ func TestAClaimFollowsTheDefaultClass(t *testing.T) {
 	claimed(t, n, func(_ controller.ClaimStatus, known bool) bool { return !known })
 }
 
-// TestAClaimJustAppliedIsDeletedWhole: the controller, which may not show it
-// yet, is asked all the same.
+// TestAClaimJustAppliedIsDeletedWhole: DeleteClaim asks the controller even if that does not show the claim yet.
 func TestAClaimJustAppliedIsDeletedWhole(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	for range 20 {
@@ -107,8 +106,8 @@ func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 	}
 }
 
-// A pod keeps its volumes until it is deleted: another manifest of its name is
-// refused whole. One of another UID takes its place, and the first one's volumes go.
+// A pod keeps its volumes until it is deleted: the node refuses another manifest of its name. A pod with another UID
+// takes its place, and the first one's volumes are removed.
 //
 // Faults: A154.
 func TestAMountedPodKeepsItsVolumes(t *testing.T) {
@@ -138,14 +137,14 @@ func TestAMountedPodKeepsItsVolumes(t *testing.T) {
 	}
 }
 
-// A volume that a listed pod has and names no more, as another source tells it, is
-// refused with the pod's name: DeleteClaim would wait for it without end.
+// Another source lists the pod without a volume that it still has. DeleteClaim then refuses the volume's claim and
+// names the pod, since it would wait without end.
 //
 // Faults: A155.
 func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	c := dirs(t)
 	uid := state.PodUID(manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: "default", Name: "web"}))
-	id := state.PodVolumeID("d.example", uid, "scratch") // it counts as the claim's volume
+	id := state.PodVolumeID("d.example", uid, "scratch") // the claim's volume has this ID
 	_, handle, _ := strings.Cut(string(id), "^")
 	keepVolumeOf(t, c, "d.example", handle, "")
 	n, _ := start(t, c)
@@ -179,8 +178,7 @@ func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	deleteBegins(t, n, claim)
 }
 
-// deleteBegins deletes a claim whose driver is not there, and returns when the controller
-// waits for the driver.
+// deleteBegins deletes a claim whose driver is absent, and returns when the controller waits for the driver.
 func deleteBegins(t *testing.T, n *Node, claim server.ClaimDeletion) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -196,8 +194,8 @@ func deleteBegins(t *testing.T, n *Node, claim server.ClaimDeletion) {
 	}
 }
 
-// A claim that asks for nothing, or for less than its volume was made for, is refused
-// when it is applied; one that is back at what it had is not.
+// Apply refuses a claim that asks for no space, or for less than its volume was made for; one that returns to its old
+// size is fine.
 //
 // Faults: A158.
 func TestASizeThatNoVolumeHasIsRefused(t *testing.T) {
@@ -218,13 +216,13 @@ func TestASizeThatNoVolumeHasIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", size, err)
 		}
 	}
-	apply(t, n, asking("3Gi")) // that a driver may refuse
+	apply(t, n, asking("3Gi")) // the driver may refuse this later
 	apply(t, n, asking("2Gi"))
 	apply(t, n, strings.Replace(asking("1Ki"), "name: data", "name: other", 1))
 	apply(t, n, "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: static}\nspec: {accessModes: [ReadWriteOnce], volumeName: pv}\n")
 }
 
-// A claim that is not there is not said to keep its data; one whose volume is, is.
+// Withdraw says that a claim keeps its data only if the claim or its volume exists.
 //
 // Faults: A159.
 func TestWithdrawSaysWhichClaimsKeepNothing(t *testing.T) {
@@ -243,7 +241,7 @@ func TestWithdrawSaysWhichClaimsKeepNothing(t *testing.T) {
 	}
 }
 
-// keepVolume gives a node that starts the volume pvc-u of claim default/data.
+// keepVolume writes a record of volume pvc-u of claim default/data for a node that starts.
 func keepVolume(t *testing.T, c Config, fields string) {
 	t.Helper()
 	keepVolumeOf(t, c, "d.example", "h-1", fields)

@@ -49,7 +49,7 @@ func app(container string) server.Container {
 	return server.Container{Namespace: "default", Pod: "web", Name: container, MountOptions: true}
 }
 
-// must returns the mounts of a container by where it wants them.
+// must returns the mounts of a container by their path in the container.
 func must(t *testing.T, n *Node, container string) map[string]server.ContainerMount {
 	t.Helper()
 	mounts, err := n.ContainerMounts(within(t), app(container))
@@ -72,9 +72,8 @@ func same(t *testing.T, a, b string) {
 	}
 }
 
-// TestContainersAreGivenPartsOfVolumes: from the init container that makes a
-// directory, over a restart of the daemon, until the pod has gone and with it
-// all that was mounted for its containers, before the volumes.
+// TestContainersAreGivenPartsOfVolumes: from the init container that makes a directory, over a restart of the daemon,
+// to the end of the pod. Then the node removes all mounts for its containers, before the volumes.
 // Items: N01, N04, N05, N07, L17, Q03.
 // Scenarios: U-151, U-153.
 func TestContainersAreGivenPartsOfVolumes(t *testing.T) {
@@ -192,8 +191,8 @@ func waitFor(t *testing.T, n *Node, is func() bool) {
 	}
 }
 
-// TestSubpathsWithoutARecordAreRemovedAtTheStart: a crash between the last of a
-// volume and what was bound of it at the same time.
+// TestSubpathsWithoutARecordAreRemovedAtTheStart: the daemon crashed after it removed a volume's last record and
+// before it removed the volume's bind mounts.
 // Items: N05.
 func TestSubpathsWithoutARecordAreRemovedAtTheStart(t *testing.T) {
 	c := dirs(t)
@@ -230,8 +229,8 @@ func TestSubpathsWithoutARecordAreRemovedAtTheStart(t *testing.T) {
 	}
 }
 
-// A container of a user namespace is given volumes whose ids the kernel can map, whole and
-// in parts, and told to map them; it is refused one whose ids it cannot, by name.
+// A container with a user namespace gets volumes, whole or in part, if the kernel can map their IDs, and is told to
+// map them. The node refuses a volume that the kernel cannot map, by name.
 //
 // Items: Q09.
 func TestContainersOfAUserNamespace(t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// A node with 150 pods, each with a secret and a configMap of its own, is started again: no volume of any pod
-// fails, not even once (kk#140037: a kubelet fails each with "object not registered"), and a change of an object
-// that was made meanwhile reaches its pod.
+// A node with 150 pods, each with its own secret and configMap, restarts. No volume of any pod fails, not even once
+// (kk#140037: a kubelet fails each with "object not registered"), and an object that changed meanwhile reaches its
+// pod.
 func TestPodsWithDistinctObjectsOutliveARestart(t *testing.T) {
 	const pods = 150
 	s := fakeapi.New()
@@ -44,8 +44,8 @@ func TestPodsWithDistinctObjectsOutliveARestart(t *testing.T) {
 	}
 	c := dirs(t)
 	c.Cluster = inMemory(s)
-	// served waits until every pod has the content that is wanted of its volumes. On the way no call fails,
-	// and of the objects the server says nothing but that they were not read yet.
+	// served waits until the volumes of every pod have the wanted content. Until then no call fails, and volumes only
+	// wait for objects that were not read from the API server yet.
 	served := func(n *Node, want func(kind string, i int) string) {
 		t.Helper()
 		for {

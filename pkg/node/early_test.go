@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// TestNothingIsDeletedBeforeItIsKnown: a daemon that just started answers
-// before it knows what was applied before, and who uses what.
+// TestNothingIsDeletedBeforeItIsKnown: a daemon that just started answers before it knows the stored objects and the
+// users of volumes.
 func TestNothingIsDeletedBeforeItIsKnown(t *testing.T) {
 	c := dirs(t)
 	n, stop := start(t, c)

@@ -23,7 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// refusing is a driver that fails until it is told not to.
+// refusing is a driver that fails until the test sets well.
 type refusing struct {
 	manager.Driver
 	well atomic.Bool
@@ -48,8 +48,7 @@ func (d *refusing) Expand(_ context.Context, _ state.Volume, _ state.PodUID, byt
 	return bytes, d.answer("NodeExpandVolume")
 }
 
-// ofCluster are the objects of a pod of the cluster with one volume of driver d,
-// which the cluster has made larger.
+// ofCluster returns the objects of a cluster's pod with one volume of driver d, which the cluster has expanded.
 func ofCluster() (*corev1.Pod, *corev1.PersistentVolumeClaim, *corev1.PersistentVolume, *storagev1.CSIDriver) {
 	no, size := false, func(s string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}
@@ -99,8 +98,8 @@ func written(t *testing.T, s *fakeapi.Server, kind, reason string) string {
 	}
 }
 
-// What fails, what succeeds, what takes long and how the volume fares is told to
-// users of the API server in the words of the explanation.
+// Events tell users of the API server in the words of the explanation what fails, succeeds or takes long, and how
+// healthy the volume is.
 //
 // Items: I03, I12, O03, O09.
 func TestEventsOfAClustersPod(t *testing.T) {
@@ -117,7 +116,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 	if want := server.VolumeSentence("data", "NodePublishVolume answered Internal: the array is on fire"); text != want {
 		t.Errorf("event %q, want %q", text, want)
 	}
-	// It waits now, or is tried again: whenever it waits, it is explained so.
+	// The volume waits or is retried; whenever it waits, the explanation says so.
 	for over := within(t); ; {
 		p, _ := n.manager.Pod("web-uid")
 		s, _ := n.manager.Volume(p.Volumes[0].ID)
@@ -132,7 +131,7 @@ func TestEventsOfAClustersPod(t *testing.T) {
 		if over.Err() != nil {
 			t.Fatalf("explained otherwise: %s", e)
 		}
-		time.Sleep(time.Millisecond) // the next look: a call that is in flight has no cause
+		time.Sleep(time.Millisecond) // look again: a call in flight has no cause
 	}
 	bad.well.Store(true)
 	n.manager.RetryNow("d.example^h")
@@ -164,7 +163,7 @@ func TestAFailedExpansionIsInClaimAndEvents(t *testing.T) {
 	if text := written(t, api, "PersistentVolumeClaim", "VolumeResizeFailed"); text != want {
 		t.Errorf("event %q, want %q", text, want)
 	}
-	// The pod does not wait for what cannot be, and the claim says so.
+	// The pod does not wait for an expansion that cannot succeed, and the claim says so.
 	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
 		t.Error(err)
 	}
@@ -177,12 +176,11 @@ func TestAFailedExpansionIsInClaimAndEvents(t *testing.T) {
 		if over.Err() != nil {
 			t.Fatalf("claim: %+v", is.Status)
 		}
-		time.Sleep(time.Millisecond) // the next look
+		time.Sleep(time.Millisecond) // look again
 	}
 }
 
-// A disk that has another file system than its PersistentVolume says is told of on
-// that, too.
+// If a disk's file system differs from its PersistentVolume's, an event on the PersistentVolume says so, too.
 //
 // Items: C35.
 func TestAnotherFileSystemIsToldOnThePersistentVolume(t *testing.T) {
@@ -206,7 +204,7 @@ func (mismatched) Publish(context.Context, state.Volume, state.PodUID) (time.Tim
 	return time.Time{}, &state.CallError{Outcome: state.Refused, Call: "Publish", Code: state.FilesystemMismatch, Err: errors.New("fsType: ext4 is asked for, and the disk has xfs")}
 }
 
-// infeasible is a driver that can make nothing larger.
+// infeasible is a driver that can expand no volume.
 type infeasible struct{ manager.Driver }
 
 func (infeasible) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
@@ -217,7 +215,7 @@ func (infeasible) Expand(context.Context, state.Volume, state.PodUID, int64) (in
 	return 0, &state.CallError{Outcome: state.Final, Call: "NodeExpandVolume", Code: "OutOfRange", Err: errors.New("the array is full")}
 }
 
-// That a volume does not grow here is told on its claim, too: the person who asked for more
+// If a volume does not grow on this node, an event on its claim says so, too: the person who asked for more space
 // looks there.
 func TestAVolumeThatDoesNotGrowIsToldOnPodAndClaim(t *testing.T) {
 	api, c := fakeapi.New(), dirs(t)

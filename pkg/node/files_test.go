@@ -49,7 +49,7 @@ metadata: {name: conf}
 data: {greeting: hello}
 `
 
-// L03, L05, L08, L09: what is applied is what the pod finds, soon after.
+// L03, L05, L08, L09: applied content appears in the pod's files soon afterwards.
 //
 // Items: L03, L08, N-35.
 func TestFilesFollowTheirObjects(t *testing.T) {
@@ -106,7 +106,7 @@ func TestFilesFollowTheirObjects(t *testing.T) {
 	}
 }
 
-// revisions are those of the pod's volumes as they were published.
+// revisions returns the published revisions of the pod's volumes.
 func revisions(n *Node, uid state.PodUID) map[state.VolumeID]string {
 	found := map[state.VolumeID]string{}
 	for _, v := range n.Manager().Volumes() {
@@ -142,8 +142,7 @@ func reads(t *testing.T, n *Node, mounts map[string]manager.MountedVolume, want 
 	}
 }
 
-// nowhere fails the test if a file below dir has the text, but for those in the
-// directory except.
+// nowhere fails the test if a file below dir contains the text, except in the directory except.
 func nowhere(t *testing.T, dir, except, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {

@@ -33,9 +33,9 @@ spec:
   - {name: whole, hostPath: {path: DIR}}
 `
 
-// A container is given what a hostPath led to when it was asked for, and not a path
-// that another container makes lead elsewhere until it is used. A volume whose path
-// leads elsewhere now is not verified, and given to no container.
+// A container gets what the hostPath led to when the container asked for it, even if another container makes the path
+// lead elsewhere before it is used. If the path leads elsewhere now, the volume fails its verification, and no
+// container gets it.
 //
 // Attacks: C51.
 func TestAHostPathIsGivenByWhatItLedTo(t *testing.T) {

@@ -27,9 +27,8 @@ spec:
   - {name: model, image: {reference: "registry.example.com/models/small:v1", pullPolicy: IfNotPresent}}
 `
 
-// An image is given to containers read-only, all of it or a part; a part that it
-// does not have is an error. No pod may relabel it or give it to a group, and
-// goes with the pod.
+// Containers get an image read-only, whole or in part; a part that it lacks is an error. No pod may relabel it or
+// give it to a group, and it is removed with the pod.
 //
 // Items: M13.
 func TestContainersAreGivenAnImage(t *testing.T) {

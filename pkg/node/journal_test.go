@@ -11,9 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A journal that is damaged while the daemon runs ends it, for its supervisor to start
-// it again: it would refuse everything and say that it is ready. The next start goes by
-// the spare copy.
+// If the journal is damaged while the daemon runs, the daemon ends, so that its supervisor restarts it: otherwise it
+// would refuse every request and call itself ready. The next start uses the spare copy.
 //
 // Faults: A185.
 func TestAJournalThatIsGivenUpEndsTheDaemon(t *testing.T) {
@@ -28,7 +27,7 @@ func TestAJournalThatIsGivenUpEndsTheDaemon(t *testing.T) {
 	if err := n.journal.Spare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(filepath.Join(c.StateDir, "state.db"), 0); err != nil { // as a file system that failed
+	if err := os.Truncate(filepath.Join(c.StateDir, "state.db"), 0); err != nil { // like a file system that failed
 		t.Fatal(err)
 	}
 	if _, err := n.Apply(t.Context(), manifestOf(scratchPod)); err == nil {
@@ -49,9 +48,8 @@ func TestAJournalThatIsGivenUpEndsTheDaemon(t *testing.T) {
 	}
 }
 
-// A record that cannot be read may be of a mounted volume: the controller deletes
-// nothing of it. That the record is there, and what a start found of the journal, is
-// listed as a problem.
+// An unreadable record may be that of a mounted volume: the controller does not delete that volume. Problems list the
+// record, and the journal's state at the start.
 //
 // Faults: A003, A184.
 func TestAVolumeWhoseRecordCannotBeReadIsInUse(t *testing.T) {

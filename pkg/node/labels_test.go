@@ -2,7 +2,7 @@ package node
 
 import "testing"
 
-// A volume whose node affinity asks for a label that the operator gave the node is mounted.
+// The node mounts a volume whose node affinity asks for a label that the operator gave the node.
 func TestTheNodesLabelsReachItsVolumes(t *testing.T) {
 	c := dirs(t)
 	dir := t.TempDir()

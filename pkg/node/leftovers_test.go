@@ -30,7 +30,7 @@ func (l *lines) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock();
 
 func (l *lines) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.buf.String() }
 
-// gauges are the values of the registry's series without labels.
+// gauges returns the registry's series without labels.
 func gauges(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := r.Gather()
@@ -46,8 +46,8 @@ func gauges(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// Of the directories of pods that are gone those go that are empty and in which
-// no process works. The others stay, are told of once, and are counted.
+// The node removes the empty directories of gone pods in which no process works. The others stay; each is logged once
+// and counted.
 //
 // Items: O08.
 func TestDirectoriesOfPodsThatAreGone(t *testing.T) {
@@ -96,8 +96,8 @@ func TestDirectoriesOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
-// A start is over when the last source has spoken and the manager shows what it said,
-// and soon where one does not speak; what only tidies up begins a moment later.
+// A start is over when the last source has synced and the manager shows its wishes, or after a short grace if a
+// source stays silent. Tidying up begins a moment later.
 func TestTidyingUpWaitsForTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, err := New(dirs(t))
@@ -145,7 +145,7 @@ func over(what <-chan struct{}) bool {
 	}
 }
 
-// What was applied before is shown, and compared with the kernel, when a start is over.
+// When a start is over, the stored objects show, and the manager has compared them with the kernel.
 func TestAStartIsOverWhenAllIsKnown(t *testing.T) {
 	c := dirs(t)
 	n, stop := start(t, c)
@@ -174,12 +174,11 @@ func TestAStartIsOverWhenAllIsKnown(t *testing.T) {
 	}
 }
 
-// A node that starts and finds nothing to change makes the journal's spare copy
-// all the same.
+// A node that starts and finds nothing to change still makes the journal's spare copy.
 func TestJournalIsCopiedOnceANodeHasStarted(t *testing.T) {
 	c := dirs(t)
 	n, stop := start(t, c)
-	settled(t, n) // the boot id is stored
+	settled(t, n) // the boot ID is stored
 	stop()
 	spare := filepath.Join(c.StateDir, "state.db.spare")
 	if err := os.Remove(spare); err != nil {

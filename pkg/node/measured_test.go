@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// TestAnEmptyDirOverItsLimitIsAbnormal: and says what it holds and may hold.
+// TestAnEmptyDirOverItsLimitIsAbnormal: its condition says what it holds and may hold.
 // Items: M05.
 func TestAnEmptyDirOverItsLimitIsAbnormal(t *testing.T) {
 	n, _ := start(t, dirs(t))

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// described is a registry that notes the names and labels of what is registered.
+// described is a registry that records the names and labels of the registered metrics.
 type described struct {
 	*prometheus.Registry
 	lines []string
@@ -52,7 +52,7 @@ func (noTokens) Token(context.Context, token.Request) (token.Token, error) {
 	return token.Token{Expires: time.Now()}, nil
 }
 
-// The page of the metrics has each that there is, with its labels, and no other.
+// The reference page has each metric with its labels, and no other.
 //
 // Faults: A127.
 func TestMetricsAreAsDocumented(t *testing.T) {

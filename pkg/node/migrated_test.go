@@ -17,8 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// told is a manager's driver and kernel in memory, which note every call with
-// what it says of the volume.
+// told is a manager's driver and kernel in memory. It records every call with the volume's driver and handle.
 type told struct {
 	mu    sync.Mutex
 	calls []string
@@ -64,10 +63,9 @@ func (*told) Size(context.Context, string) (state.Sizes, error)   { return state
 func (*told) Probe(context.Context, string) error                 { return nil }
 func (*told) HostPath(context.Context, string) error              { return nil }
 
-// A volume of an in-tree kind is its CSI driver's from the first record on: after
-// a restart, with neither pod, claim nor PersistentVolume, it is unmounted by that
-// driver, by the handle that it was mounted by. One written into a pod and one
-// behind a claim that name the same disk are one volume.
+// A volume of an in-tree kind belongs to its CSI driver from its first record on. After a restart, without pod, claim
+// and PersistentVolume, that driver unmounts it by the handle with which it mounted it. An inline volume and a
+// claim's volume that name the same disk are one volume.
 //
 // Items: P04.
 func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
@@ -118,12 +116,12 @@ func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
 			if err != nil || len(loaded.Volumes) != 1 {
 				t.Fatalf("records: %+v, %v", loaded, err)
 			}
-			m, end = run() // without a word of any object
+			m, end = run() // without any object
 			m.SourceSynced("file")
 			if err := m.WaitForUnmount(within(t), pod); err != nil {
 				t.Fatal(err)
 			}
-			synctest.Wait() // the volume is unstaged after the pod has nothing of it
+			synctest.Wait() // the manager unstages the volume after the pod has left
 			end()
 			var want []string
 			for _, verb := range []string{"Stage", "Publish", "Unpublish", "Unstage"} {
@@ -136,7 +134,7 @@ func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
 	}
 }
 
-// only passes on to the manager what one pod wants.
+// only passes the wishes of one pod to the manager.
 type only struct {
 	*manager.Manager
 	pod state.PodUID
@@ -148,7 +146,7 @@ func (o only) SetPod(p state.PodWant) {
 	}
 }
 
-// The operator may say which kinds are translated.
+// The operator chooses which kinds are translated.
 func TestWhatIsTranslatedIsTheOperatorsToSay(t *testing.T) {
 	c := dirs(t)
 	c.Translate = []string{"cinder"}

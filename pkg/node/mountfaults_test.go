@@ -36,8 +36,8 @@ spec:
   volumes: [{name: disk, persistentVolumeClaim: {claimName: disk}}]
 `
 
-// A file system that the kernel makes read-only after an error is told on its
-// volume without anybody asking, and the pod is refused a container.
+// If the kernel makes a file system read-only after an error, its volume says so without a request, and the node
+// refuses the pod a container.
 //
 // Faults: A101.
 func TestAFileSystemThatTurnsReadOnlyIsTold(t *testing.T) {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// dirs are those of one node. Unix sockets need short paths, which t.TempDir's are not.
+// dirs returns the configuration of one node. Unix sockets need short paths, and those of t.TempDir are long.
 func dirs(t *testing.T) Config {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "node")
@@ -161,8 +161,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestWhatWasAppliedOutlivesTheDaemon: a pod applied through the API is wanted
-// after a restart, keeps its data, and is gone after it was deleted.
+// TestWhatWasAppliedOutlivesTheDaemon: a pod applied through the API is wanted after a restart, keeps its data, and
+// is gone after its deletion.
 func TestWhatWasAppliedOutlivesTheDaemon(t *testing.T) {
 	c := dirs(t)
 	n, stop := start(t, c)
@@ -246,7 +246,7 @@ func TestWithdrawKeepsClaims(t *testing.T) {
 	}
 }
 
-// What was taken back before an object that cannot be is shown when the answer comes.
+// When Withdraw fails at one object, the objects before it are already shown as withdrawn.
 func TestAWithdrawalThatFailsMidwayIsShownAsFarAsItWent(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "another-source"}}
@@ -255,7 +255,7 @@ func TestAWithdrawalThatFailsMidwayIsShownAsFarAsItWent(t *testing.T) {
 		t.Fatal(err)
 	}
 	const theirs = "\n---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: another-source}\nspec: {csi: {driver: d, volumeHandle: h}}\n"
-	for range 50 { // a change is shown soon by itself
+	for range 50 { // otherwise the change may just have shown by itself
 		apply(t, n, scratchPod)
 		got, err := n.Withdraw(t.Context(), server.Manifest{Name: "-", Data: []byte(scratchPod + theirs)})
 		if !errors.Is(err, server.ErrConflict) || len(got) != 1 || got[0].Result != "deleted" {
@@ -276,7 +276,7 @@ func TestAClaimThatAPodNamesIsNotDeleted(t *testing.T) {
 	if _, err := n.DeleteClaim(t.Context(), audit.By{}, server.ClaimDeletion{Namespace: "default", Name: "data"}); !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("%v", err)
 	}
-	if got := auditOf(t, n); got != "" { // the refusal is in the daemon's log
+	if got := auditOf(t, n); got != "" { // only the daemon's log has the refusal
 		t.Errorf("audit log: %s", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// What was called is kept, and measured; how things stand is counted.
+// The node records and measures calls, and counts the states of volumes.
 //
 // Items: O05.
 func TestCallsAreRecordedAndMeasured(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// journalOf writes records into the journal of a node that does not run.
+// journalOf writes records into the journal of a node that is not running.
 func journalOf(t *testing.T, c Config, volumes ...state.Volume) {
 	t.Helper()
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
@@ -39,7 +39,7 @@ func journalOf(t *testing.T, c Config, volumes ...state.Volume) {
 	}
 }
 
-// orphan is a volume of a driver that is gone, mounted for a pod that is gone.
+// orphan returns a volume of an absent driver, mounted for a pod that is gone.
 func orphan(c Config) state.Volume {
 	const uid = "uid-1"
 	layout := state.Layout{Root: c.Root}
@@ -52,7 +52,7 @@ func orphan(c Config) state.Volume {
 	}
 }
 
-// settled waits until every source has spoken and that shows.
+// settled waits until every source has synced and the manager has applied it.
 func settled(t *testing.T, n *Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -73,7 +73,7 @@ func settled(t *testing.T, n *Node) {
 	}
 }
 
-// auditOf lists the acts in a node's audit log and how they ended.
+// auditOf lists the actions in a node's audit log and their results.
 func auditOf(t *testing.T, n *Node) string {
 	t.Helper()
 	lines, err := n.audit.Lines()
@@ -122,7 +122,7 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	if err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "again"}); !errors.Is(err, server.ErrNotFound) {
 		t.Errorf("a second time: %v", err)
 	}
-	// What was forgotten shows, and is not touched.
+	// The mount of a forgotten volume shows as a leftover, and stays.
 	items, err := n.Leftovers(t.Context(), audit.By{}, true)
 	if err != nil || len(items) != 1 || items[0].Safe || !strings.Contains(items[0].Why, "tmpfs is mounted at "+target) {
 		t.Errorf("leftovers %+v, %v", items, err)
@@ -214,7 +214,7 @@ func TestADrainIsRemembered(t *testing.T) {
 	if d := n.Draining(); d.Mode != server.DrainEmpty {
 		t.Errorf("after a restart: %+v", d)
 	}
-	// Containers stopped in one boot says nothing of the next.
+	// Containers that stopped in one boot say nothing about the next.
 	value := []byte(`{"mode":"empty","bootID":"another"}`)
 	if err := n.journal.CommitBucket(ctx, "operator", map[string][]byte{"drain": value}); err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestADrainIsRemembered(t *testing.T) {
 	}
 }
 
-// A value of the operator's that the journal cannot read ends no start, and holds.
+// If the journal cannot read the operator's drain value, the node still starts, and holds.
 //
 // Faults: A184.
 func TestADrainThatTheJournalCannotReadHolds(t *testing.T) {

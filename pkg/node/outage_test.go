@@ -17,7 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// inMemory is the way to an API server in memory.
+// inMemory returns a configuration for an API server in memory.
 func inMemory(s *fakeapi.Server) *rest.Config {
 	return &rest.Config{Host: "http://api.test", Transport: s, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
@@ -31,7 +31,7 @@ func clustered(t *testing.T, s *fakeapi.Server) *Node {
 	return n
 }
 
-// shows waits until the node shows what is wanted of its problems, with those of its pods.
+// shows waits until ok accepts the node's problems, including those of its pods.
 func shows(t *testing.T, n *Node, what string, ok func([]server.Problem) bool) {
 	t.Helper()
 	var all []server.Problem
@@ -44,15 +44,15 @@ func shows(t *testing.T, n *Node, what string, ok func([]server.Problem) bool) {
 		select {
 		case <-views:
 		case <-volumes:
-		case <-time.After(50 * time.Millisecond): // what could not be written has no event
+		case <-time.After(50 * time.Millisecond): // a failed write sends no event
 		case <-t.Context().Done():
 			t.Fatalf("%s: %+v", what, all)
 		}
 	}
 }
 
-// While the API server is away there is one problem, whatever waits for it; it has the
-// cause and since when, and ends with it. Readiness says the same.
+// While the API server is away there is one problem, whatever waits for the server. It shows the cause and the start,
+// and ends with the outage. Readiness says the same.
 //
 // Faults: A175.
 func TestAnOutageIsOneProblem(t *testing.T) {
@@ -116,7 +116,7 @@ func TestAnOutageIsOneProblem(t *testing.T) {
 	})
 }
 
-// Before the server has answered once, readiness says why.
+// Before the first answer of the server, readiness says why the node is not ready.
 //
 // Faults: A175.
 func TestNotReadySaysThatTheServerIsAway(t *testing.T) {
@@ -131,7 +131,7 @@ func TestNotReadySaysThatTheServerIsAway(t *testing.T) {
 	})
 }
 
-// Without the right to read the Node it is a problem, and a new instance does not wait for it.
+// If the node may not read its Node, it shows a problem, and a new instance does not wait.
 //
 // Faults: A178.
 func TestWithoutTheRightToReadTheNode(t *testing.T) {

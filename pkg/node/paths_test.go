@@ -52,7 +52,7 @@ spec:
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [n1]}]}]}}
 `
 
-// M06, M08, M16: from the manifest to the paths that are handed out, and back.
+// M06, M08, M16: from the manifest to the paths that pods get, and back.
 //
 // Items: M16.
 func TestPathsOfTheNodeAreHandedOut(t *testing.T) {
@@ -106,7 +106,7 @@ func TestPathsOfTheNodeAreHandedOut(t *testing.T) {
 	}
 }
 
-// C23: without the operator's leave nothing is handed out, and people are told why.
+// C23: without the operator's permission pods get no path, and their volumes say why.
 func TestPathsAreDeniedByDefault(t *testing.T) {
 	c := dirs(t)
 	dir := t.TempDir()

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Drivers in containers see what is mounted below the root, and this process
-// what they mount, only if the root is on a shared mount; that it is not is
-// told at the start. docs/reference/paths.md says what is needed.
+// Only if the root is on a shared mount do drivers in containers see the mounts below it, and this process theirs. If
+// it is not, the daemon says so at its start. docs/reference/paths.md says what is needed.
 // Items: N-07, N09.
 func TestARootThatIsNotSharedIsTold(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// An earlier version did not note the reclaimPolicy of a volume that it made: its class
-// of today decides, and a class that is not there says nothing.
+// An earlier version did not record the reclaimPolicy of a volume that it made: the volume's current class decides,
+// and a missing class means no policy.
 //
 // Faults: A151.
 func TestTheClassDecidesForAVolumeOfAnEarlierVersion(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakecri"
 )
 
-// An image that only the container runtime has is got by it, and given to a
-// container as an image, with the part that it wants, read-only.
+// The container runtime fetches an image that only it has. The container gets the wanted part of it as an image,
+// read-only.
 //
 // Items: M13.
 func TestRuntimeMountsItsImages(t *testing.T) {

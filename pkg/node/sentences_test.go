@@ -39,23 +39,23 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 
-// telling is how a scene of the golden explanations is told to a cluster's users.
+// telling says how a scene of the golden explanations reaches a cluster's users.
 type telling struct {
-	// kind and reason are the event's; without a reason there is none, because why.
+	// kind and reason are those of the event; without a reason there is no event, and why says why.
 	kind, reason, why string
-	// build makes the scene where no call that fails does.
+	// build makes the scene if no failing call makes it.
 	build func(w *stage, name string)
 }
 
 const onPod, onClaim = resolve.KindPod, resolve.KindClaim
 
-// tellings has a row for each of the golden explanations.
+// tellings has an entry for each golden explanation.
 var tellings = map[string]telling{
 	"attach-internal":               {kind: onPod, reason: "FailedAttachVolume"},
 	"attach-permission-denied":      {kind: onPod, reason: "FailedAttachVolume"},
 	"attach-resource-exhausted":     {kind: onPod, reason: "FailedAttachVolume"},
 	"detach-internal":               {kind: onClaim, reason: "FailedDetachVolume"},
-	"expand-in-use":                 {kind: onClaim, reason: "VolumeResizeFailed"}, // and of the pod, as the next
+	"expand-in-use":                 {kind: onClaim, reason: "VolumeResizeFailed"}, // and on the pod, like the next
 	"expand-out-of-range":           {kind: onPod, reason: "VolumeResizeFailed"},
 	"no-claim":                      {kind: onPod, reason: "FailedMount", build: (*stage).noClaim},
 	"no-driver":                     {kind: onPod, reason: "FailedMount", build: (*stage).noDriver},
@@ -90,7 +90,7 @@ var tellings = map[string]telling{
 	"unstage-lies":                  {kind: onClaim, reason: "FailedUnMount"},
 }
 
-// goldenScene is what a golden explanation says: the step and the first cause.
+// goldenScene is the step and the first cause of a golden explanation.
 type goldenScene struct{ name, step, sentence string }
 
 func goldenScenes(t *testing.T) map[string]goldenScene {
@@ -119,8 +119,8 @@ func goldenScenes(t *testing.T) map[string]goldenScene {
 	return all
 }
 
-// answer is the error that the sentence is made from: the one before, if it names
-// one, at the first attempt.
+// answer returns the error from which the sentence is made: at the first attempt the earlier error, if the sentence
+// names one.
 func (g goldenScene) answer(first bool) *state.CallError {
 	call, rest, _ := strings.Cut(g.sentence, " ")
 	rest, before, _ := strings.Cut(rest, "; before that: ")
@@ -138,7 +138,7 @@ func (g goldenScene) answer(first bool) *state.CallError {
 	return e
 }
 
-// scripted is a driver that fails as the golden explanations have it.
+// scripted is a driver that fails as the golden explanations say.
 type scripted struct {
 	scenes map[string]goldenScene // by handle
 	mu     sync.Mutex
@@ -190,7 +190,7 @@ func (d *scripted) Expand(_ context.Context, v state.Volume, _ state.PodUID, byt
 	return bytes, d.fails(v.Spec.Handle, "Expand")
 }
 
-// Invoke serves what the driver is asked for as a Controller.
+// Invoke serves the Controller's calls.
 func (d *scripted) Invoke(_ context.Context, _ string, args, reply any, _ ...grpc.CallOption) error {
 	var err error
 	switch q := args.(type) {
@@ -217,12 +217,12 @@ func (d *scripted) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.
 	return nil, errors.ErrUnsupported
 }
 
-// stage is a node of a cluster on which the scenes are played, and what looks at it.
+// stage is a node of a cluster that plays the scenes, with its observers.
 type stage struct {
 	t    *testing.T
 	node *Node
 	api  *fakeapi.Server
-	own  *client.Client // of the node's API
+	own  *client.Client // a client of the node API
 }
 
 func newStage(t *testing.T, scenes map[string]goldenScene) *stage {
@@ -263,8 +263,7 @@ func newStage(t *testing.T, scenes map[string]goldenScene) *stage {
 	return &stage{t: t, node: n, api: api, own: own}
 }
 
-// put has a pod with a claim, both of the scene's name, and a volume; change is
-// given a chance to make them what the scene needs.
+// put puts a pod with a claim, both with the scene's name, and a volume; change may adapt them to the scene.
 func (w *stage) put(name, driver string, change func(*corev1.Pod, *corev1.PersistentVolumeClaim, *corev1.PersistentVolume)) {
 	pod, claim, pv, _ := ofCluster()
 	pod.Name, pod.UID, claim.Name, claim.UID, pv.Name = name, types.UID("pod-"+name), name, types.UID(name), name
@@ -281,7 +280,7 @@ func (w *stage) put(name, driver string, change func(*corev1.Pod, *corev1.Persis
 	w.api.Put(claim, pv, pod)
 }
 
-// attached has the cluster say that a volume is attached to the node.
+// attached makes the cluster say that a volume is attached to the node.
 func (w *stage) attached(driver state.DriverName, handle string) {
 	w.api.Put(&storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: resolve.AttachmentKey(driver, handle, "n1").Name, UID: types.UID("va-" + handle)},
@@ -359,7 +358,7 @@ func (w *stage) play(g goldenScene) {
 	}
 }
 
-// events lists what the server has of events.
+// events lists the events that the server has.
 func (w *stage) events() []corev1.Event {
 	core, _ := w.api.Clients(nil)
 	list, err := core.Events("default").List(w.t.Context(), metav1.ListOptions{})
@@ -395,8 +394,8 @@ func (w *stage) isExplained(g goldenScene) bool {
 	return slices.ContainsFunc(e.Lines, func(l server.Line) bool { return l.Label == "because" && l.Text == g.sentence })
 }
 
-// isListed reports whether the lists of the node API have the sentence: of the pod's volume, of
-// its driver, or of a volume that no pod has.
+// isListed reports whether a list of the node API has the sentence: for the pod's volume, for its driver, or for a
+// volume without a pod.
 func (w *stage) isListed(g goldenScene) bool {
 	pods, errP := w.own.Pods(w.t.Context())
 	volumes, errV := w.own.Volumes(w.t.Context())
@@ -425,7 +424,7 @@ func (w *stage) isListed(g goldenScene) bool {
 	return slices.Contains(told, g.sentence)
 }
 
-// page is what the status page shows: the first that its stream sends.
+// page returns the rows of the status page, from the first message of its stream.
 func (w *stage) page() (rows []ui.Row) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	defer cancel()
@@ -449,7 +448,7 @@ func (w *stage) page() (rows []ui.Row) {
 	return first.Set
 }
 
-// driversWords are what a driver says beside a code.
+// driversWords matches what a driver says in addition to a code.
 var driversWords = regexp.MustCompile(`( answered [^:; ]+): [^;]*|(before that: \w+): .*`)
 
 // isShown reports whether the page has the scene's sentence, without the driver's words,
@@ -462,9 +461,9 @@ func isShown(g goldenScene, rows []ui.Row) bool {
 	})
 }
 
-// What keeps a volume from its pod, or here after it, is said in the very words of
-// the golden explanation by the node API's explanations and lists, by the status
-// page without what the driver said, and in an Event about the pod, or the claim where no pod is left.
+// If a volume cannot be mounted, or removed afterwards, the golden explanation's sentence appears in the node API's
+// explanations and lists, on the status page (without the driver's words), and in an Event on the pod, or on the
+// claim if no pod is left.
 //
 // Items: K01, N-29.
 // Faults: A125.

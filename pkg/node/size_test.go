@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The daemon ended after the record of a volume said that it has grown, and before
-// its claim's did: nothing would tell the claim any more.
+// The daemon ended after it recorded a volume's growth in the volume's record and before it did so in its claim's.
+// The next start must repeat it.
 func TestAClaimHearsOfASizeThatWasTheRecordsAlone(t *testing.T) {
 	c := dirs(t)
 	c.LocalDriver = true
@@ -55,8 +55,8 @@ func TestAClaimHearsOfASizeThatWasTheRecordsAlone(t *testing.T) {
 	}
 }
 
-// A pod that is applied again with a larger limit of a volume in memory has the room while
-// it runs, and a smaller one is refused by the name of the field.
+// If a pod is applied again with a larger limit of a volume in memory, the volume grows while the pod runs. A smaller
+// limit is refused, and the error names the field.
 //
 // Items: Q04.
 func TestAVolumeInMemoryGrowsWhenItsPodIsAppliedAgain(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// TestBuiltinKindsAreAsked: those that mount by statfs, an emptyDir by what it
-// holds; the others that do not mount have nothing of their own to say.
+// TestBuiltinKindsAreAsked: mounted kinds by statfs, an emptyDir by its content. The other kinds mount nothing and
+// have no figures of their own.
 func TestBuiltinKindsAreAsked(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	apply(t, n, filesPod+filesObjects)
@@ -44,10 +44,10 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 	}
 }
 
-// questions are those that can be asked now.
+// questions returns the questions that can be asked now.
 func questions(n *Node) map[stats.Subject]stats.Question {
 	all := map[stats.Subject]stats.Question{}
-	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts).Subjects) { // a question reads the snapshot, which is locked meanwhile
+	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts).Subjects) { // collected first: a question locks the snapshot again
 		if q, ok := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts).Question(s); ok {
 			all[s] = q
 		}
@@ -77,7 +77,7 @@ metadata:
 spec: {storageClassName: directory, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
 `
 
-// A claim that is made for a pod is named as any other is.
+// The metrics name a claim that is made for a pod like any other.
 //
 // Items: O10.
 func TestAnEphemeralClaimIsNamed(t *testing.T) {

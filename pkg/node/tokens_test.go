@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// signer signs by writing down what was asked for.
+// signer signs a token by writing down the request.
 type signer struct{}
 
 func (signer) Token(_ context.Context, r token.Request) (token.Token, error) {

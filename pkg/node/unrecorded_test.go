@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A new journal, and a mounted volume that it knows nothing about: the volume is not
-// deleted, over any number of starts, until an operator says that no pod uses it.
+// A new journal has no record of a mounted volume: the volume is not deleted, over any number of starts, until an
+// operator says that no pod uses it.
 //
 // Faults: A186.
 func TestWhatANewJournalDoesNotKnowCountsAsInUse(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// ableDriver is a driver whose abilities alone matter.
+// ableDriver is a driver of which only the capabilities matter.
 type ableDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
@@ -47,8 +47,8 @@ func (d *ableDriver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabiliti
 	return r, nil
 }
 
-// watchedOf counts what of a node with one volume is asked although
-// no client reads, where the volume's driver can do that.
+// watchedOf counts the volumes that a node with one volume watches without a reader, if the volume's driver has these
+// capabilities.
 func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type) (volumes int) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "csi.sock")
@@ -68,7 +68,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 	}
 	defer c.Close()
 	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
-	asker.Controller = silent{} // that of the local driver judges every claim
+	asker.Controller = silent{} // the local driver's judges every claim
 	asker.Drivers = func() map[state.DriverName]*csiclient.Driver {
 		return map[state.DriverName]*csiclient.Driver{localdriver.DefaultName: c}
 	}
@@ -81,7 +81,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 	return volumes
 }
 
-// silent is the Controller service of drivers that do not know how volumes fare.
+// silent is the Controller service of drivers that cannot report the health of volumes.
 type silent struct{}
 
 func (silent) Monitored() map[state.VolumeID]controller.Monitored { return nil }
@@ -90,8 +90,8 @@ func (silent) Health(string, state.VolumeID) (func(context.Context) ([]csiclient
 	return nil, false
 }
 
-// TestOfDriversThatJudgeVolumesAreWatched: those that say how a volume fares are
-// asked although no client reads; one that says how full it is, is not asked then.
+// TestOfDriversThatJudgeVolumesAreWatched: without a reader, the node asks drivers that report a volume's health, and
+// not drivers that only report its usage.
 func TestOfDriversThatJudgeVolumesAreWatched(t *testing.T) {
 	c := dirs(t)
 	c.LocalDriver = true
@@ -100,7 +100,7 @@ func TestOfDriversThatJudgeVolumesAreWatched(t *testing.T) {
 	if err := n.Manager().WaitForAttachAndMount(within(t), "web-uid"); err != nil {
 		t.Fatal(err)
 	}
-	const figures, condition = csi.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.NodeServiceCapability_RPC_Type(4) // VOLUME_CONDITION, which CSI 1.13 has no more
+	const figures, condition = csi.NodeServiceCapability_RPC_GET_VOLUME_STATS, csi.NodeServiceCapability_RPC_Type(4) // VOLUME_CONDITION, which CSI 1.13 no longer has
 	if got := watchedOf(t, n, figures); got != 0 {
 		t.Errorf("%d volumes of a driver that gives figures are watched", got)
 	}
