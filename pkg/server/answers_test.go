@@ -20,9 +20,8 @@ import (
 
 var updateAnswers = flag.Bool("update-answers", false, "write testdata/answers.txt anew")
 
-// filler fills values by the path of their fields, so that one that is answered under
-// another's name is seen, and a field that is new changes no other's. A bool has two values:
-// it is the bit of its path's sum that bit names.
+// filler fills each value from the path of its field, so that a field in the answer under another's name shows, and a
+// new field changes no other value. A bool has two values: it is bit number bit of its path's checksum.
 type filler struct {
 	t   *testing.T
 	bit int
@@ -81,7 +80,7 @@ func distinct[T any](t *testing.T, bit int) T {
 	return v
 }
 
-// keptCalls answers with the same calls whatever is asked.
+// keptCalls returns the same calls to every request.
 type keptCalls []manager.EndedCall
 
 func (k keptCalls) Calls(...state.VolumeID) []manager.EndedCall { return k }
@@ -89,7 +88,7 @@ func (k keptCalls) AllCalls() []manager.EndedCall               { return k }
 func (keptCalls) CallsNamed(string) []state.VolumeID            { return nil }
 func (keptCalls) CallsOfPod(string) []state.VolumeID            { return nil }
 
-// bare are facts of what nothing is said of.
+// bare returns facts in which every field is empty.
 func bare() Facts {
 	return Facts{
 		Pods:    []manager.PodStatus{{}, {Volumes: []manager.PodVolumeStatus{{}}}},
@@ -100,7 +99,7 @@ func bare() Facts {
 	}
 }
 
-// answersOf are the answers of a server that shows f, each below its request.
+// answersOf returns the answers of a server that shows f, each below its request.
 func answersOf(t *testing.T, f Facts, calls keptCalls, requests ...string) []byte {
 	t.Helper()
 	b := newBackend(f)
@@ -119,8 +118,8 @@ func answersOf(t *testing.T, f Facts, calls keptCalls, requests ...string) []byt
 	return out.Bytes()
 }
 
-// What the API answers is a promise: the names, the order and the form of every field. A
-// field of a record or of a status that the manager keeps is in no answer that does not name it.
+// The API's answers are a promise: the name, order and format of every field. An answer has a field of a record or of
+// a manager's status only if it names that field.
 func TestAnswersAreByteForByte(t *testing.T) {
 	lists := []string{"GET /v1/pods", "GET /v1/volumes", "GET /v1/drivers", "GET /v1/claims", "GET /v1/trace"}
 	var got []byte
@@ -153,8 +152,7 @@ func TestAnswersAreByteForByte(t *testing.T) {
 	}
 }
 
-// recordsIn lists the structs of the journal, the plan and the manager in t: their fields
-// would be promises of the API.
+// recordsIn lists the structs of the journal, the plan and the manager in t: the API would promise their fields.
 func recordsIn(t reflect.Type, seen map[reflect.Type]bool) (found []string) {
 	if seen[t] {
 		return nil
@@ -178,7 +176,7 @@ func recordsIn(t reflect.Type, seen map[reflect.Type]bool) (found []string) {
 	return found
 }
 
-// What the API answers with has types of its own (docs/adr/0028).
+// The API's answers consist of types of this package (docs/adr/0028).
 func TestNoAnswerHoldsARecord(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	for _, p := range paths() {

@@ -28,7 +28,7 @@ func serve(t *testing.T, f server.Facts) (*client.Client, *server.Backend, func(
 	return c, b, stop
 }
 
-// same fails unless a list arrived as it was given.
+// same fails the test unless the client lists exactly want.
 func same[T any](t *testing.T, list func(context.Context) ([]T, error), want []T) {
 	t.Helper()
 	got, err := list(t.Context())
@@ -84,8 +84,7 @@ func TestOneIsFoundByNameOrID(t *testing.T) {
 	}
 }
 
-// A block device has no propagation, a directory of ours is private, a
-// driver's mount follows the host.
+// A block device has no propagation, one of our directories is private, a driver's mount follows the host.
 func TestMountsSayWhatARuntimeNeeds(t *testing.T) {
 	f := server.AllFine()
 	raw := f.Volumes[0]
@@ -167,8 +166,8 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 	err := c.WatchPods(ctx, func(e server.Event[server.PodStatus]) error {
 		got = append(got, fmt.Sprintf("%s %s %t", e.Type, e.Item.Pod.Name, e.Item.Ready))
 		switch len(got) {
-		case 2: // the list has been told
-			b.Set(func(*server.Facts) {}) // a change of something else is not told
+		case 2: // the client has the whole list
+			b.Set(func(*server.Facts) {}) // sends no event: nothing about pods changes
 			b.Set(func(f *server.Facts) {
 				more := f.Pods[0]
 				more.Pod.UID, more.Pod.Name = "another", "db"
@@ -243,8 +242,7 @@ func TestWaitThatRunsOutOfTimeSaysHowThePodStands(t *testing.T) {
 	}
 }
 
-// A pod made anew under the same name does not keep a wait for the old one's
-// volumes from ending.
+// A new pod with the same name does not delay the end of a wait for the old pod's volumes.
 func TestWaitForUnmountedIsForThePodsOfNow(t *testing.T) {
 	f := server.AllFine()
 	c, b, _ := serve(t, f)
@@ -265,7 +263,7 @@ func TestWaitForUnmountedIsForThePodsOfNow(t *testing.T) {
 	}
 }
 
-// Every mount counts, be it in doubt.
+// Every mount counts, even an uncertain one.
 func TestUnmountedMeansNoMountInDoubt(t *testing.T) {
 	for phase, want := range map[state.Phase]bool{state.Entering: false, state.Present: false, state.Leaving: false, state.Absent: true} {
 		f := server.AllFine()

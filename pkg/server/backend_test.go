@@ -24,27 +24,26 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if len(os.TempDir()) > 24 {
-		os.Setenv("TMPDIR", "/tmp") // a socket's address holds 107 bytes, a test's name among them
+		os.Setenv("TMPDIR", "/tmp") // a socket's address has at most 107 bytes, and includes the test's name
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// backend is a daemon's inside in memory: it holds what it is told to show and
-// remembers what was asked of it.
+// backend is the inside of a daemon, in memory: it shows what the test sets and remembers the requests.
 type backend struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	facts   Facts
 	changed chan struct{}
 	deleted []string
 	applied []Manifest
-	err     error // what every verb fails with
+	err     error // the error of every verb
 
 	containers Containers
 }
 
 func newBackend(f Facts) *backend { return &backend{facts: f, changed: make(chan struct{})} }
 
-// set changes what is shown, and tells the watchers.
+// set changes what the backend shows, and wakes the watchers.
 func (b *backend) set(change func(f *Facts)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,15 +70,15 @@ func (b *backend) Pods() []manager.PodStatus {
 	return read(b, func(f Facts) []manager.PodStatus { return f.Pods })
 }
 
-// FollowPods begins to tell of pods.
+// FollowPods starts a feed of the pods.
 func (b *backend) FollowPods() PodFeed {
 	return &podFeed{backend: b, told: map[state.PodUID]manager.PodStatus{}, next: b.Changed()}
 }
 
-// podFeed compares lists.
+// podFeed finds changes by comparing lists.
 type podFeed struct {
 	*backend
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	told   map[state.PodUID]manager.PodStatus
 	next   <-chan struct{}
 	closed bool
@@ -239,7 +238,7 @@ func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	return out
 }
 
-// config serves b at a socket in a directory of the test's own.
+// config returns the configuration to serve b at a socket in a directory of the test.
 func config(t *testing.T, b *backend) Config {
 	t.Helper()
 	return Config{
@@ -250,7 +249,7 @@ func config(t *testing.T, b *backend) Config {
 	}
 }
 
-// start runs a server and returns it with what stops it; the test's end stops it too.
+// start runs a server and returns it with a function that stops it; the test's end stops it too.
 func start(t *testing.T, cfg Config) (*Server, func() error) {
 	t.Helper()
 	s, err := New(t.Context(), cfg)

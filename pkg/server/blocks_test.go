@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// blockStorage answers questions for blocks.
+// blockStorage answers requests for blocks.
 type blockStorage struct {
 	server.Storage
 	blocks func(ctx context.Context, q server.BlocksQuery, each func([]server.BlockRange) error) (int64, error)
@@ -35,7 +35,7 @@ var sinceMonday = server.BlocksQuery{Namespace: "default", Name: "tuesday", Base
 
 func none([]server.BlockRange) error { return nil }
 
-// Each of the storage's answers arrives while the next is not there yet; the end tells the size.
+// Each of the storage's answers arrives before the next one exists; the last line has the size.
 func TestBlocksAreStreamed(t *testing.T) {
 	on := make(chan struct{})
 	c, _ := serveBlocks(t, blockStorage{blocks: func(_ context.Context, q server.BlocksQuery, each func([]server.BlockRange) error) (int64, error) {
@@ -59,8 +59,8 @@ func TestBlocksAreStreamed(t *testing.T) {
 	}
 }
 
-// A failure is the answer's code where nothing was told, and its last line where something was; a
-// daemon that stops, and one that is in a cluster, say so.
+// A failure is the response's status code before the first range, and its last line afterwards. A daemon that stops,
+// or that is in a cluster, says so.
 func TestBlocksThatAreNotAll(t *testing.T) {
 	gone := fmt.Errorf("%w: snapshot default/tuesday", server.ErrNotFound)
 	for _, begun := range []bool{false, true} {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// deadlines notes the deadlines of a response.
+// deadlines records the write deadline of a response.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	write time.Time
@@ -19,7 +19,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return ni
 
 func (d *deadlines) SetReadDeadline(time.Time) error { return nil }
 
-// A reader of blocks copies what a line says before it reads on: it may leave an answer unread for hours.
+// A reader of blocks copies the data of one line before it reads the next: it may leave an answer unread for hours.
 func TestAReaderOfBlocksMayBeSlow(t *testing.T) {
 	s := &Server{cfg: config(t, newBackend(Facts{})), stopping: make(chan struct{})}
 	s.cfg.Storage = operator{t}

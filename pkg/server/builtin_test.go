@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// builtinKinds are those that csi-volmgr serves itself.
+// builtinKinds returns the kinds that csi-volmgr serves itself.
 func builtinKinds() []state.DriverName {
 	var kinds []state.DriverName
 	for _, name := range []string{
@@ -21,7 +21,7 @@ func builtinKinds() []state.DriverName {
 	return kinds
 }
 
-// failing is a pod's volume of a built-in kind that has a failed call.
+// failing returns a pod's volume of a built-in kind with a failed call.
 func failing(kind state.DriverName, op plan.Kind, r state.Retry) Facts {
 	id := state.PodVolumeID(kind, webUID, "v")
 	v := manager.VolumeStatus{Volume: state.Volume{
@@ -38,8 +38,8 @@ func failing(kind state.DriverName, op plan.Kind, r state.Retry) Facts {
 	}
 }
 
-// Every failure of every built-in kind has advice that can be followed: no log of a
-// driver is named, since there is none. What no repetition mends is stuck at once.
+// Every failure of every built-in kind has advice that can be followed: none names a driver's log, since there is
+// none. A failure that no retry can fix is stuck at once.
 //
 // Faults: A165.
 func TestEveryFailureOfABuiltInKindHasAdvice(t *testing.T) {
@@ -71,7 +71,7 @@ func TestEveryFailureOfABuiltInKindHasAdvice(t *testing.T) {
 	}
 }
 
-// A path that is not allowed is told the flag.
+// If a hostPath is not allowed, the advice names the flag.
 //
 // Faults: A165.
 func TestAHostPathThatIsNotAllowedIsToldTheFlag(t *testing.T) {

@@ -2,8 +2,8 @@ package server
 
 import "testing"
 
-// What an event and the status page say of a pod's volume is in the pod's
-// explanation, word for word; where they say nothing of any, it has no cause either.
+// The cause of a pod's volume in events and on the status page is in the pod's explanation, word for word. If the
+// page has none, the explanation has none either.
 //
 // Items: O09.
 func TestEventsAndPageSayWhatTheExplanationSays(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A user of this host who keeps connections to the HTTP address open, silent, in the
-// middle of a request or idle, keeps nothing from a probe, and no more are kept than a few.
+// A local user who keeps many connections to the HTTP address open (silent, in the middle of a request, or idle)
+// cannot block a probe, and the server keeps only a few of them.
 //
 // Attacks: C39.
 func TestAttackConnectionsThatAreKeptOpenHinderNoProbe(t *testing.T) {
@@ -29,7 +29,7 @@ func TestAttackConnectionsThatAreKeptOpenHinderNoProbe(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept = append(kept, c)
-		_, _ = io.WriteString(c, begun[i%len(begun)]) // of one that has gone by then
+		_, _ = io.WriteString(c, begun[i%len(begun)]) // the server may have closed it already
 	}
 	for range 10 {
 		r, err := http.Get("http://" + s.HTTPAddress() + "/healthz")
@@ -43,14 +43,14 @@ func TestAttackConnectionsThatAreKeptOpenHinderNoProbe(t *testing.T) {
 	}
 }
 
-// conn is a connection that is told apart.
+// conn is a connection with a name.
 type conn struct {
 	net.Conn
 	name string
 }
 
-// Of too many connections the one goes that has been longest without a request, then
-// the one whose request is the oldest, and never the new one.
+// If there are too many connections, the server closes the one that has been without a request for longest, else the
+// one with the oldest request, and never the new one.
 //
 // Attacks: C39.
 func TestTheLongestSilentConnectionGoes(t *testing.T) {
@@ -65,8 +65,8 @@ func TestTheLongestSilentConnectionGoes(t *testing.T) {
 		{b, http.StateNew, nil},
 		{a, http.StateActive, nil},
 		{d, http.StateNew, nil},
-		{e, http.StateNew, b},    // b is silent for longest
-		{a, http.StateIdle, nil}, // and a since now
+		{e, http.StateNew, b},    // b has been silent for longest
+		{a, http.StateIdle, nil}, // a is silent from now on
 		{f, http.StateNew, d},
 		{e, http.StateActive, nil},
 		{a, http.StateActive, nil},
@@ -74,7 +74,7 @@ func TestTheLongestSilentConnectionGoes(t *testing.T) {
 		{g, http.StateNew, e}, // all have a request, and e's is the oldest
 		{g, http.StateClosed, nil},
 		{b, http.StateNew, nil},      // there is room again
-		{b, http.StateHijacked, nil}, // which is no connection of the server's any more
+		{b, http.StateHijacked, nil}, // the server no longer owns it
 		{d, http.StateNew, nil},
 	} {
 		if out := c.move(step.conn, step.state); out != step.out {
@@ -83,7 +83,7 @@ func TestTheLongestSilentConnectionGoes(t *testing.T) {
 	}
 }
 
-// Users who only read do not take what root needs, and none of them takes all.
+// Users who may only read cannot use up root's streams, nor one of them all streams of readers.
 //
 // Attacks: C38.
 func TestAttackReadersWatchesLeaveRoomForRoot(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// runtimes answers for containers and remembers what it was asked.
+// runtimes answers for containers and remembers the request.
 type runtimes struct {
 	asked server.Container
 	err   error

@@ -33,7 +33,7 @@ var (
 	db  = state.Pod{UID: dbUID, Namespace: "default", Name: "db"}
 )
 
-// nfsVolume is the record of claim default/data, wanted by web, with nothing done.
+// nfsVolume returns the record of claim default/data, which web wants, before the first step.
 func nfsVolume() manager.VolumeStatus {
 	return manager.VolumeStatus{
 		Volume: state.Volume{
@@ -49,7 +49,7 @@ func nfsVolume() manager.VolumeStatus {
 	}
 }
 
-// held makes the step wait, in the volume's status and in web's.
+// held makes the step wait, in the volume's status and in the pod's.
 func held(v *manager.VolumeStatus, p *manager.PodVolumeStatus, h plan.Held, since time.Time) {
 	v.Held, v.Since = h, since
 	p.Step, p.Code, p.BlockedBy, p.Since = h.Step, h.Code, h.Reason, since
@@ -68,7 +68,7 @@ func upDriver() manager.DriverStatus {
 	}
 }
 
-// one is a world with one volume of one pod, as given.
+// one returns facts with one volume of one pod.
 func one(v manager.VolumeStatus, p manager.PodVolumeStatus, listed bool) Facts {
 	return Facts{
 		Pods:    []manager.PodStatus{{Pod: web, Listed: listed, Ready: p.Mounted && p.Step == plan.None, Volumes: []manager.PodVolumeStatus{p}}},
@@ -96,7 +96,7 @@ func driverAbsent() Facts {
 	v, p := nfsVolume(), podVolume()
 	held(&v, &p, plan.Held{Step: plan.Stage, Reason: "driver nfs.example.com is not registered"}, before(14*time.Minute))
 	f := one(v, p, true)
-	f.Drivers = []manager.DriverStatus{{ // as the manager has those that it knows by their volumes alone
+	f.Drivers = []manager.DriverStatus{{ // a driver that the manager knows only from its volumes
 		DriverInfo: manager.DriverInfo{Name: nfs}, Problem: "driver nfs.example.com has not registered since the daemon started", Volumes: 1,
 	}}
 	return f
@@ -164,8 +164,7 @@ func unreached() Facts {
 	return f
 }
 
-// stageGone is a stage that was unmounted by hand, and that the driver does not make
-// again under the pods that have it.
+// stageGone is a stage that was unmounted by hand; the driver does not restore it while pods have the volume.
 func stageGone() Facts {
 	f := aborted()
 	v := &f.Volumes[0]
@@ -176,7 +175,7 @@ func stageGone() Facts {
 	return f
 }
 
-// deadMount is a FUSE file system whose server has ended: db has it, and web is not given it.
+// deadMount is a FUSE file system whose server has ended: db has it, and web cannot get it.
 func deadMount() Facts {
 	v, p := nfsVolume(), podVolume()
 	v.Volume.Stage.Phase = state.Present
@@ -193,7 +192,7 @@ func deadMount() Facts {
 	return f
 }
 
-// deadAndHeld is that before another pod wants it.
+// deadAndHeld is deadMount before another pod wants the volume.
 func deadAndHeld() Facts {
 	f := deadMount()
 	f.Volumes[0].Held = plan.Held{}
@@ -201,7 +200,7 @@ func deadAndHeld() Facts {
 	return f
 }
 
-// strayFile is a target that is not removed since files are in it.
+// strayFile is a target that is not removed because it has files in it.
 func strayFile() Facts {
 	f := targetBusy()
 	v := &f.Volumes[0]
@@ -222,7 +221,7 @@ func stageInFlight() Facts {
 	return one(v, p, true)
 }
 
-// walking is a publish whose files are given to a group.
+// walking is a publish that is changing the group of the volume's files.
 func walking() Facts {
 	f := stageInFlight()
 	v, p := &f.Volumes[0], &f.Pods[0].Volumes[0]
@@ -233,7 +232,7 @@ func walking() Facts {
 	return f
 }
 
-// aborted is a driver that is at an earlier call still.
+// aborted is a driver that still works on an earlier call.
 func aborted() Facts {
 	f := stageUnavailable()
 	r := failed("NodeStageVolume", "Aborted", "an operation with the given Volume ID already exists", 12)
@@ -249,7 +248,7 @@ func overloaded() Facts {
 	return f
 }
 
-// labelsDiffer is a volume of two pods that have different labels.
+// labelsDiffer is a volume of two pods with different labels.
 func labelsDiffer() Facts {
 	v, p := nfsVolume(), podVolume()
 	present(&v, &p)
@@ -291,7 +290,7 @@ func sourcesNotSynced() Facts {
 	return f
 }
 
-// renewalWaitsForDriver is a mount whose tokens end while its driver is away.
+// renewalWaitsForDriver is a mount whose tokens expire while its driver is away.
 func renewalWaitsForDriver() Facts {
 	v, p := nfsVolume(), podVolume()
 	present(&v, &p)
@@ -343,8 +342,8 @@ func quarantined() Facts {
 	return Facts{Volumes: []manager.VolumeStatus{v}, Drivers: []manager.DriverStatus{upDriver()}, Now: now}
 }
 
-// contentKept is a configMap that cannot be read: what was published last stays,
-// and it is said of when that is.
+// contentKept is a configMap that cannot be read: the last published content stays, and the explanation says from
+// when it is.
 func contentKept() Facts {
 	const kind = state.DriverName("kubernetes.io/configmap")
 	id := state.PodVolumeID(kind, webUID, "settings")
@@ -361,8 +360,8 @@ func contentKept() Facts {
 	}
 }
 
-// contentBroken is a configMap that says now what no pod can have: what was
-// published last stays, and is one volume with what cannot be resolved.
+// contentBroken is a configMap that no longer has what the pod needs: the last published content stays, and shares
+// one volume with the unresolved new one.
 func contentBroken() Facts {
 	f := contentKept()
 	v, p := &f.Volumes[0], &f.Pods[0].Volumes[0]
@@ -396,14 +395,14 @@ func nothingKnown() Facts {
 	}
 }
 
-// takesNoWrites is a volume whose file system takes no writes now.
+// takesNoWrites is a volume whose file system has become read-only.
 func takesNoWrites() Facts {
 	f := allFine()
 	f.Pods[0].Volumes[0].Drift = plan.Fault{AfterError: true}.String()
 	return f
 }
 
-// situation is one that is to be explained, as the golden file says.
+// situation is explained by the command in its fields; the golden file has the explanation.
 type situation struct {
 	file, kind, name, verdict string
 	facts                     Facts
@@ -457,8 +456,8 @@ func situations() []situation {
 	}
 }
 
-// Each situation that can keep a volume from its pod is told in full: what is
-// wanted, the step, what blocks it, the last error, what is next, what to do.
+// The explanation of each situation that keeps a volume from its pod is complete: what is wanted, the step, what
+// blocks it, the last error, what is next, what to do.
 //
 // Items: G09.
 // Faults: A162, A163, A164.
@@ -511,7 +510,7 @@ func TestExplainRefusesAnotherKindAndAnAmbiguousName(t *testing.T) {
 	}
 }
 
-// Every gRPC code has advice of its own, and no answer is without any.
+// Every gRPC code has advice of its own.
 func TestEveryCodeHasAdvice(t *testing.T) {
 	seen := map[string]string{}
 	for _, code := range []string{

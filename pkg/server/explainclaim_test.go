@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// growthRefused is a volume that is mounted, and not as large as its claim asks for.
+// growthRefused is a mounted volume that is smaller than its claim asks for.
 func growthRefused() Facts {
 	f := allFine()
 	f.Claims = []ClaimStatus{{
@@ -19,8 +19,8 @@ func growthRefused() Facts {
 	return f
 }
 
-// A growth that is refused is told of the pod, of the volume and of the claim, and a
-// claim is explained by itself.
+// The explanations of the pod, the volume and the claim all show a refused expansion, and a claim has an explanation
+// of its own.
 //
 // Faults: A152.
 func TestClaimsAreExplained(t *testing.T) {
@@ -57,14 +57,14 @@ func TestClaimsAreExplained(t *testing.T) {
 	}
 }
 
-// withClaim adds the claim of nfsVolume, bound and as large as asked for.
+// withClaim adds the claim of nfsVolume, bound and as large as requested.
 func withClaim(f Facts) Facts {
 	f.Claims = []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data", Driver: nfs, RequestedBytes: 1, CapacityBytes: 1}}
 	return f
 }
 
-// What is mounted waits for nothing, whatever the driver says of its storage; what the
-// kernel says is broken asks a person to act.
+// A mounted volume waits for nothing, whatever the driver says about its storage. If the kernel reports it broken, a
+// person has to act.
 //
 // Faults: A152.
 func TestHealthIsNotAWait(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// TestWhatADriverSaysIsWrongIsExplained: of a volume, and of a driver's storage.
+// TestWhatADriverSaysIsWrongIsExplained: about a volume, and about a driver's storage.
 //
 // Items: O03, N-87.
 func TestWhatADriverSaysIsWrongIsExplained(t *testing.T) {
@@ -42,7 +42,7 @@ func TestWhatADriverSaysIsWrongIsExplained(t *testing.T) {
 	}
 }
 
-// What a driver's Controller service says is told as its word, also of a claim whose volume is not on this node.
+// The explanation attributes a Controller service's report to it, also for a claim whose volume is not on this node.
 func TestWhatAControllerServiceSaysIsExplained(t *testing.T) {
 	f := Facts{
 		Now:    now,

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The lines of a claim are those of explain, each on one line whatever a driver says.
+// A claim's lines are those of explain, each on a single line whatever a driver says.
 func TestTheLinesOfAClaim(t *testing.T) {
 	b := &backend{}
 	b.facts = Facts{Claims: []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Pending", Reason: "no\nroom", Class: "fast"}}}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// snapshotOf is a node with one snapshot of claim default/data, as change makes it.
+// snapshotOf returns a node with one snapshot of claim default/data, as modified by change.
 func snapshotOf(change func(*SnapshotStatus)) Facts {
 	s := SnapshotStatus{
 		Namespace: "default", Name: "monday", Phase: "Pending", Claim: "data", Class: "nightly", Driver: nfs,
@@ -17,12 +17,12 @@ func snapshotOf(change func(*SnapshotStatus)) Facts {
 	return Facts{Snapshots: []SnapshotStatus{other, s}, Now: now}
 }
 
-// made is what a driver said of a snapshot that it has made.
+// made sets what a driver reports of a snapshot that it has made.
 func made(s *SnapshotStatus) {
 	s.Handle, s.Content, s.Created, s.RestoreBytes = "snap-1", "snapcontent-1", before(time.Hour), 1<<20
 }
 
-// Why a snapshot is not ready, and what ends that, is one chain.
+// One chain explains why a snapshot is not ready, and what ends that.
 func TestSnapshotsAreExplained(t *testing.T) {
 	for _, tt := range []situation{
 		{"snapshot-ready", "snapshot", "default/monday", Fine, snapshotOf(func(s *SnapshotStatus) {

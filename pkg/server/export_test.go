@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 )
 
-// What the tests that use package client, and so cannot be in this package, need of its tests.
+// Names for the tests that use package client, and so cannot be in this package.
 
 type Backend = backend
 
@@ -17,7 +17,7 @@ var (
 	ClaimUnused      = claimUnused
 )
 
-// Serve serves b and returns the socket and what stops it.
+// Serve serves b and returns the socket and a function that stops it.
 func Serve(t *testing.T, b *Backend) (socket string, stop func() error) {
 	t.Helper()
 	cfg := config(t, b)
@@ -25,7 +25,7 @@ func Serve(t *testing.T, b *Backend) (socket string, stop func() error) {
 	return cfg.Socket, stop
 }
 
-// ServeStorage serves b with a storage; nil is that of a node in a cluster.
+// ServeStorage serves b with a storage; nil stands for a node in a cluster.
 func ServeStorage(t *testing.T, b *Backend, s Storage) (socket string, stop func() error) {
 	t.Helper()
 	cfg := config(t, b)
@@ -36,7 +36,7 @@ func ServeStorage(t *testing.T, b *Backend, s Storage) (socket string, stop func
 
 func (b *backend) Set(change func(f *Facts)) { b.set(change) }
 
-// Serve makes r answer for containers.
+// Serve makes r answer requests about containers.
 func (b *backend) Serve(r Containers) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,14 +50,14 @@ func (b *backend) Fail(err error) {
 	b.err = err
 }
 
-// Asked lists what was applied and deleted.
+// Asked returns what was applied and deleted.
 func (b *backend) Asked() ([]Manifest, []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.applied, b.deleted
 }
 
-// What the API shows of pods, volumes and drivers.
+// The API's form of pods, volumes and drivers.
 
 func ShownPods(all []manager.PodStatus) []PodStatus          { return each(all, podStatus) }
 func ShownVolumes(all []manager.VolumeStatus) []VolumeStatus { return each(all, volumeStatus) }

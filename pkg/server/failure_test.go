@@ -22,7 +22,7 @@ func TestWhatWasNotAnsweredIsNotSaidToBeAnswered(t *testing.T) {
 	}
 }
 
-// Advice goes by the reason of a failure and by no word of its text.
+// The advice depends on the reason of a failure, not on words of its text.
 func TestAdviceGoesByTheReason(t *testing.T) {
 	for reason, want := range map[state.Reason]string{
 		"":               "log",

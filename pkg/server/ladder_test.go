@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Which step of an unmount is tried, for how long, and what comes next, is explained.
+// The explanation of an unmount says which step is being tried, for how long, and what comes next.
 func TestTheLadderIsExplained(t *testing.T) {
 	now := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
 	volume := func(c plan.UnmountProgress, inFlight plan.Op) server.Facts {

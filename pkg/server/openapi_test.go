@@ -29,22 +29,22 @@ import (
 
 var updateOpenAPI = flag.Bool("update-openapi", false, "write docs/reference/openapi.yaml anew")
 
-// path is one request of the API as its document has it.
+// path is one documented request of the API.
 type path struct {
 	pattern, summary string
-	// query are the parameters in the query, each "name: what it is".
+	// query has the query parameters, each "name: what it is".
 	query []string
-	// body is what it takes, answer what it answers with: a T, or text.
+	// body is the request's body, answer the response: a T, or text.
 	body, answer any
-	// stream: the answer is a line of JSON for each change.
+	// stream: the response has a line of JSON for each change.
 	stream bool
-	// event is a line of the answer with watch=true; nil where there is none.
+	// event is a line of the response with watch=true; nil if there is none.
 	event any
 }
 
 type text string
 
-// paths are all requests of the API on the socket, but for those for browsers and debuggers.
+// paths returns all requests of the API on the socket, except those for browsers and debuggers.
 func paths() []path {
 	const watch = "watch: true for a stream: an event for each item, one of type listed, then one for each change"
 	file := []string{"file: the manifest's name, for messages"}
@@ -105,13 +105,12 @@ func paths() []path {
 	}
 }
 
-// undocumented are the beginnings of patterns for browsers and debuggers, and
-// the pattern of what is not there.
+// undocumented has the prefixes of patterns for browsers and debuggers, and the pattern of unknown paths.
 var undocumented = []string{"/", "GET /ui/", "/debug/pprof/"}
 
 var variable = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
-// document is the API as OpenAPI, and the schemas in it.
+// document returns the API as OpenAPI, and its schemas.
 func document(t *testing.T) ([]byte, *schemas) {
 	t.Helper()
 	s := newSchemas(t)
@@ -182,7 +181,7 @@ func (s *schemas) content(v any, stream bool) schema {
 	}
 }
 
-// patterns are those that the server's code has.
+// patterns returns the patterns in the server's code.
 func patterns(t *testing.T) (found []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -190,7 +189,7 @@ func patterns(t *testing.T) (found []string) {
 		t.Fatal(err)
 	}
 	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") || name == "health.go" { // that one is of the port
+		if strings.HasSuffix(name, "_test.go") || name == "health.go" { // health.go serves the port
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -223,8 +222,7 @@ func patterns(t *testing.T) (found []string) {
 	return found
 }
 
-// The document has every path that the server has and no other, and is written
-// from the types that it answers with.
+// The document has exactly the server's paths, and is generated from the types of the answers.
 func TestOpenAPIDocumentIsOfThisServer(t *testing.T) {
 	served, documented := patterns(t), []string{}
 	for _, p := range paths() {
@@ -247,7 +245,7 @@ func TestOpenAPIDocumentIsOfThisServer(t *testing.T) {
 	}
 }
 
-// operator answers with everything there is.
+// operator answers every request with all fields set.
 type operator struct{ t *testing.T }
 
 func (o operator) Who(context.Context, WhoQuery) (holders.Report, error) {
@@ -283,7 +281,7 @@ func (o operator) ContainerMounts(context.Context, Container) ([]ContainerMount,
 	return filled[[]ContainerMount](o.t), nil
 }
 
-// Whatever the server answers, with every field that there is, is as documented.
+// The server's answers, with every field set, match the document.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	facts := filled[Facts](t)
 	facts.Pods[0].Pod.Namespace = "default"
@@ -330,7 +328,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	}
 }
 
-// The comparison with the document sees what is too much, too little and of another kind.
+// The comparison with the document finds additional and missing fields, and those of another type.
 func TestWhatIsNotAsDocumentedIsSeen(t *testing.T) {
 	_, s := document(t)
 	is := s.of(reflect.TypeFor[List[Applied]]())

@@ -12,8 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// The page is at the socket always, at the port where it was asked for, and
-// explains as the API does.
+// The socket always has the page, the port only if configured. It explains as the API does.
 func TestStatusPage(t *testing.T) {
 	facts := Facts{Pods: []manager.PodStatus{{
 		Pod: state.Pod{UID: "u1", Namespace: "default", Name: "web"}, Listed: true, Ready: true,
@@ -39,8 +38,8 @@ func TestStatusPage(t *testing.T) {
 	}
 }
 
-// Every user of the host may read the page: it has codes, and not the words of drivers,
-// which may quote what they were given. Who may ask the daemon reads them.
+// Every user of the host may read the page: it has codes, and not the words of drivers, which may quote secrets that
+// they received. Users who may ask the daemon can read those words.
 //
 // Attacks: C53.
 func TestThePageHasNoWordOfADriver(t *testing.T) {
@@ -98,7 +97,7 @@ func TestThePageHasNoWordOfADriver(t *testing.T) {
 	}
 }
 
-// A name that is made to mean this machine reads no metrics in a browser on it.
+// A browser on this host reads no metrics for a page from another name that resolves to this host.
 //
 // Attacks: C54.
 func TestMetricsAreNotForOtherNames(t *testing.T) {

@@ -18,8 +18,8 @@ func aPod(name string) manager.PodStatus {
 	return manager.PodStatus{Pod: state.Pod{UID: state.PodUID(name), Namespace: "n", Name: name}}
 }
 
-// TestWhoWaitsIsWokenByItsOwnPodAlone: a change of another pod wakes no other, and
-// nothing is kept when no caller waits.
+// TestWhoWaitsIsWokenByItsOwnPodAlone: a change of one pod wakes no waiter for another, and the list is dropped with
+// its last waiter.
 func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	b := newBackend(Facts{Pods: []manager.PodStatus{aPod("a"), aPod("b")}})
 	feed := b.FollowPods().(*podFeed)
@@ -42,7 +42,7 @@ func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 			}
 		default:
 			if want {
-				<-next // it is about to be
+				<-next // the wake-up is on its way
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	}
 }
 
-// BenchmarkWatchPods is one change among 4,000 pods, as a watch tells it.
+// BenchmarkWatchPods sends one change among 4,000 pods to a watch.
 func BenchmarkWatchPods(b *testing.B) {
 	for _, pods := range []int{10, 4000} {
 		b.Run(fmt.Sprintf("pods=%d", pods), func(b *testing.B) {
@@ -93,7 +93,7 @@ func BenchmarkWatchPods(b *testing.B) {
 	}
 }
 
-// oneOf tells of the same pods each time.
+// oneOf reports the same changed pods each time.
 type oneOf struct {
 	PodFeed
 	changed []manager.PodStatus
@@ -101,8 +101,8 @@ type oneOf struct {
 
 func (o *oneOf) Take() ([]manager.PodStatus, []state.Pod) { return o.changed, nil }
 
-// A watch of a daemon that just started tells of pods when it knows what it was
-// told before, once, and not for long of nothing.
+// A watch of a daemon that just started sends the pods once, when the daemon knows the stored objects, and waits for
+// that only for a short time.
 func TestAWatchOfADaemonThatStartsWaits(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestAWatchOfADaemonThatStartsWaits(t *testing.T) {
 	}
 }
 
-// BenchmarkRead is what a client reads of a node with 1,000 pods.
+// BenchmarkRead reads a node with 1,000 pods as a client does.
 func BenchmarkRead(b *testing.B) {
 	f := Facts{}
 	for i := range 1000 {

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// What will not mend itself is a problem, with its cause and where to look further, and
-// what is as wanted, or under way, is none.
+// A state that does not fix itself is a problem, with its cause and where to look further. A state that is as wanted,
+// or in progress, is none.
 func TestWhatIsStuckIsAProblem(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   Facts
-		want []string // of each problem: its object, and what its message has
+		want []string // the first problem's object, and two parts of its message
 	}{
 		"a record that cannot be read": {quarantined(), []string{"volume nfs.example.com^vol-1", "record version 9", "csi-volmgr explain volume 'nfs.example.com^vol-1'"}},
 		"a refused expansion":          {expandRefused(), []string{"pod default/web", "NodeExpandVolume", "csi-volmgr explain pod web -n default"}},

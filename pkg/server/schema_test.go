@@ -15,17 +15,17 @@ import (
 	"time"
 )
 
-// schema is a JSON Schema, as much of it as the API's types need.
+// schema is a JSON Schema, as far as the API's types need it.
 type schema map[string]any
 
-// schemas makes schemas of Go types by how encoding/json writes them, with the
-// comments of the types' fields as descriptions.
+// schemas builds schemas from Go types as encoding/json writes them, with the comments of the types' fields as
+// descriptions.
 type schemas struct {
 	t *testing.T
-	// named are the schemas of structs, by name.
+	// named has the schemas of structs, by name.
 	named map[string]schema
 	types map[string]reflect.Type
-	// comments are those of types and fields: "package/Type" and "package/Type.Field".
+	// comments has the comments of types and fields: "package/Type" and "package/Type.Field".
 	comments map[string]string
 	read     map[string]bool // the packages whose comments were read
 }
@@ -34,14 +34,14 @@ func newSchemas(t *testing.T) *schemas {
 	return &schemas{t: t, named: map[string]schema{}, types: map[string]reflect.Type{}, comments: map[string]string{}, read: map[string]bool{}}
 }
 
-// schemaNames are those of types that have another name in the document.
+// schemaNames has the types whose name in the document differs.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[VolumeMount](): "StateMount",
 	reflect.TypeFor[RetryStatus](): "Retry",
 }
 
-// name is what a struct is called in the document: PodStatus, ListOfPodStatus,
-// and HoldersContainer where another Container came first.
+// name returns a struct's name in the document: PodStatus, ListOfPodStatus, and HoldersContainer if another Container
+// came first.
 func (s *schemas) name(t reflect.Type) string {
 	if name := schemaNames[t]; name != "" {
 		return name
@@ -86,7 +86,7 @@ func (s *schemas) of(t reflect.Type) schema {
 	case reflect.Struct:
 		name := s.name(t)
 		if _, there := s.named[name]; !there {
-			s.named[name] = schema{} // while it is made, for types that hold themselves
+			s.named[name] = schema{} // a placeholder, for recursive types
 			s.named[name] = s.ofStruct(t)
 		}
 		return schema{"$ref": "#/components/schemas/" + name}
@@ -123,7 +123,7 @@ func (s *schemas) fields(t reflect.Type, properties map[string]any, required *[]
 		}
 		p := s.of(f.Type)
 		if c := s.comment(t, "."+f.Name); c != "" {
-			p["description"] = c // beside $ref, too, which OpenAPI 3.1 allows
+			p["description"] = c // next to $ref, too, which OpenAPI 3.1 allows
 		}
 		properties[name] = p
 		if options == "" {
@@ -132,7 +132,7 @@ func (s *schemas) fields(t reflect.Type, properties map[string]any, required *[]
 	}
 }
 
-// comment is the comment of a type or of one of its fields.
+// comment returns the comment of a type or of one of its fields.
 func (s *schemas) comment(t reflect.Type, field string) string {
 	pkg, ours := strings.CutPrefix(t.PkgPath(), "github.com/csi-volmgr/csi-volmgr/")
 	if !ours {
@@ -195,7 +195,7 @@ func (s *schemas) fieldComments(of string, t ast.Expr) {
 	}
 }
 
-// problems says how a value of JSON is not as its schema says.
+// problems returns how a JSON value violates its schema.
 func (s *schemas) problems(at string, is schema, v any) []string {
 	if ref, ok := is["$ref"].(string); ok {
 		is = s.named[ref[strings.LastIndex(ref, "/")+1:]]
@@ -250,8 +250,7 @@ func kindOfJSON(v any) string {
 	}
 }
 
-// fill gives every field of what v points to a value that is not zero, so that
-// none is left out of its JSON.
+// fill sets every field of what v points to to a non-zero value, so that its JSON omits none.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
@@ -294,7 +293,7 @@ func fill(t *testing.T, v reflect.Value) {
 	}
 }
 
-// filled is a T with every field set.
+// filled returns a T with every field set.
 func filled[T any](t *testing.T) T {
 	t.Helper()
 	var v T

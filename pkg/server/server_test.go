@@ -21,10 +21,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// The tests of this file look at sockets, processes and raw HTTP; those of
-// package client use every path as programs do.
+// The tests in this file use sockets, processes and raw HTTP; those of package client use every path as programs do.
 
-// unixGet makes one raw request at the socket.
+// unixGet sends one raw request to the socket.
 func unixGet(t *testing.T, socket, method, path string, body io.Reader) (int, string) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{
@@ -103,7 +102,7 @@ func TestSecondDaemonIsRefusedAndHarmsNothing(t *testing.T) {
 	}
 }
 
-// A daemon that takes no lock (another program, another version) is noticed by its answer.
+// The server recognizes a daemon without a lock (another program, another version) by its answer.
 func TestSocketAtWhichSomebodyAnswersIsLeftAlone(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o700); err != nil {
@@ -185,8 +184,8 @@ const (
 	strangerAsks   = "SERVER_TEST_STRANGER_ASKS" // method and path
 )
 
-// askedAsStranger makes this process, where the test started it as another
-// user, ask at the socket and print the answer.
+// askedAsStranger sends a request to the socket and prints the answer, if the test started this process as another
+// user.
 func askedAsStranger() bool {
 	socket := os.Getenv(strangerSocket)
 	if socket == "" {
@@ -203,8 +202,8 @@ func askedAsStranger() bool {
 	return true
 }
 
-// The kernel's word on who is at the other end counts, not only the file's mode. Who
-// may only read sees no password that is in a volume's attributes or mount options.
+// The server checks the peer's credentials from the kernel, not only the file's mode. A user who may only read sees
+// no password in a volume's attributes or mount options.
 //
 // Attacks: C55.
 func TestOtherUserIsRefusedByHisCredentials(t *testing.T) {
@@ -389,7 +388,7 @@ func TestServerThatIsNeverRunLeavesNothing(t *testing.T) {
 	_ = l.Close()
 }
 
-// What is applied, withdrawn and deleted is told for the audit log, with who asked.
+// The audit log receives each apply, withdraw and delete, with the user.
 func TestWhatIsAskedOfObjectsIsNoted(t *testing.T) {
 	b := newBackend(allFine())
 	cfg := config(t, b)
@@ -399,7 +398,7 @@ func TestWhatIsAskedOfObjectsIsNoted(t *testing.T) {
 	}
 	start(t, cfg)
 	unixGet(t, cfg.Socket, "POST", "/v1/apply?file=web.yaml", strings.NewReader("x"))
-	unixGet(t, cfg.Socket, "POST", "/v1/check?file=web.yaml", strings.NewReader("x")) // nothing is done
+	unixGet(t, cfg.Socket, "POST", "/v1/check?file=web.yaml", strings.NewReader("x")) // changes nothing
 	unixGet(t, cfg.Socket, "POST", "/v1/withdraw?file=web.yaml", strings.NewReader("x"))
 	unixGet(t, cfg.Socket, "DELETE", "/v1/pods/default/web", nil)
 	b.err = ErrNotFound

@@ -16,9 +16,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// A client that was accepted is answered, although the request comes when the server
-// accepts none any more: a verb that is called while the daemon is restarted
-// does not fail.
+// The server answers a client that it has accepted, even if the request comes after it stopped accepting: a verb
+// called during a restart of the daemon does not fail.
 func TestWhoWasAcceptedIsAnswered(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))
 	_, stop := start(t, cfg)
@@ -55,8 +54,8 @@ func TestWhoWasAcceptedIsAnswered(t *testing.T) {
 	}
 }
 
-// A request that takes longer than a stop waits is cut off, and the stop succeeds:
-// a daemon that fails at each stop during a slow verb is taken for one that crashed.
+// A stop cuts off a request that takes longer than its patience, and still succeeds: a daemon that fails at each stop
+// during a slow verb would count as crashed.
 func TestARequestThatTakesTooLongIsCutOffAtAStop(t *testing.T) {
 	cfg := config(t, newBackend(Facts{}))
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -65,7 +64,7 @@ func TestARequestThatTakesTooLongIsCutOffAtAStop(t *testing.T) {
 		<-release
 		return nil, nil
 	})
-	var log bytes.Buffer // read once the server has ended
+	var log bytes.Buffer // read after the server has ended
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	s, stop := start(t, cfg)
 	s.patience = time.Millisecond
@@ -90,13 +89,13 @@ func TestARequestThatTakesTooLongIsCutOffAtAStop(t *testing.T) {
 	close(release)
 }
 
-// Who was accepted a while ago and has asked nothing, or not wholly, is not waited
-// for: at either address, whatever others are about.
+// A stop does not wait for an older connection without a complete request, at either address, whatever other clients
+// do.
 func TestWhoAsksNothingHoldsUpNoStop(t *testing.T) {
 	for what, sent := range map[string]string{"nothing": "", "half a request": "GET /v1/version HT"} {
 		t.Run(what, func(t *testing.T) {
 			cfg := config(t, newBackend(Facts{}))
-			var later atomic.Int64 // the clock stands but when it is moved, so the machine may be slow
+			var later atomic.Int64 // the clock moves only when the test moves it, so the machine may be slow
 			cfg.Now = func() time.Time { return now.Add(time.Duration(later.Load())) }
 			s, stop := start(t, cfg)
 			dial := func(network, address string) net.Conn {

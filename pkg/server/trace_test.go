@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The calls of a volume and of a pod that are gone are shown by the names that they had.
+// The calls of a removed volume or pod are shown under its last name.
 //
 // Faults: A166.
 func TestTheCallsOfWhatIsGoneAreTraced(t *testing.T) {

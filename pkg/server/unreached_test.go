@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The process of a driver is looked at where it said OK without an effect, and not else.
+// The server inspects a driver's process only if the driver answered OK without an effect.
 //
 // Faults: A161.
 func TestADriverWhoseMountsStayInItsNamespaceIsExplained(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Many callers at one time connect once each, and not once for each request: a
-// connection costs the daemon more than what is asked on it.
+// Many simultaneous callers open one connection each, and not one for each request: a connection costs the daemon
+// more than its requests.
 func TestConnectionsOfABurstAreKept(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -18,11 +18,11 @@ func TestConnectionsOfABurstAreKept(t *testing.T) {
 	}
 	var mu sync.Mutex
 	made := 0
-	var here sync.WaitGroup // who is asked, of one round
+	var here sync.WaitGroup // the requests of one round
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			here.Done()
-			here.Wait() // all have a connection of their own then
+			here.Wait() // now each has a connection of its own
 			_, _ = w.Write([]byte("{}\n"))
 		}),
 		ConnState: func(_ net.Conn, s http.ConnState) {

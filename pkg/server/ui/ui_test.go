@@ -34,7 +34,7 @@ func pod(name string, listed bool, volumes ...manager.PodVolumeStatus) manager.P
 
 var since = time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC)
 
-// why stands for the explanation.
+// why stands in for the explanation.
 func why(_ state.PodUID, v manager.PodVolumeStatus) string {
 	return v.BlockedBy + v.Retry.Error + v.Drift
 }
@@ -111,7 +111,7 @@ func TestDriverRows(t *testing.T) {
 	}
 }
 
-// What diff says turns one look into the next, whatever the two are.
+// Applying the result of diff to the older rows gives the newer ones, for any two states.
 func TestDiff(t *testing.T) {
 	r := func(key, what string) Row { return Row{Key: key, What: what} }
 	looks := [][]Row{nil, {r("a", "1")}, {r("a", "2")}, {r("a", "1"), r("b", "1")}, {r("b", "1"), r("c", "3")}}
@@ -142,7 +142,7 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// world is what a handler shows, and changes.
+// world has the state that a handler shows.
 type world struct {
 	mu      sync.Mutex
 	pods    []manager.PodStatus
@@ -190,8 +190,7 @@ func request(t *testing.T, ctx context.Context, url, host string) *http.Response
 	return answer
 }
 
-// The stream tells all there is, then what changed and no more, and ends with
-// the server.
+// The stream sends all rows, then only the changed ones, and ends with the server.
 func TestStream(t *testing.T) {
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	w := &world{changed: make(chan struct{})}
@@ -254,7 +253,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// A page from elsewhere whose name was made to mean this machine reads nothing.
+// A page from another name that resolves to this host can read nothing.
 func TestOnlyByAddress(t *testing.T) {
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	srv := serve(t, &world{changed: make(chan struct{})}, nil)
