@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// In a cluster the Node's labels decide where a volume may be, of CSI and of every
-// other kind, and nothing is decided before they are read.
+// In a cluster the Node's labels decide where a volume of any kind may be, and nothing is decided before the Node has
+// been read.
 //
 // Items: A30.
 func TestInAClusterTheNodesLabelsDecide(t *testing.T) {
@@ -55,8 +55,8 @@ func TestInAClusterTheNodesLabelsDecide(t *testing.T) {
 	}
 }
 
-// Without a cluster the labels decide that the operator gave the node, of CSI volumes and
-// of built-in kinds; the driver's topology has the others.
+// Without a cluster the labels that the operator gave the node decide, for CSI volumes and built-in kinds. A CSI
+// driver's topology decides about other labels.
 func TestLabelsOfTheOperatorDecideWithoutACluster(t *testing.T) {
 	in := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
@@ -64,7 +64,7 @@ func TestLabelsOfTheOperatorDecideWithoutACluster(t *testing.T) {
 	const host = corev1.LabelHostname
 	for name, c := range map[string]struct {
 		needs      corev1.NodeSelectorRequirement
-		csi, local string // the problems
+		csi, local string // the expected problems
 	}{
 		"its zone":        {in("zone", corev1.NodeSelectorOpIn, "a", "b"), "", ""},
 		"another zone":    {in("zone", corev1.NodeSelectorOpIn, "b"), "whose known labels are (kubernetes.io/hostname=node-1, rack=7, zone=a)", "whose known labels are (kubernetes.io/hostname=node-1, rack=7, zone=a)"},
@@ -93,8 +93,8 @@ func TestLabelsOfTheOperatorDecideWithoutACluster(t *testing.T) {
 	}
 }
 
-// What pods may use of the node bounds emptyDirs of Memory, and is the limit of a container
-// that has none: of a cluster what the Node says is allocatable, not what the node has.
+// The memory that pods may use bounds emptyDirs of medium Memory, and is the limit of a container without one. In a
+// cluster it is the Node's allocatable memory, not the node's total.
 func TestTheNodesAllocatableBoundsVolumesInMemory(t *testing.T) {
 	pod := `
 apiVersion: v1

@@ -9,8 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A cephfs volume with a Secret is ceph-csi's; one with its secret in a file of
-// the node is mounted here.
+// A cephfs volume with a Secret goes to ceph-csi; one with its secret in a file of the node is mounted by csi-volmgr.
 func TestCephFSBySecret(t *testing.T) {
 	for _, secret := range []bool{false, true} {
 		want := state.DriverName("cephfs.csi.ceph.com")

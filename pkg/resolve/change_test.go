@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 )
 
-// L14: what is immutable keeps its data, as with an API server.
+// L14: an immutable object keeps its data, as with an API server.
 func TestImmutableObjectsKeepTheirData(t *testing.T) {
 	const (
 		secret    = "{apiVersion: v1, kind: Secret, metadata: {name: s, labels: {a: LABEL}}, immutable: IMMUTABLE, stringData: {k: VALUE}}"
@@ -53,8 +53,8 @@ func TestImmutableObjectsKeepTheirData(t *testing.T) {
 	}
 }
 
-// The volumes of a pod do not change while it may run; another pod of its name, and
-// what else a pod says, may.
+// A pod's volumes may not change while it may run. Its other fields may, and so may the volumes of another pod with
+// its name.
 //
 // Faults: A154.
 func TestThePodsVolumesDoNotChange(t *testing.T) {
@@ -98,8 +98,8 @@ func TestThePodsVolumesDoNotChange(t *testing.T) {
 	}
 }
 
-// The limit of a volume in memory may grow while its pod runs, and nothing else of it may
-// change (KEP-6030).
+// The limit of a volume in memory may grow while its pod runs, and nothing else about the volume may change
+// (KEP-6030).
 func TestTheSizeOfAVolumeInMemoryMayGrow(t *testing.T) {
 	pod := func(emptyDir string) runtime.Object {
 		found, err := manifest.Decode("t", []byte(`{apiVersion: v1, kind: Pod, metadata: {name: web, uid: u1}, spec: {

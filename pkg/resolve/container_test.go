@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// containerPod is a pod whose container has one mount, of the given fields.
+// containerPod returns a pod whose container has one mount, with the given fields.
 func containerPod(mount string) string {
 	return `
 apiVersion: v1
@@ -200,8 +200,8 @@ spec:
 	}
 }
 
-// Options of a bind are what Kubernetes takes (KEP-5855), and no container runs without
-// them where its runtime does not know them.
+// Bind mount options are those that Kubernetes accepts (KEP-5855). If the runtime does not support them, the
+// container is refused.
 //
 // Items: Q03.
 func TestContainerMountOptions(t *testing.T) {

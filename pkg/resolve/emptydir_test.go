@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods: what a pod may use of
-// memory, or of the node's disk, bounds each volume made of that.
+// TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods: the pod's limit of memory, or of the node's disk, bounds
+// each volume of that medium.
 // Items: B22, M02.
 func TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods(t *testing.T) {
 	const one = "[{name: a, resources: {limits: {memory: 1Gi, ephemeral-storage: 2Gi}}, volumeMounts: [{name: v, mountPath: /v}]}]"
@@ -70,8 +70,8 @@ func TestTheLimitOfAnEmptyDirIsTheSmallerOfItsOwnAndThePods(t *testing.T) {
 	}
 }
 
-// TestHugePagesAreOfASizeThatThePodAsksFor: an emptyDir has pages of that size,
-// and of the one size where it does not say.
+// TestHugePagesAreOfASizeThatThePodAsksFor: an emptyDir has pages of that size; if it names no size, the pod must ask
+// for exactly one.
 // Items: M03.
 func TestHugePagesAreOfASizeThatThePodAsksFor(t *testing.T) {
 	for _, c := range []struct{ asks, medium, want, problem string }{

@@ -50,7 +50,7 @@ func TestKindsThatShowFilesAreWanted(t *testing.T) {
 	}
 }
 
-// Rule 7: a want is kept in the journal and shown by the API.
+// Rule 7: the journal stores a want and the API shows it.
 func TestWantHasNoSecretAndNothingThatTellsIt(t *testing.T) {
 	for _, kind := range []state.DriverName{kind.Secret, kind.Projected} {
 		revision := func(value, key string) string {
@@ -115,7 +115,7 @@ func TestFilesThatCannotBeAreAProblem(t *testing.T) {
 	}
 }
 
-// C5, C6, M14: no program is started for any of them, and the reason says what to use.
+// C5, C6, M14: none of these kinds starts a program, and the reason says what to use instead.
 // Items: M14.
 // Attacks: C5, C6.
 func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
@@ -144,7 +144,7 @@ func TestAttackKindsThatAreRefusedSayWhy(t *testing.T) {
 	}
 }
 
-// M07 and 7.5: the path is handed out as it is, and no owner is changed.
+// M07 and 7.5: the pod gets the path as it is, and no owner is changed.
 func TestHostPathIsHandedOutAndNotOwned(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	w.config.Builtins = []state.DriverName{kind.HostPath}
@@ -162,7 +162,7 @@ func TestHostPathIsHandedOutAndNotOwned(t *testing.T) {
 	}
 }
 
-// BenchmarkPod is a pod of four volumes that show files.
+// BenchmarkPod resolves a pod with four volumes that show files.
 func BenchmarkPod(b *testing.B) {
 	w := withFiles(b)
 	w.secret(b, "value")

@@ -19,11 +19,11 @@ func attachmentName(handle, driver, node string) string {
 	return "csi-" + hex.EncodeToString(sum[:])
 }
 
-// hostile are names that would lead out of a directory or break a message.
+// hostile has names that would lead out of a directory or break a message.
 var hostile = []string{"", ".", "..", "../..", "/", "/etc", "a/b", "a/../../b", "a\x00b", "a\nb", "%2e%2e", "..data", "\xff", "A", "-a", "ünï", strings.Repeat("a", 4096)}
 
-// FuzzNamesStayBelowTheRoot: rule 8. Whatever names say, each path that comes
-// of them is below the root, in the directory of its pod or of its volume.
+// FuzzNamesStayBelowTheRoot: rule 8. Whatever the names are, each path made from them is below the root, in the
+// directory of its pod or of its volume.
 func FuzzNamesStayBelowTheRoot(f *testing.F) {
 	f.Add("11111111-2222-3333-4444-555555555555", "data", "pv-1", "csi.example.com", "vol-1")
 	for _, h := range hostile {
@@ -89,7 +89,7 @@ func below(t *testing.T, kind, path string, dirs ...string) {
 	t.Errorf("%s: path %q is not below one of %q", kind, path, dirs)
 }
 
-// FuzzCheckNeverPanics: whatever an object says, Check answers.
+// FuzzCheckNeverPanics: Check returns for every object.
 func FuzzCheckNeverPanics(f *testing.F) {
 	for _, h := range hostile {
 		f.Add(h, h)

@@ -20,9 +20,8 @@ subsets:
 - {addresses: [{ip: 192.0.2.1}], notReadyAddresses: [{ip: 192.0.2.9}]}
 `
 
-// The servers of a glusterfs volume are those of its Endpoints object, of the
-// pod's namespace or the one that a PersistentVolume names; until they are known
-// there is no volume, and the problem says what is missing.
+// A glusterfs volume has the servers of its Endpoints object, in the pod's namespace or in the one that a
+// PersistentVolume names. Until they are known there is no volume, and the problem says what is missing.
 func TestGlusterFSServersAreThoseOfItsEndpoints(t *testing.T) {
 	const config = `{"servers":["192.0.2.1","192.0.2.2"],"path":"data/a"}`
 	for where, tc := range map[string]struct {
@@ -66,7 +65,7 @@ func TestGlusterFSServersAreThoseOfItsEndpoints(t *testing.T) {
 	}
 }
 
-// What names the object is checked before it is looked for.
+// The name and namespace of the Endpoints are checked before the lookup.
 func TestGlusterFSEndpointsHaveNames(t *testing.T) {
 	for _, name := range []string{"", "../x", "a/b", "A"} {
 		w := read(t, "testdata/base.yaml")
@@ -83,7 +82,7 @@ func TestGlusterFSEndpointsHaveNames(t *testing.T) {
 	}
 }
 
-// An address becomes part of an argument, so that it has to be one.
+// An address becomes part of an argument, so it must be a valid address.
 func TestEndpointsHaveAddresses(t *testing.T) {
 	w := parse(t, strings.ReplaceAll(glusterServers, "NAMESPACE", "default"))
 	o := w.Get(resolve.Key{Kind: "Endpoints", Namespace: "default", Name: "servers"}).(*resolve.Endpoints)

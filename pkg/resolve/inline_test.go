@@ -12,8 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestWhoMayHaveInlineVolumes: everybody where there are no rules, else whom a
-// rule names; claims are not concerned.
+// TestWhoMayHaveInlineVolumes: without rules all pods, otherwise those that a rule names. Claims need no rule.
 //
 // Items: F22.
 // Attacks: C16.
@@ -45,8 +44,8 @@ func TestWhoMayHaveInlineVolumes(t *testing.T) {
 	}
 }
 
-// What reaches over a network is allowed as drivers are, and what is translated by the
-// name of its driver; what stays on the node is not concerned.
+// A network volume is allowed by its kind's name, as a driver's is, and a translated one by its driver's name. A
+// volume that stays on the node needs no rule.
 //
 // Attacks: C16.
 func TestWhoMayHaveInlineVolumesOfANetwork(t *testing.T) {
@@ -72,7 +71,7 @@ func TestWhoMayHaveInlineVolumesOfANetwork(t *testing.T) {
 	}
 }
 
-// The secret of an inline volume is of its pod's namespace, whichever that is.
+// The secret of an inline volume is in its pod's namespace, whichever that is.
 //
 // Items: F12.
 func TestTheSecretOfAnInlineVolumeIsOfItsPodsNamespace(t *testing.T) {

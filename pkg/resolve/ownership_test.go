@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// G01...G06: who gives the files to the group, by the driver's fsGroupPolicy.
+// G01...G06: the driver's fsGroupPolicy decides who changes the files' group.
 // Items: A32, G01, G02, G03, G04, G05.
 func TestOwnershipFollowsFSGroupPolicy(t *testing.T) {
 	const always, never = state.OwnAlways, state.Ownership("")
@@ -62,8 +62,7 @@ func TestOwnershipFollowsFSGroupPolicy(t *testing.T) {
 	}
 }
 
-// An object of before there was such a field says nothing about whose the files
-// are: the pod waits for one that does.
+// A CSIDriver from before the field existed does not say who owns the files: the pod waits for one that does.
 //
 // Items: G11.
 func TestCSIDriverWithoutAPolicyIsWaitedFor(t *testing.T) {
@@ -82,13 +81,12 @@ func TestCSIDriverWithoutAPolicyIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The next pod's files are given as the object says by then, whatever it said
-// before: nothing of that is kept.
+// The next pod's files follow the current policy: nothing of an earlier policy is kept.
 //
 // Items: G06.
 func TestAChangedPolicyHoldsForTheNextPod(t *testing.T) {
 	const none, file, byType = storagev1.NoneFSGroupPolicy, storagev1.FileFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
-	// Of a volume without a type of file system, the default gives nothing.
+	// On a volume without a file system type, the default policy changes no group.
 	for fsType, ofDefault := range map[string]state.Ownership{"": "", "ext4": state.OwnAlways} {
 		owned := map[storagev1.FSGroupPolicy]state.Ownership{none: "", file: state.OwnAlways, byType: ofDefault}
 		for _, change := range [][2]storagev1.FSGroupPolicy{{none, file}, {none, byType}, {file, none}, {file, byType}, {byType, none}, {byType, file}} {

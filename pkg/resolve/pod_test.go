@@ -63,7 +63,7 @@ func TestStoppedPodWantsNothing(t *testing.T) {
 	}
 }
 
-// TestPodBeingDeletedKeepsItsVolumes: only the end of the containers takes them.
+// TestPodBeingDeletedKeepsItsVolumes: only the end of its containers releases them.
 // Items: A33.
 func TestPodBeingDeletedKeepsItsVolumes(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
@@ -119,8 +119,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// second adds a volume "more" to the pod, by a claim of its own, bound to a
-// PersistentVolume of its own with the same handle.
+// second adds a volume "more" to the pod, with its own claim bound to its own PersistentVolume with the same handle.
 func second(t *testing.T, w *world) (*corev1.Volume, *corev1.PersistentVolume) {
 	t.Helper()
 	w.add(t, "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: more}, spec: {volumeName: pv-2}}")
@@ -224,7 +223,7 @@ func TestVolumeAttachmentHoldsWhereAClusterAttaches(t *testing.T) {
 		if got.Hold != hold || got.Problem != "" || len(got.Spec.PublishContext) != len(test.context) || got.Spec.PublishContext["device"] != test.context["device"] {
 			t.Errorf("%s: got hold %q, context %v, want %q, %v", test.name, got.Hold, got.Spec.PublishContext, hold, test.context)
 		}
-		// csi-volmgr itself must not attach it either, where no cluster does.
+		// If no cluster attaches the volume, csi-volmgr must not attach it either.
 		if want := test.driver != nil && !*test.driver.AttachRequired; got.Spec.NoAttach != want {
 			t.Errorf("%s: NoAttach: got %v, want %v", test.name, got.Spec.NoAttach, want)
 		}
@@ -294,8 +293,7 @@ func TestUnusedVolumesAreNotWanted(t *testing.T) {
 	}
 }
 
-// Pod info that is switched on holds for the next call; what a mounted volume
-// was asked with is the manager's to keep.
+// A changed podInfoOnMount applies to the next call; the manager keeps the context with which a volume was mounted.
 // Items: F04.
 func TestPodInfoThatIsSwitched(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
@@ -307,7 +305,7 @@ func TestPodInfoThatIsSwitched(t *testing.T) {
 	}
 }
 
-// A raw block volume is wanted while a container has it as a device.
+// A raw block volume is wanted if a container has it as a device.
 // Items: B18.
 func TestDevicesOfAPod(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
@@ -324,7 +322,7 @@ func TestDevicesOfAPod(t *testing.T) {
 	}
 }
 
-// However much is wrong with a pod, each of its volumes has one problem.
+// However many faults a pod has, each of its volumes has one problem.
 // Items: B19.
 func TestProblemsAreBounded(t *testing.T) {
 	const volumes = 50
@@ -429,8 +427,7 @@ func TestTokenRequestsAreChecked(t *testing.T) {
 	}
 }
 
-// A volume that could not be resolved says which claim the pod names, so that programs
-// need not look for it in the sentence.
+// An unresolved volume has a field with the claim that the pod names, so that programs need not parse the sentence.
 func TestWhatIsNotResolvedSaysItsClaim(t *testing.T) {
 	for want, source := range map[string]corev1.VolumeSource{
 		"n/nope":   {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nope"}},

@@ -14,9 +14,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// problems are what can be wrong with testdata/base.yaml, and what is said of it.
 const wantVolumeName = "to use an existing PersistentVolume, name it in spec.volumeName, or the claim in its spec.claimRef"
 
+// problems has the defects of testdata/base.yaml that the tests make, and the problem that each gives.
 var problems = []struct {
 	name string
 	make func(t *testing.T, w *world)
@@ -290,8 +290,8 @@ func TestProblemNamesObjectFieldFoundAndWanted(t *testing.T) {
 	}
 }
 
-// What the node tells a driver of a pod is told by the node alone: attributes that
-// pose as it, in any case, are refused where the volume's owner or the pod sets them.
+// Only the node sets the attributes that tell a driver about a pod: a volume or pod that sets one itself,
+// in upper or lower case, is refused.
 //
 // Attacks: C17.
 func TestAttackAttributesThatPoseAsPodInfo(t *testing.T) {
@@ -324,7 +324,7 @@ func TestProblemHurtsNoOtherVolume(t *testing.T) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "other", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "other"}}})
 		if len(w.config.Builtins) == 0 || len(resolve.Check(pod)) > 0 && pod.UID != "11111111-2222-3333-4444-555555555555" {
-			continue // the pod as a whole is not one
+			continue // the whole pod is refused
 		}
 		for _, v := range w.resolve().Volumes {
 			if v.Names[0] == "other" && v.Problem != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// A reclaimPolicy that is not followed is refused by name: none is read as another.
+// An unsupported reclaimPolicy is refused by name: none is taken for another one.
 //
 // Faults: A151.
 func TestAReclaimPolicyIsFollowedOrRefused(t *testing.T) {

@@ -19,7 +19,7 @@ func level(l string) *corev1.SecurityContext {
 	return &corev1.SecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: l}}
 }
 
-// labelWorld is a volume of one pod whose driver mounts with labels.
+// labelWorld returns a volume of one pod, with a driver that mounts with labels.
 func labelWorld(t *testing.T, modes ...corev1.PersistentVolumeAccessMode) *world {
 	t.Helper()
 	w := read(t, "testdata/base.yaml")
@@ -30,8 +30,8 @@ func labelWorld(t *testing.T, modes ...corev1.PersistentVolumeAccessMode) *world
 	return w
 }
 
-// TestWhichVolumesAreLabelledWhenTheyAreMounted: nothing without SELinux on the
-// host, the driver's word, options of the pod, and a mode that is allowed.
+// TestWhichVolumesAreLabelledWhenTheyAreMounted: a label needs SELinux on the host, the driver's support, the pod's
+// options, and an allowed access mode.
 //
 // Items: H01, H03, H04, H05, H06, H12, H14, H17, Q05.
 // Scenarios: U-93, U-95, U-96, U-97, U-98, U-99.
@@ -77,7 +77,7 @@ func TestWhichVolumesAreLabelledWhenTheyAreMounted(t *testing.T) {
 	}
 }
 
-// TestContainersOfOnePodThatDifferAreRefused: before anything is mounted.
+// TestContainersOfOnePodThatDifferAreRefused: before any volume is mounted.
 //
 // Items: H15.
 func TestContainersOfOnePodThatDifferAreRefused(t *testing.T) {
@@ -101,9 +101,8 @@ func TestContainersOfOnePodThatDifferAreRefused(t *testing.T) {
 	}
 }
 
-// Of the built-in kinds those of disks on a network are mounted with a label where a
-// PersistentVolume is of them; an inline volume's files are the runtime's to label, and a
-// server's and a raw device's are labelled by neither.
+// Of the built-in kinds, only PersistentVolumes on network disks are mounted with a label. The runtime labels the
+// files of an inline volume. A file server's volume and a raw device get no label.
 //
 // Items: Q05.
 func TestWhichKindsAreLabelledWhenTheyAreMounted(t *testing.T) {
@@ -158,8 +157,8 @@ func TestALabelThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// Where labels are the runtime's for the volume's access modes, the pod has it all
-// the same, and what it would be is told, so that others can be warned of it.
+// If the volume's access modes leave labels to the runtime, the pod still gets the volume. The want has the label
+// that it would have, so that other pods can be warned of it.
 //
 // Items: H11, H03, H04, H12, H14, H15.
 func TestALabelThatIsNotAppliedIsTold(t *testing.T) {

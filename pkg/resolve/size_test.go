@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 )
 
-// What the claim says of its expansion decides whether the node has a part in it.
+// The state of the expansion in the claim's status decides whether the node expands the volume.
 //
 // Items: I02, I06, I11, I12, I13, I14, I16, I18, N-95.
 func TestTheClaimSaysWhetherTheNodeExpands(t *testing.T) {
@@ -28,8 +28,8 @@ func TestTheClaimSaysWhetherTheNodeExpands(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		change     func(*claim)
-		have       string // in its status
-		many       bool   // ReadWriteMany
+		have       string // in the claim's status
+		many       bool   // access mode ReadWriteMany
 		size       string
 		grown      bool
 		notBecause string
@@ -66,7 +66,7 @@ func TestTheClaimSaysWhetherTheNodeExpands(t *testing.T) {
 	}
 }
 
-// Without a cluster a request that is lowered again ends what the node cannot do.
+// Without a cluster, a request that was lowered again ends an expansion that the node cannot do.
 func TestARequestLoweredAgain(t *testing.T) {
 	for request, want := range map[string]int64{"8Ki": 8192, "6Ki": 6144, "1Ki": 4096} {
 		w := read(t, "testdata/base.yaml")

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Each field of the kinds of snapshots that cannot be followed is refused by its name.
+// Each unsupported field of the snapshot kinds is refused by name.
 func TestSnapshotsAreChecked(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "s"}
 	snapshot := func(s snapshotv1.VolumeSnapshotSpec) runtime.Object {
@@ -55,7 +55,7 @@ func TestSnapshotsAreChecked(t *testing.T) {
 	}
 	for _, c := range []struct {
 		obj   runtime.Object
-		field string // "" for nothing wrong
+		field string // "" for no fault
 	}{
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &claim}}), ""},
 		{snapshot(snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: &name}}), ""},
@@ -119,7 +119,7 @@ func TestSnapshotsAreChecked(t *testing.T) {
 	}
 }
 
-// A snapshot holds what its source held, so the source of one that is there does not change.
+// A snapshot has the content of its source, so the source of an existing one may not change.
 func TestTheSourceOfASnapshotDoesNotChange(t *testing.T) {
 	of := func(claim, class string) *snapshotv1.VolumeSnapshot {
 		return &snapshotv1.VolumeSnapshot{Spec: snapshotv1.VolumeSnapshotSpec{

@@ -22,7 +22,7 @@ b3HiDKc5fYunL3adNjqwgTtGwpmOxfxaGYXRvmpSes79BfwlRMx7Ag==
 -----END CERTIFICATE-----
 `
 
-// TestTrustBundlesAreOfTheirSigners: by their names, and of certificates only.
+// TestTrustBundlesAreOfTheirSigners: by their names, and with certificates only.
 //
 // Items: L11.
 func TestTrustBundlesAreOfTheirSigners(t *testing.T) {
@@ -52,8 +52,8 @@ func TestTrustBundlesAreOfTheirSigners(t *testing.T) {
 	}
 }
 
-// TestAVolumeFollowsTheBundlesThatItSelects: its revision is another with each
-// change of those, and of no other.
+// TestAVolumeFollowsTheBundlesThatItSelects: bundles of other signers neither give the volume content nor change its
+// revision.
 //
 // Items: L11.
 func TestAVolumeFollowsTheBundlesThatItSelects(t *testing.T) {

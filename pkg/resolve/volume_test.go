@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// ofKind makes pv-1 of testdata/base.yaml one with another source.
+// ofKind gives pv-1 of testdata/base.yaml another source.
 func ofKind(t *testing.T, s corev1.PersistentVolumeSource) *world {
 	t.Helper()
 	w := read(t, "testdata/base.yaml")
@@ -30,7 +30,7 @@ func nfsAt(server, path string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: path}}
 }
 
-// M16: what claim and volume say reaches the kind.
+// M16: the kind receives the fields of claim and volume.
 // Items: M16.
 func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 	for of, tc := range map[state.DriverName]struct {
@@ -63,7 +63,7 @@ func TestPersistentVolumesOfBuiltinKinds(t *testing.T) {
 	}
 }
 
-// A claim that a pod has read-only is that for every kind, whatever the volume says.
+// If a pod's claim is read-only, the volume is read-only for every kind, whatever the PersistentVolume says.
 //
 // Items: M16.
 func TestAReadOnlyClaimReachesEveryKind(t *testing.T) {
@@ -98,8 +98,8 @@ func TestMountOptionsOfAKindThatMountsNothing(t *testing.T) {
 	}
 }
 
-// Of a CSI volume's node affinity what is known of the node decides. The values of other
-// labels are for the driver's topology; another operator of theirs is refused.
+// The known labels of the node decide about a CSI volume's node affinity. The driver's topology decides about other
+// labels by their values; any other operator on them is refused.
 //
 // Items: A30.
 // Faults: A138.
@@ -178,7 +178,7 @@ func TestBadSourcesOfBuiltinKindsAreNamed(t *testing.T) {
 	}
 }
 
-// 5.4: a volume that is elsewhere is not made here.
+// 5.4: a volume that belongs to another node is not mounted here.
 // Items: A30, N-14.
 func TestNodeAffinityKeepsAVolumeOnItsNode(t *testing.T) {
 	term := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
@@ -234,7 +234,7 @@ func TestInlineNFS(t *testing.T) {
 	}
 }
 
-// C12: a handle is no path.
+// C12: a handle is not a path.
 // Items: F20.
 // Attacks: C12.
 func TestAttackHandleReachesNoPath(t *testing.T) {
@@ -276,8 +276,8 @@ func TestDisksOfTheNetworkAreStaged(t *testing.T) {
 	}
 }
 
-// A controller of the cluster attaches the disks of a network, under a name that does
-// not depend on the pod. Without a cluster they have none.
+// A controller of the cluster attaches network disks, under a name that does not depend on the pod. Without a cluster
+// they have no such name.
 //
 // Faults: A183.
 func TestDisksOfTheNetworkAreAttachedByACluster(t *testing.T) {
@@ -301,7 +301,7 @@ func TestDisksOfTheNetworkAreAttachedByACluster(t *testing.T) {
 	}
 }
 
-// A local volume has its capacity, so that it can grow; nothing is staged.
+// A local volume has its capacity, so that it can grow; it has no stage.
 //
 // Items: M09.
 func TestLocalVolumeHasItsCapacity(t *testing.T) {
@@ -326,8 +326,8 @@ func TestInlineDisksOfTheNetwork(t *testing.T) {
 	}
 }
 
-// Where a CSI volume is, in labels of its driver's topology, is for the manager
-// to compare; terms that the node's name excludes are none.
+// The manager compares a CSI volume's labels of its driver's topology; terms that the node's name excludes are left
+// out.
 //
 // Items: A30, N-14.
 func TestTopologyOfAVolume(t *testing.T) {
@@ -360,8 +360,8 @@ func TestTopologyOfAVolume(t *testing.T) {
 	}
 }
 
-// C27: a file system that is not one of a disk is refused where a manifest is
-// read, for each kind that has an fsType and for a pod's own volume too.
+// C27: a file system that no disk has is refused when the manifest is read, for each kind with an fsType, and for a
+// pod's inline volume too.
 //
 // Attacks: C27.
 func TestAttackFSTypeOfAManifestIsOneOfADisk(t *testing.T) {

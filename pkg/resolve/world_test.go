@@ -17,7 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// world is the objects of a test.
+// world has the objects of a test.
 type world struct {
 	objects map[resolve.Key]runtime.Object
 	chosen  resolve.Binding
@@ -124,8 +124,8 @@ func (w *world) drop(kind, namespace, name string) {
 	delete(w.objects, resolve.Key{Kind: kind, Namespace: namespace, Name: name})
 }
 
-// driver adds a CSIDriver object for the driver of testdata/base.yaml, as an
-// API server gives it out: with the default fsGroupPolicy where it has none.
+// driver adds a CSIDriver object for the driver of testdata/base.yaml, as an API server returns it: with the default
+// fsGroupPolicy if it has none.
 func (w *world) driver(spec storagev1.CSIDriverSpec) {
 	if spec.FSGroupPolicy == nil {
 		spec.FSGroupPolicy = ptr(storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
@@ -137,7 +137,7 @@ func (w *world) driver(spec storagev1.CSIDriverSpec) {
 
 func (w *world) resolve() state.PodWant { return resolve.Pod(w.pod(), w, w.config) }
 
-// only returns the only volume that the pod wants.
+// only returns the pod's only volume.
 func (w *world) only(t *testing.T) state.VolumeWant {
 	t.Helper()
 	want := w.resolve()
