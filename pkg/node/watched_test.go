@@ -16,7 +16,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// ableDriver is a driver of which only the capabilities matter.
+// ableDriver is a driver with capabilities and nothing else.
 type ableDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
