@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Directories are made from any that there is, also through a link that stays
-// beneath the root, and never through one that leads out of it.
+// makeDir starts from whichever parent exists, also through a link that stays beneath the
+// root, and never through one that leads out of it.
 func TestDirectoriesAreMadeFromWhatThereIs(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	d, err := openDirs(root)
@@ -52,7 +52,8 @@ func TestDirectoriesAreMadeFromWhatThereIs(t *testing.T) {
 	}
 }
 
-// One that removes the empty directories above its own ends no other's work.
+// Removing the empty directories above one volume's target makes no other volume's call
+// fail.
 func TestDirectoriesAreMadeWhileOthersRemoveThem(t *testing.T) {
 	root := t.TempDir()
 	d, err := openDirs(root)
@@ -80,11 +81,11 @@ func TestDirectoriesAreMadeWhileOthersRemoveThem(t *testing.T) {
 	all.Wait()
 }
 
-// What goes with a pod's last volume goes up to what is directly in the root, or to
-// what is in use; through a link only what is beneath the root.
+// Clearing up after a pod's last volume removes directories until it meets one that is in
+// use or directly in the root; through a link, only those beneath the root.
 func TestDirectoriesThatAreEmptyGo(t *testing.T) {
 	for name, tc := range map[string]struct {
-		make, links []string // links: name, target
+		make, links []string // name, target of each link
 		clear       string
 		gone        bool
 		left        []string
@@ -156,9 +157,9 @@ func TestDirectoriesThatAreEmptyGo(t *testing.T) {
 	}
 }
 
-// A call that outlasts its driver, as one on dead storage does, uses the root
-// directory or nothing, never what has its descriptor's number by then: the race
-// detector sees the latter.
+// A call that outlasts its driver, as one on dead storage does, uses the root directory or
+// nothing, and never the file that got its descriptor's number since: the race detector
+// would see that.
 func TestACallMayOutlastItsDirectories(t *testing.T) {
 	root := t.TempDir()
 	d, err := openDirs(root)

@@ -52,7 +52,7 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 	}
 }
 
-// Each way to expand is an ability of its own, and a driver may have none of any kind.
+// Each way to expand is an ability of its own, and a driver may have no ability at all.
 //
 // Items: N-20, N-88.
 func TestAbilitiesAreApart(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDialAsksWhetherTheDriverIsReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready *wrapperspb.BoolValue
 		err   error
-		want  error // nil for ready
+		want  error // nil if the driver is ready
 	}{
 		"says nothing":        {},
 		"ready":               {ready: wrapperspb.Bool(true)},
@@ -144,7 +144,7 @@ func TestAnEmptyNodeIDIsWrongOnlyWhereItIsNeeded(t *testing.T) {
 	}
 }
 
-// In a cluster its sidecars call the Controller service, and the node never does.
+// In a cluster the driver's sidecars call its Controller service, and the node never does.
 func TestTheControllerServiceOfAClusterIsNotAsked(t *testing.T) {
 	f := newFake()
 	f.nodeID, f.controller = "", []csi.ControllerServiceCapability_RPC_Type{csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME}
@@ -251,7 +251,7 @@ func TestAGarbageServerIsAnErrorAndNoPanic(t *testing.T) {
 	serving.Wait()
 }
 
-// An HTTP server that knows no gRPC: the client makes the status up.
+// An HTTP server that does not speak gRPC: the client invents the status.
 func TestAnAnswerThatIsNoneIsUncertain(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "csi.sock")
 	l, err := net.Listen("unix", socket)
@@ -300,9 +300,9 @@ func TestALoggedRequestIsBounded(t *testing.T) {
 	}
 }
 
-// With a pause of an hour between attempts only an event can do it. gRPC says
-// that it waits a moment before it can be woken, so one event may be lost on
-// it; that is why the pause is a second at most outside of this test.
+// With a pause of an hour between attempts, only an event of the watch can end it. gRPC
+// says that it waits a moment before it can be woken, so it may miss one event; that is why
+// the pause is a second at most outside of this test.
 // Items: N-05.
 func TestASocketsReturnCutsThePauseShort(t *testing.T) {
 	n := connect(t, newFake(), func(c *Config) { c.redial = time.Hour })
@@ -367,7 +367,7 @@ func TestADriverThatDiesAndReturnsIsAskedAnew(t *testing.T) {
 		t.Errorf("a call while it is away: %v", err)
 	}
 	again := newFake()
-	again.caps = nil // an upgrade, or rather not
+	again.caps = nil // it returns with fewer capabilities, as after a downgrade
 	again.serve(t, n.socket)
 	if err := n.news(); err != nil {
 		t.Fatalf("its return is told as %v", err)
@@ -385,8 +385,8 @@ func TestAConnectionIsLostOnlyOnceGRPCHasSettled(t *testing.T) {
 		known, settled bool
 		away           bool
 	}{
-		{connectivity.Connecting, true, false, false}, // Dial was faster than gRPC's word
-		{connectivity.Connecting, false, false, true}, // it broke while Dial asked
+		{connectivity.Connecting, true, false, false}, // Dial returned before gRPC reported the connection
+		{connectivity.Connecting, false, false, true}, // the connection broke while Dial asked
 		{connectivity.Connecting, true, true, true},
 		{connectivity.Ready, true, true, false},
 		{connectivity.Ready, false, true, true},
@@ -453,8 +453,8 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 	}
 }
 
-// A process that is at the endpoint but has not said yet who it is gets no
-// call, also not one that its connection was made for.
+// A process at the endpoint gets no call before it has said its name, not even the call
+// that its connection was made for.
 func TestNoCallIsMadeBeforeTheDriverSaidWhoItIs(t *testing.T) {
 	n := connect(t, newFake())
 	n.f.die()
@@ -490,7 +490,7 @@ func TestTheSocketsDirectoryMayBeMadeAnew(t *testing.T) {
 	second.serve(t, n.socket)
 	must(t, n.news())
 	third := newFake()
-	third.serve(t, n.socket) // the second lives on: only the watch can tell
+	third.serve(t, n.socket) // the second lives on: only the watch sees the new socket
 	_ = n.news()
 	must(t, n.news())
 	must(t, n.d.Stage(t.Context(), n.volume(state.Filesystem)))
@@ -525,7 +525,7 @@ func TestADriverThatIsNotReadyAfterItsReturnIsAskedUntilItIs(t *testing.T) {
 func TestAReplacedSocketIsConnectedToWhileTheOldProcessLives(t *testing.T) {
 	n := connect(t, newFake())
 	again := newFake()
-	again.serve(t, n.socket) // removes the old socket; its process lives on
+	again.serve(t, n.socket) // removes the old socket; the old process lives on
 	if err := n.news(); err == nil {
 		t.Fatal("no loss was told")
 	}
@@ -588,7 +588,7 @@ func TestCallsInFlightFailAsUncertainWhenTheDriverDies(t *testing.T) {
 	}
 }
 
-// The canaries must be nowhere but in the requests.
+// The canaries may be in the requests only.
 // Items: N-35, N-37, N-38.
 func TestSecretsAreInNoLogAndNoError(t *testing.T) {
 	const canary = "CANARY"
@@ -609,7 +609,8 @@ func TestSecretsAreInNoLogAndNoError(t *testing.T) {
 		if strings.HasPrefix(method, "NodeUn") {
 			return nil
 		}
-		// A driver that quotes all it was given, with a line break for a false log line.
+		// The driver quotes all that it was given, with a line break that would forge a log
+		// line.
 		return status.Errorf(codes.Internal, "mount -o %v failed:\nlevel=ERROR %v", secretsIn(req), strings.Repeat("x", 5000))
 	}
 	n.f.mu.Unlock()
@@ -635,7 +636,7 @@ func TestSecretsAreInNoLogAndNoError(t *testing.T) {
 	}
 }
 
-// secretsIn is all that is secret in a request.
+// secretsIn returns everything in a request that is secret.
 func secretsIn(req any) string {
 	var all []string
 	if r, ok := req.(interface{ GetSecrets() map[string]string }); ok {
@@ -648,7 +649,7 @@ func secretsIn(req any) string {
 			all = append(all, s)
 		}
 		if strings.Contains(strings.Join(all, " "), "-token") {
-			all = append(all, "CANARY-token", "CANARY-flag") // taken out of its JSON, and a mount flag's value
+			all = append(all, "CANARY-token", "CANARY-flag") // a token taken out of its JSON, and the value of a mount flag
 		}
 	}
 	return strings.Join(all, ",")
@@ -699,7 +700,7 @@ func TestCallsAreMeasuredByDriverMethodAndCode(t *testing.T) {
 	for _, want := range []string{
 		"OK method_name=/csi.v1.Node/NodeStageVolume migrated=false", "Aborted method_name=/csi.v1.Node/NodeStageVolume migrated=false",
 		"OK method_name=/csi.v1.Node/NodeStageVolume migrated=true", // of an in-tree source
-		// What a driver is asked when it is connected, that it lacks a service included.
+		// What Dial asks of a driver, and the answer of a service that the driver lacks.
 		"OK method_name=/csi.v1.Identity/GetPluginInfo migrated=false", "OK method_name=/csi.v1.Node/NodeGetCapabilities migrated=false",
 	} {
 		key := "csi_operations_seconds driver_name=" + driverName + " grpc_status_code=" + want
@@ -740,7 +741,7 @@ func TestManyDriversCallsRunAtOnce(t *testing.T) {
 			v.Spec.Handle = fmt.Sprint("vol-", i)
 			v.Spec.StagePath = n.layout.StagePath(mode, driverName, v.Spec.Handle, v.Spec.Handle)
 			m := v.Mounts["pod-1"]
-			m.Target = n.layout.Target(mode, "pod-1", v.Spec.Handle) // all below one pod's directories
+			m.Target = n.layout.Target(mode, "pod-1", v.Spec.Handle) // all below the directories of one pod
 			if mode == state.Block {
 				m.DevicePath = n.layout.DevicePath("pod-1", v.Spec.Handle)
 			}

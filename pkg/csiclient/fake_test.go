@@ -32,14 +32,14 @@ import (
 // inNamespace marks the child in which the tests run.
 const inNamespace = "CSICLIENT_TEST_IN_NAMESPACE"
 
-// TestMain runs the tests in a mount namespace of their own, for some mount.
+// TestMain runs the tests in a mount namespace of their own, since some of them mount.
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			fmt.Fprintln(os.Stderr, "make mounts private:", err)
 			os.Exit(1)
 		}
-		unix.Umask(0o022) // the mode of what is made is looked at
+		unix.Umask(0o022) // tests check the mode of what is made
 		goleak.VerifyTestMain(m)
 		return
 	}
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	cmd := exec.Command(os.Args[0], os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	if len(os.TempDir()) > 24 {
-		cmd.Env = append(cmd.Env, "TMPDIR=/tmp") // a socket's address holds 107 bytes, a test's name among them
+		cmd.Env = append(cmd.Env, "TMPDIR=/tmp") // a socket's address holds 107 bytes, and t.TempDir contains the test's name
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
@@ -60,14 +60,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// patience is how long a test waits for what must happen before it fails. No
-// test passes because of it.
+// patience is how long a test waits for an event before it fails. No test passes because of
+// it.
 const patience = 2 * time.Minute
 
 const driverName = "fake.example.com"
 
-// fakeDriver is a small strict CSI driver: it keeps what is staged and
-// published, refuses what CSI forbids a caller to do, and records every request.
+// fakeDriver is a small strict CSI driver: it remembers what is staged and published,
+// refuses what CSI forbids a caller to do, and records every request.
 type fakeDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
@@ -88,14 +88,15 @@ type fakeDriver struct {
 
 	mu        sync.Mutex
 	requests  []string        // method names, in order
-	last      proto.Message   // of a node call that changes something
+	last      proto.Message   // the last node call that changes something
 	staged    map[string]bool // volume_id^path
 	published map[string]bool
 	wrong     []string
-	// fault is asked before a call does its work, after after it; an error is the answer.
+	// fault runs before a call does its work, after runs after it; the call answers with
+	// their error.
 	fault, after func(ctx context.Context, method string, req any) error
 
-	uid    uint32 // whose process it is
+	uid    uint32 // user of its process
 	server *grpc.Server
 	served chan struct{}
 }
@@ -113,7 +114,7 @@ func newFake() *fakeDriver {
 	}
 }
 
-// serve starts it on the socket at path, replacing a socket that is there.
+// serve starts the driver on the socket at path, replacing a socket that exists.
 func (f *fakeDriver) serve(t *testing.T, path string) {
 	t.Helper()
 	_ = os.Remove(path)
@@ -153,7 +154,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)))
 }
 
-// die ends the process, as kill -9 does: its socket file stays.
+// die ends the driver as kill -9 does: its socket file stays.
 func (f *fakeDriver) die() {
 	f.server.Stop()
 	<-f.served
@@ -197,7 +198,7 @@ func (f *fakeDriver) inject(method string, err error) {
 	}
 }
 
-// on makes every call of one method do f's work instead of its own answer.
+// on makes every call of one method run do instead of its own work.
 func (f *fakeDriver) on(method string, do func(req any) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -319,7 +320,7 @@ func (f *fakeDriver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolu
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// place makes what a driver makes at a target.
+// place creates what a driver creates at a target.
 func place(path string, block bool) error {
 	if block {
 		return os.WriteFile(path, nil, 0o600)
@@ -353,10 +354,10 @@ type node struct {
 	socket string
 	d      *Driver
 	log    *logBuffer
-	change chan error // what OnChange was told
+	change chan error // receives what OnChange gets
 }
 
-// connect serves f and dials it; what the test wants otherwise is set by change.
+// connect serves f and dials it; change adjusts the configuration.
 func connect(t *testing.T, f *fakeDriver, change ...func(*Config)) *node {
 	t.Helper()
 	n := &node{t: t, f: f, layout: state.Layout{Root: t.TempDir()}, log: &logBuffer{}, change: make(chan error, 100)}
@@ -386,7 +387,7 @@ func connect(t *testing.T, f *fakeDriver, change ...func(*Config)) *node {
 	return n
 }
 
-// news waits for what OnChange is told next.
+// news waits for the next call of OnChange.
 func (n *node) news() error {
 	n.t.Helper()
 	select {
@@ -398,7 +399,7 @@ func (n *node) news() error {
 	}
 }
 
-// volume is a file system volume of the node as the manager has it while it is
+// volume returns a file system volume of the node as the manager has it while it is
 // published to pod-1.
 func (n *node) volume(mode state.Mode) state.Volume {
 	const handle, pv, pod = "vol/../1", "pv-1", "pod-1"
@@ -428,10 +429,10 @@ func withPhase(v state.Volume, p state.Phase) state.Volume {
 	return v
 }
 
-// target is where v is published for pod-1.
+// target returns the path at which v is published for pod-1.
 func target(v state.Volume) string { return v.Mounts["pod-1"].Target }
 
-// tree lists what is below the root, relative to it.
+// tree lists everything below the root, relative to it.
 func (n *node) tree() []string {
 	n.t.Helper()
 	var found []string
@@ -474,7 +475,7 @@ func readsOnly(call string) bool {
 	return false
 }
 
-// publish is d.Publish for a test that needs no renewal.
+// publish is d.Publish for tests that need no renewal.
 func publish(ctx context.Context, d *Driver, v state.Volume, pod state.PodUID) error {
 	_, err := d.Publish(ctx, v, pod)
 	return err

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// healthy is a driver that says how its volumes fare.
+// NodeGetVolumeHealth returns the health that the test has set.
 func (f *fakeDriver) NodeGetVolumeHealth(_ context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -28,8 +28,8 @@ func (f *fakeDriver) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHe
 	}}, nil
 }
 
-// TestHealthIsWhatTheDriverSaysOfThisNode: every kind is shown, one without a
-// name as its number, and nothing is done about any.
+// Health returns what the driver says of this node: every kind is shown, one without a name
+// as its number, and the client acts on none.
 //
 // Items: N-84, N-85, N-86, N-87.
 func TestHealthIsWhatTheDriverSaysOfThisNode(t *testing.T) {
@@ -61,7 +61,7 @@ func TestHealthIsWhatTheDriverSaysOfThisNode(t *testing.T) {
 	}) {
 		t.Errorf("%v, %v", storage, err)
 	}
-	// A driver without the abilities is not asked.
+	// A driver without the capabilities is not asked.
 	n = connect(t, newFake())
 	_, volume := n.d.VolumeHealth(t.Context(), v, "pod-1")
 	_, backend := n.d.StorageHealth(t.Context())

@@ -12,8 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// TestEveryCodeHasAnOutcomeForEveryCall is the table written down a second
-// time, from the specification, for calls of each class.
+// The table, written a second time from the specification, for calls of each class.
 // Items: C12, N-27, N-28, N-58, N-64, N-71, N-102, I09, N-29, N-30.
 func TestEveryCodeHasAnOutcomeForEveryCall(t *testing.T) {
 	want := map[codes.Code]state.Outcome{
@@ -49,7 +48,7 @@ func TestEveryCodeHasAnOutcomeForEveryCall(t *testing.T) {
 		for code, outcome := range want {
 			infeasible := []codes.Code{codes.FailedPrecondition, codes.InvalidArgument, codes.OutOfRange, codes.NotFound}
 			if call == nodeExpand && slices.Contains(infeasible, code) {
-				outcome = state.Final // not before it is used no more, or another size is asked for
+				outcome = state.Final // it fails until the volume is unused or another size is asked for
 			}
 			err := fmt.Errorf("wrapped: %w", &rpcError{s: status.New(code, "boom"), answered: true})
 			e, ok := errors.AsType[*state.CallError](CallError(call, err))

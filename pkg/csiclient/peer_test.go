@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// listenAs listens on path as a process of the user does.
+// listenAs listens on path as a process of user uid does.
 func listenAs(path string, uid uint32) (l net.Listener, err error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -26,7 +26,7 @@ func listenAs(path string, uid uint32) (l net.Listener, err error) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return nil, err
 	}
-	runtime.LockOSThread() // the user is the thread's, and the listener's from then on
+	runtime.LockOSThread() // the thread has the user, and the listener keeps it
 	defer runtime.UnlockOSThread()
 	const same = ^uintptr(0)
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); e != 0 {
@@ -34,7 +34,7 @@ func listenAs(path string, uid uint32) (l net.Listener, err error) {
 	}
 	err = unix.Listen(fd, 16)
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, same, 0, same); e != 0 {
-		panic(e) // the thread is no use any more
+		panic(e) // the thread cannot be used any more
 	}
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func listenAs(path string, uid uint32) (l net.Listener, err error) {
 	return net.FileListener(f)
 }
 
-// A process of another user is no driver: it would be given secrets, and say what root
+// A process of another user is no driver: it would get secrets, and choose what root
 // mounts. The operator may allow a user for one driver.
 //
 // Attacks: C37.
@@ -72,8 +72,8 @@ func TestAttackEndpointOfAnotherUserIsNoDriver(t *testing.T) {
 
 func is[E error](err error) bool { _, ok := errors.AsType[E](err); return ok }
 
-// Every connection is checked: a process of another user that takes the place of a driver
-// that died is given nothing.
+// Every connection is checked: a process of another user that takes a dead driver's place
+// gets nothing.
 //
 // Attacks: C37.
 func TestAttackEndpointIsTakenOverByAnotherUser(t *testing.T) {

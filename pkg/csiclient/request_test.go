@@ -28,7 +28,7 @@ var (
 	layout     = state.Layout{Root: "/root"}
 )
 
-// sample is a volume with every field set that a request may take up.
+// sample returns a volume with every field set that a request may use.
 func sample(change ...func(*state.Volume, *state.Mount)) state.Volume {
 	group := int64(2000)
 	v := state.Volume{
@@ -125,8 +125,8 @@ func TestRequestsAreAsTheGoldenFilesSay(t *testing.T) {
 	}
 }
 
-// golden compares a request with a file. protojson's spaces are random by
-// design, so the file has encoding/json's.
+// golden compares a request with a file. protojson's spaces are random by design, so the
+// file has those of encoding/json.
 func golden(t *testing.T, path string, m proto.Message) {
 	t.Helper()
 	loose, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
@@ -156,8 +156,8 @@ func golden(t *testing.T, path string, m proto.Message) {
 	}
 }
 
-// The volume's own mount options stay, in their order, and the label comes last:
-// in stage and in publish alike, and not in expand.
+// The volume's own mount options stay in their order, and the label comes last: in stage
+// and in publish, but not in expand.
 //
 // Items: H02, H01.
 // Scenarios: U-94.
@@ -182,8 +182,8 @@ func TestOptionsStayBeforeTheLabel(t *testing.T) {
 	}
 }
 
-// The record that a call is given is the one that the loop, the API and the journal
-// read: no request is made by writing to it, and none shares a map or a list with it.
+// A call gets the record that the loop, the API and the journal read too: building a
+// request never writes to it, and no request shares a map or a list with it.
 //
 // Faults: A150.
 func TestRequestsLeaveTheRecordAsItIs(t *testing.T) {
@@ -217,7 +217,7 @@ func TestRequestsLeaveTheRecordAsItIs(t *testing.T) {
 func scribble(m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
-		case f.Name() == "secrets": // the caller's own
+		case f.Name() == "secrets": // the caller owns them
 		case f.IsMap():
 			v.Map().Set(protoreflect.ValueOfString("added").MapKey(), protoreflect.ValueOfString("x"))
 		case f.IsList():

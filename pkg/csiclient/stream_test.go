@@ -15,7 +15,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// GetMetadataAllocated answers with a message, then quotes all that it was given.
+// GetMetadataAllocated sends one message, then fails with an error that quotes the secrets
+// it was given.
 func (f *fakeDriver) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, stream csi.SnapshotMetadata_GetMetadataAllocatedServer) error {
 	f.mu.Lock()
 	f.requests = append(f.requests, "GetMetadataAllocated")
@@ -31,7 +32,7 @@ func (f *fakeDriver) GetMetadataAllocated(req *csi.GetMetadataAllocatedRequest, 
 }
 
 // A stream is logged once, without secrets, and its error has none; a request over CSI's limits is
-// not sent; a caller that reads no further ends it by its context.
+// not sent; a caller that stops reading ends the stream by cancelling its context.
 // Items: N-23, N-35, N-37.
 func TestStreamsAreObserved(t *testing.T) {
 	const canary = "CANARY"

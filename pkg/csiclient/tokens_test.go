@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// issues answers with a token that names its audience, or with an error.
+// issues issues tokens that name their audience, or fails.
 type issues struct {
 	err    error
 	issued time.Time
@@ -39,7 +39,7 @@ func (i *issues) Token(_ context.Context, r token.Request) (token.Token, error) 
 	return token.Token{Value: "token-for-" + r.Audience, Issued: i.issued, Expires: i.issued.Add(life)}, nil
 }
 
-// tokensOf publishes with what the driver wants and returns the request.
+// tokensOf publishes a volume whose driver wants this renewal, and returns the request.
 func tokensOf(t *testing.T, source TokenSource, mode state.Mode, want state.Renewal) (*csi.NodePublishVolumeRequest, time.Time, error) {
 	t.Helper()
 	n := connect(t, newFake(), func(c *Config) {
@@ -57,8 +57,8 @@ func tokensOf(t *testing.T, source TokenSource, mode state.Mode, want state.Rene
 	return r, until, err
 }
 
-// TestTokensGoWhereTheDriverWantsThem: as the JSON of Kubernetes, by audience,
-// in the volume context or in the secrets and never in both.
+// Tokens are sent as Kubernetes' JSON, by audience, in the volume context or in the secrets
+// and never in both.
 //
 // Items: F06, F07, F08, F09.
 func TestTokensGoWhereTheDriverWantsThem(t *testing.T) {
@@ -101,8 +101,7 @@ func TestTokensGoWhereTheDriverWantsThem(t *testing.T) {
 	}
 }
 
-// A publication that is repeated brings the token and the secret of then, and is the same
-// otherwise.
+// A repeated publish sends the current token and secret, and is the same otherwise.
 //
 // Items: F07, N-72.
 func TestARepeatedPublishBringsWhatIsNew(t *testing.T) {
@@ -156,7 +155,7 @@ func TestWithoutItsTokensAVolumeIsNotPublished(t *testing.T) {
 	}
 }
 
-// TestTokensAreInNoLogAndNoError: rule 7.
+// Rule 7.
 //
 // Attacks: C8.
 func TestTokensAreInNoLogAndNoError(t *testing.T) {
@@ -175,8 +174,8 @@ func TestTokensAreInNoLogAndNoError(t *testing.T) {
 	}
 }
 
-// A driver repeats a secret as it is, quoted, in a URL, in hexadecimal, or in base64,
-// alone or as a part. What only names a secret stays: users need it.
+// A driver may repeat a secret as it is, quoted, in a URL, in hexadecimal, or in base64,
+// alone or as a part. The name of a secret stays: users need it.
 //
 // Attacks: C52.
 func TestNoFormOfASecretIsRepeated(t *testing.T) {
@@ -208,8 +207,8 @@ func TestNoFormOfASecretIsRepeated(t *testing.T) {
 	}
 }
 
-// TestTokensDoNotCountAgainstTheSizeLimit: N-23's limit is 4 KiB a map, and two
-// tokens of a cluster beside the pod's names are more; the rest still counts.
+// The limit of N-23 is 4 KiB a map, and two tokens of a cluster with the pod's names exceed
+// it; everything else still counts.
 //
 // Items: N-23.
 func TestTokensDoNotCountAgainstTheSizeLimit(t *testing.T) {

@@ -13,7 +13,7 @@ func TestTheFormOfTopology(t *testing.T) {
 	long := strings.Repeat("x", 63)
 	for name, c := range map[string]struct {
 		segments map[string]string
-		want     string // "" for fine
+		want     string // "" if it is valid
 	}{
 		"none":             {nil, ""},
 		"as drivers do":    {map[string]string{"topology.ebs.csi.aws.com/zone": "eu-1a", "kubernetes.io/hostname": "a.b_c"}, ""},
@@ -40,8 +40,8 @@ func TestTheFormOfTopology(t *testing.T) {
 	}
 }
 
-// A driver without topology has its volumes everywhere; one whose topology has
-// not the form is not used, and is asked again.
+// A driver without topology has its volumes everywhere; a driver with a malformed topology
+// is not used, and is asked again.
 //
 // Items: N-92.
 func TestTopologyOfADriver(t *testing.T) {

@@ -27,7 +27,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// outcome returns what a verb's error says.
+// outcome returns the outcome in a verb's error.
 func outcome(t *testing.T, err error) state.Outcome {
 	t.Helper()
 	e, ok := errors.AsType[*state.CallError](err)
@@ -37,13 +37,13 @@ func outcome(t *testing.T, err error) state.Outcome {
 	return e.Outcome
 }
 
-// there reports whether something is at path.
+// there reports whether path exists.
 func there(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// tmpfs mounts one at path for the test's time.
+// tmpfs mounts a tmpfs at path until the test ends.
 func tmpfs(t *testing.T, path string) {
 	t.Helper()
 	must(t, unix.Mount("tmpfs", path, "tmpfs", 0, "size=1m"))
@@ -122,8 +122,8 @@ func TestCallsNeedTheCapabilityForThem(t *testing.T) {
 	}
 }
 
-// The driver was replaced by a version that stages nothing: what it staged
-// before must not stay for ever.
+// A version that stages nothing replaced the driver: what the old one staged must not stay
+// for ever.
 // Items: C30.
 func TestUnstageByADriverThatStagesNoMoreRemovesTheDirectory(t *testing.T) {
 	f := newFake()
@@ -148,7 +148,7 @@ func TestAPodWithoutAMountInTheRecordIsRefused(t *testing.T) {
 }
 
 // A path in a record that leads out of the root is refused, no matter who wrote it there:
-// nothing is made of it, and no driver is told to unmount it (C11, C26).
+// nothing is created at it, and no driver is asked to unmount it (C11, C26).
 //
 // Items: N-42.
 // Attacks: C11, C26.
@@ -156,7 +156,7 @@ func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 	n := connect(t, newFake())
 	outside := t.TempDir()
 	must(t, os.Symlink(outside, filepath.Join(n.layout.Root, "escape")))
-	beneath := n.layout.Root + "/escape/a/b" // by its name
+	beneath := n.layout.Root + "/escape/a/b" // by its name alone
 	for _, path := range []string{outside, filepath.Join(outside, "a/b"), n.layout.Root + "/../x/y", "relative/path", n.layout.Root, beneath} {
 		v := n.volume(state.Filesystem)
 		v.Spec.StagePath = path
@@ -170,7 +170,7 @@ func TestPathsOutsideTheRootAreNeverTouched(t *testing.T) {
 			t.Errorf("published at %s", path)
 		}
 		if path == beneath {
-			continue // unmounted by its name, which a driver may have mounted at; nothing is removed through the link
+			continue // a driver may have mounted at that name, so it is unmounted; nothing is removed through the link
 		}
 		if err := n.d.Unpublish(t.Context(), v, "pod-1"); outcome(t, err) != state.Refused {
 			t.Errorf("unpublished at %s: %v", path, err)
@@ -274,7 +274,7 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 		c.Deadlines = Deadlines{Stage: short, Publish: short, Unpublish: short, Unstage: short, Expand: short, Stats: short}
 	})
 	n.f.mu.Lock()
-	end := t.Context().Done() // and not the call's: at its deadline an answer would be first at times
+	end := t.Context().Done() // not the end of the call: at its deadline the fault's answer would sometimes come first
 	n.f.fault = func(context.Context, string, any) error { <-end; return context.Canceled }
 	n.f.mu.Unlock()
 	v := n.volume(state.Filesystem)
@@ -304,7 +304,8 @@ func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 	if outcome(t, err) != state.Refused || !strings.Contains(err.Error(), "volume_context") || n.f.calls(nodeStage) > 0 {
 		t.Errorf("%v after %d calls", err, n.f.calls(nodeStage))
 	}
-	// A secret is sent as it is, or not at all: what is no text, or too much, is not cut.
+	// A secret is sent as it is or not at all: one that is no text, or too long, is not
+	// cut.
 	for name, secrets := range map[string]map[string]string{
 		"binary": {"k": "\xff\xfe"}, "a key that is no text": {"\xff": "v"}, "much": {"k": strings.Repeat("x", 5000)},
 	} {
@@ -314,7 +315,7 @@ func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 	}
 }
 
-// The lessons are those of doc.go.
+// Driver lessons are numbered as in doc.go.
 
 // Items: N-68.
 func TestDriverLesson1AnEmptyLeftoverIsGoneBeforeTheFirstPublish(t *testing.T) {
@@ -322,7 +323,7 @@ func TestDriverLesson1AnEmptyLeftoverIsGoneBeforeTheFirstPublish(t *testing.T) {
 	v := n.volume(state.Filesystem)
 	must(t, n.d.Stage(t.Context(), v))
 	must(t, os.MkdirAll(target(v), 0o700))
-	must(t, publish(t.Context(), n.d, v, "pod-1")) // the driver notes a target that exists as wrong
+	must(t, publish(t.Context(), n.d, v, "pod-1")) // the fake driver complains about a target that exists
 }
 
 func TestDriverLesson3ADeadMountIsNoObstacle(t *testing.T) {
@@ -357,7 +358,7 @@ func TestDriverLesson3ADeadMountIsNoObstacle(t *testing.T) {
 	}
 }
 
-// deadFUSE mounts a FUSE file system whose daemon is gone at path.
+// deadFUSE mounts at path a FUSE file system whose daemon is gone.
 func deadFUSE(t *testing.T, path string) {
 	t.Helper()
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -391,7 +392,7 @@ func TestDriverLessons5And11RemovingWhatIsNotThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		err    error
 		keep   bool // the driver leaves the target
-		second bool // the second call is taken as done
+		second bool // the second failure counts as done
 	}{
 		"INTERNAL every time":     {err: status.Error(codes.Internal, "no mount point specified"), second: true},
 		"UNKNOWN every time":      {err: status.Error(codes.Unknown, "exit status 1"), second: true},
@@ -552,13 +553,13 @@ func TestDriverLesson12LeftoversGoByRmdirAndMountsStay(t *testing.T) {
 	must(t, n.d.Stage(t.Context(), v))
 	must(t, publish(t.Context(), n.d, v, "pod-1"))
 	tmpfs(t, target(v))
-	n.f.inject(nodeUnpublish, status.Error(codes.NotFound, "it lies")) // the mount is still there
+	n.f.inject(nodeUnpublish, status.Error(codes.NotFound, "it lies")) // the driver lies: the mount is still there
 	must(t, n.d.Unpublish(t.Context(), v, "pod-1"))
 	if e, err := n.d.dirs.look(mustRel(t, n.d, target(v))); err != nil || !e.mounted {
 		t.Errorf("the mount is gone: %+v, %v", e, err)
 	}
 	must(t, unix.Unmount(target(v), unix.UMOUNT_NOFOLLOW))
-	must(t, n.d.Unpublish(t.Context(), v, "pod-1")) // now an empty directory that the driver left
+	must(t, n.d.Unpublish(t.Context(), v, "pod-1")) // now the driver has left an empty directory
 	if there(target(v)) {
 		t.Error("an empty leftover stayed")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// A socket that appears between the look at its identity and the connection is the one
-// connected to, and not its own replacement.
+// If a socket is replaced between the look at its identity and the connection, identified
+// tries again, and returns a connection with the identity of the same socket.
 func TestSocketAppearsWhileItIsDialled(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "csi.sock")

@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// requestsWithin are those whose fields within knows.
+// requestsWithin returns the requests whose fields within knows.
 func requestsWithin() []proto.Message {
 	return []proto.Message{&csi.NodeStageVolumeRequest{}, &csi.NodePublishVolumeRequest{}, &csi.NodeUnpublishVolumeRequest{}, &csi.NodeUnstageVolumeRequest{}}
 }
 
-// fill sets every field of m that has text in it to what text makes of its path.
-// Of a oneof the last member stands.
+// fill sets every text field of m to text(path of the field). Of a oneof, the last member
+// stays.
 func fill(m protoreflect.Message, path string, text func(path string) string) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -35,8 +35,8 @@ func fill(m protoreflect.Message, path string, text func(path string) string) {
 	}
 }
 
-// What within lets pass is what the walk by reflection lets pass, whichever field
-// has whatever size: also in a field that a later CSI adds, which it has to learn.
+// within accepts exactly what the walk by reflection accepts, whatever the size of any
+// field. A field that a later CSI adds fails the test until within knows it.
 func TestWithinKnowsEveryField(t *testing.T) {
 	contents := map[string]string{"invalid": "\xff"}
 	for _, size := range []int{1, maxString, maxString + 1, maxNodeID, maxMap - 1, maxMap, maxFlags, maxFlags + 1} {
@@ -74,7 +74,7 @@ func TestWithinKnowsEveryField(t *testing.T) {
 	}
 }
 
-// Tokens do not count for the size of a map, though within counts them.
+// The limit of a map excludes tokens, though within counts them.
 func TestWithinLeavesTokensToTheWalk(t *testing.T) {
 	m := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{tokensKey: strings.Repeat("x", maxMap)}}
 	if err := checkLimits(m); within(m) || err != nil {
