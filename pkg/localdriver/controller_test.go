@@ -30,7 +30,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// A volume is found again by its name; a request that it does not fit is refused.
+// CreateVolume finds a volume again by its name, and refuses a request that the volume does not fit.
 func TestCreateVolumeByName(t *testing.T) {
 	r := newRig(t)
 	first := createReq("v", 64*mib, fsCap("", multi))
@@ -62,7 +62,7 @@ func TestCreateVolumeByName(t *testing.T) {
 		_, err := again(change)
 		wantCode(t, "create again, "+what, err, codes.AlreadyExists)
 	}
-	// A volume made later under the same name is another one.
+	// A volume created later under the same name is another volume.
 	v.remove()
 	if second := r.create(first); second.id == v.id {
 		t.Errorf("a deleted volume's id %s was given again", v.id)
@@ -124,10 +124,10 @@ func TestCreateVolumeRefuses(t *testing.T) {
 	}
 }
 
-// An image takes no space until it is written, but what it may still take is promised.
+// An image takes no space until it is written, but GetCapacity subtracts what it may still take.
 func TestSpaceIsPromisedOnce(t *testing.T) {
 	r := newRig(t)
-	// A small disk of known size, so that no other's files count.
+	// A small disk of known size, so that files of other programs do not count.
 	disk := r.create(createReq("disk", 512*mib, fsCap("ext4", multi))).up()
 	small := &rig{t: t, ctx: r.ctx, dir: disk}
 	small.start()
@@ -192,7 +192,7 @@ func TestExpandRefuses(t *testing.T) {
 	wantCode(t, "limit below the size it has", expand(v.id, &csi.CapacityRange{LimitBytes: mib}, nil), codes.OutOfRange)
 	wantCode(t, "more than the disk", expand(v.id, &csi.CapacityRange{RequiredBytes: 1 << 60}, nil), codes.OutOfRange)
 	wantCode(t, "for many nodes", expand(v.id, &csi.CapacityRange{RequiredBytes: 1}, fsCap("", csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)), codes.InvalidArgument)
-	// Never smaller.
+	// A request for less never shrinks the volume.
 	v.expand(64 * mib)
 	if _, err := r.ControllerExpandVolume(r.ctx, &csi.ControllerExpandVolumeRequest{VolumeId: v.id, CapacityRange: &csi.CapacityRange{RequiredBytes: mib}}); err != nil {
 		t.Errorf("expand to less than it has = %v, want what it has", err)
@@ -222,7 +222,7 @@ func TestValidateVolumeCapabilities(t *testing.T) {
 	}
 }
 
-// Every volume is on exactly one page, whatever is deleted in between.
+// Every volume is on exactly one page, even if others are deleted between pages.
 func TestListVolumesInPages(t *testing.T) {
 	r := newRig(t)
 	var ids []string
@@ -282,7 +282,7 @@ func TestDeletingADirectoryFollowsNothing(t *testing.T) {
 	}
 	mustWrite(t, target+"/file", "text")
 	v.down()
-	// Something mounted inside the volume's data stops the deletion.
+	// A mount inside the volume's data stops the deletion.
 	inner := r.d.store.dataPath(v.id, typeDirectory) + "/inner"
 	if err := os.Mkdir(inner, 0o755); err != nil {
 		t.Fatal(err)

@@ -19,12 +19,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// victim is a driver in a process of its own, which is killed over and over.
+// victim is a driver in a process of its own, which the test kills over and over.
 type victim struct {
 	*rig
 	cmd    *exec.Cmd
 	kills  int
-	cutOff int // calls that a kill cut off
+	cutOff int // calls that a kill interrupted
 }
 
 func (v *victim) launch() {
@@ -44,7 +44,7 @@ func (v *victim) kill() {
 	v.kills++
 }
 
-// ready waits until the driver answers: the connection may be the killed one's.
+// ready waits until the driver answers: the connection may still be that to the killed one.
 func (v *victim) ready(ctx context.Context) {
 	v.t.Helper()
 	for {
@@ -58,8 +58,8 @@ func (v *victim) ready(ctx context.Context) {
 	}
 }
 
-// survive makes a call, kills the driver after a while, starts another, and
-// repeats the call until it succeeds, as a CO does.
+// survive makes a call, kills the driver after a while, starts another, and repeats the
+// call until it succeeds, as a CO does.
 func (v *victim) survive(after time.Duration, what string, call func(ctx context.Context) error) {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(v.ctx, 2*time.Minute)
@@ -85,8 +85,8 @@ func (v *victim) survive(after time.Duration, what string, call func(ctx context
 	}
 }
 
-// After kill -9 at any moment of any call, the same call again does what is
-// left to do, and in the end nothing is left behind.
+// After kill -9 at any moment of any call, the same call again does the rest, and in the
+// end nothing is left behind.
 func TestKilledAtAnyMomentEveryCallCanBeRepeated(t *testing.T) {
 	moments := []time.Duration{0, 300 * time.Microsecond, 2 * time.Millisecond, 8 * time.Millisecond, 40 * time.Millisecond}
 	for _, kind := range []string{"xfs", "ext4", "block", "directory", "inline"} {
@@ -121,7 +121,7 @@ func TestKilledAtAnyMomentEveryCallCanBeRepeated(t *testing.T) {
 	}
 }
 
-// life is all that can happen to a volume, with a kill in each step.
+// life takes a volume through everything that can happen to it, with a kill in each step.
 func (v *victim) life(kind string, round int, after time.Duration) {
 	v.t.Helper()
 	name := fmt.Sprintf("%s-%d", kind, round)
@@ -177,7 +177,7 @@ func (v *victim) life(kind string, round int, after time.Duration) {
 	}
 }
 
-// copies takes a snapshot of a volume in use, restores it, and checks what is in it.
+// copies takes a snapshot of a volume in use, restores it, and checks its content.
 func (v *victim) copies(after time.Duration, it vol, req *csi.CreateVolumeRequest, volumes map[string]vol, create func(context.Context) error) {
 	v.t.Helper()
 	snapshot := ""
@@ -200,7 +200,7 @@ func (v *victim) copies(after time.Duration, it vol, req *csi.CreateVolumeReques
 	})
 }
 
-// group takes a group snapshot of volumes, by their names.
+// group takes a group snapshot of volumes by their names.
 func (v *victim) group(after time.Duration, names []string, volumes map[string]vol) (g *csi.VolumeGroupSnapshot) {
 	v.t.Helper()
 	req := &csi.CreateVolumeGroupSnapshotRequest{Name: "group"}
@@ -218,8 +218,8 @@ func (v *victim) group(after time.Duration, names []string, volumes map[string]v
 	return g
 }
 
-// A driver killed while it takes a group snapshot of volumes that a program writes to leaves the program to
-// write on, and the same call again makes a group of one moment.
+// If the driver is killed while it takes a group snapshot of volumes that a program writes to, the program
+// can write on, and the same call again makes a group of one moment.
 func TestAGroupThatAKillCutsOffIsOfOneMoment(t *testing.T) {
 	v := &victim{rig: &rig{t: t, ctx: context.Background(), dir: t.TempDir()}}
 	v.launch()
@@ -320,7 +320,7 @@ func TestToolsDieWithTheDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	// The end of the file is when the tool has ended.
+	// Read returns the end of the file when the tool has ended.
 	if err := held.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,8 @@ func hashOf(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// Data that this driver did not write may be the only copy: the volume
-// was used as a raw block device before.
+// Data that this driver did not write may be the only copy: a pod used the volume as a raw
+// block device before.
 //
 // Faults: A029.
 func TestOnlyABlankImageIsFormatted(t *testing.T) {
@@ -52,7 +52,7 @@ func TestOnlyABlankImageIsFormatted(t *testing.T) {
 	}
 }
 
-// An mkfs that was cut off has left half a file system in which nothing was ever stored.
+// An interrupted mkfs leaves half a file system in which nothing was ever stored.
 func TestInterruptedFormatIsDoneAgain(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
@@ -78,7 +78,7 @@ func TestInterruptedFormatIsDoneAgain(t *testing.T) {
 	}
 }
 
-// A file system that was there is never made anew, whatever became of it.
+// The driver never formats over a file system that it made, whatever became of it.
 //
 // Faults: A030.
 func TestFormattedVolumeIsNeverFormattedAgain(t *testing.T) {
@@ -117,7 +117,7 @@ func TestImageMountedElsewhereIsNotMountedAgain(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
 	v.up()
-	// The driver forgets that it is staged, as if its records were lost.
+	// The driver forgets that the volume is staged, as if its records were lost.
 	forgotten := r.d.store.attachment(v.id)
 	if err := r.d.store.putAttachment(attachment{ID: v.id}); err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestImageMountedElsewhereIsNotMountedAgain(t *testing.T) {
 	}
 }
 
-// A loop device that a killed driver left attached is used, not doubled.
+// A loop device that a killed driver left attached is reused, and no second one is made.
 func TestLoopDeviceLeftBehindIsTakenOver(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))

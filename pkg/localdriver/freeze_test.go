@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// writeOrThaw writes to a file below a mounted volume. Where that waits for a thaw that does not come, it thaws.
+// writeOrThaw writes to a file below a mounted volume. If the file system stays frozen, it fails the test and thaws.
 func writeOrThaw(t *testing.T, v vol, name string) {
 	t.Helper()
 	written := make(chan error, 1)
@@ -33,7 +33,8 @@ func writeOrThaw(t *testing.T, v vol, name string) {
 	}
 }
 
-// The freeze of all volumes ends at its limit, while what copies them hangs; what was copied is of no one moment.
+// The freeze of all volumes ends at its limit even if the copy hangs; the call fails, since the copies are not of
+// one moment.
 func TestAFreezeEndsThoughTheCopyHangs(t *testing.T) {
 	r := newRig(t)
 	v, w := r.create(createReq("v", 32*mib, fsCap("ext4", multi))), r.create(createReq("w", 32*mib, fsCap("ext4", multi)))
@@ -43,7 +44,7 @@ func TestAFreezeEndsThoughTheCopyHangs(t *testing.T) {
 	begun := false
 	err := r.d.whileFrozen(r.ctx, []volume{{ID: v.id, Type: typeImage}, {ID: w.id, Type: typeImage}}, func(context.Context) error {
 		begun = true
-		writeOrThaw(t, v, "a") // as a copy that waits for what the freeze holds up
+		writeOrThaw(t, v, "a") // like a copy that waits for something that the freeze blocks
 		writeOrThaw(t, w, "a")
 		return nil
 	})
@@ -59,7 +60,7 @@ func TestAFreezeEndsThoughTheCopyHangs(t *testing.T) {
 	}
 }
 
-// The freeze of a volume ends at its limit, while that of the next one hangs.
+// The freeze of a volume ends at its limit even if the freeze of the next volume hangs.
 func TestAFreezeEndsThoughTheNextFreezeHangs(t *testing.T) {
 	h := &freezes{}
 	var resumed []string
@@ -80,7 +81,7 @@ func TestAFreezeEndsThoughTheNextFreezeHangs(t *testing.T) {
 	}
 }
 
-// A copy that takes longer than volumes may be held still is refused, of one volume as of a group, and leaves nothing;
+// A copy that takes longer than the limit of a freeze is refused, for one volume and for a group, and leaves nothing;
 // without reflink the error says what to do.
 func TestACopyThatTakesLongerThanAFreezeIsRefused(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
@@ -95,7 +96,7 @@ func TestACopyThatTakesLongerThanAFreezeIsRefused(t *testing.T) {
 		_, err = r.CreateVolumeGroupSnapshot(r.ctx, groupReq("s", v.id, w.id))
 		errs := []error{err}
 		if can {
-			r.snap("one", v.id) // of one moment without a freeze
+			r.snap("one", v.id) // a reflink copy is of one moment without a freeze
 		} else {
 			_, err = r.CreateSnapshot(r.ctx, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: v.id})
 			errs = append(errs, err)
@@ -112,14 +113,14 @@ func TestACopyThatTakesLongerThanAFreezeIsRefused(t *testing.T) {
 		if left, _ := filepath.Glob(r.path("state", "*", "*"+nameHash("s")+"*")); len(left) > 0 {
 			t.Errorf("left %q", left)
 		}
-		v.down() // still anyway, so there is no freeze
+		v.down() // no writes any more, so no freeze
 		w.down()
 		r.cut("s", v.id, w.id)
 		r.snap("s", v.id)
 	})
 }
 
-// Of a group whose volumes but one are not in use that one alone is held still, and where it is cloned at once none.
+// If only one volume of a group is in use, the driver freezes that one alone; with reflink, which clones at once, none.
 func TestAGroupHoldsNoVolumeThatIsStillAnyway(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		can, err := canReflink(r)
@@ -137,7 +138,7 @@ func TestAGroupHoldsNoVolumeThatIsStillAnyway(t *testing.T) {
 	})
 }
 
-// A clone of before the freeze does not become part of the copy.
+// A clone made before the freeze is replaced by one made during it.
 func TestACopyIsOfTheMomentOfTheFreeze(t *testing.T) {
 	r := reflinkRig(t)
 	var parts []part

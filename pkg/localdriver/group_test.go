@@ -20,7 +20,7 @@ func groupReq(name string, sources ...string) *csi.CreateVolumeGroupSnapshotRequ
 	return &csi.CreateVolumeGroupSnapshotRequest{Name: name, SourceVolumeIds: sources}
 }
 
-// members are the ids of a group's snapshots, in the order of its source volumes.
+// members returns the ids of a group's snapshots, in the order of its source volumes.
 func members(g *csi.VolumeGroupSnapshot) (ids []string) {
 	for _, n := range g.GetSnapshots() {
 		ids = append(ids, n.GetSnapshotId())
@@ -28,7 +28,7 @@ func members(g *csi.VolumeGroupSnapshot) (ids []string) {
 	return ids
 }
 
-// cut makes a group snapshot that the end of the test deletes.
+// cut makes a group snapshot that is deleted when the test ends.
 func (r *rig) cut(name string, sources ...string) *csi.VolumeGroupSnapshot {
 	r.t.Helper()
 	resp, err := r.CreateVolumeGroupSnapshot(r.ctx, groupReq(name, sources...))
@@ -56,7 +56,7 @@ func (r *rig) uncut(g *csi.VolumeGroupSnapshot) error {
 	return err
 }
 
-// restore makes a volume of a snapshot and returns where it is mounted.
+// restore creates a volume from a snapshot and returns its mounted target.
 func (r *rig) restore(snapshot string, like *csi.CreateVolumeRequest) string {
 	r.t.Helper()
 	return r.create(&csi.CreateVolumeRequest{
@@ -65,7 +65,7 @@ func (r *rig) restore(snapshot string, like *csi.CreateVolumeRequest) string {
 	}).up()
 }
 
-// counter writes ever greater numbers, each into the file of one volume and then into that of the other.
+// counter writes increasing numbers, each into a file of the first volume and then into one of the second.
 type counter struct {
 	files [2]*os.File
 	stop  chan struct{}
@@ -114,7 +114,7 @@ func (c *counter) end(t *testing.T) {
 	}
 }
 
-// wantOneMoment fails unless what two restored volumes hold was there at one moment.
+// wantOneMoment fails unless the contents of two restored volumes existed at one moment.
 func wantOneMoment(t *testing.T, first, second string) {
 	t.Helper()
 	var n [2]int
@@ -132,13 +132,13 @@ func wantOneMoment(t *testing.T, first, second string) {
 	}
 }
 
-// fill makes a mounted volume take a while to copy.
+// fill writes to a mounted volume, so that copying it takes a while.
 func fill(t *testing.T, target string, bytes int64) {
 	t.Helper()
 	mustWrite(t, target+"/filler", strings.Repeat("x", int(bytes)))
 }
 
-// wantThawed fails for a file system that is frozen, and thaws it, since the test would wait for it for ever.
+// wantThawed fails for a frozen file system, and thaws it, since the test would wait for it for ever.
 func wantThawed(t *testing.T, path string) {
 	t.Helper()
 	if err := freeze(path); err != nil {
@@ -149,8 +149,8 @@ func wantThawed(t *testing.T, path string) {
 	}
 }
 
-// The members of a group are of one moment, whatever a program writes meanwhile, also where each of them is
-// copied at once.
+// The members of a group are of one moment, whatever a program writes meanwhile, also if the driver clones
+// each of them at once.
 func TestAGroupIsOfOneMoment(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		req := createReq("first", 32*mib, fsCap("ext4", multi))
@@ -168,7 +168,7 @@ func TestAGroupIsOfOneMoment(t *testing.T) {
 	})
 }
 
-// From the moment that all are held, none can be written to; then all can.
+// Once the driver holds all volumes, programs can write to none; afterwards to all.
 func TestAGroupHoldsAllOfItsVolumes(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		var volumes []volume
@@ -203,7 +203,8 @@ func TestAGroupHoldsAllOfItsVolumes(t *testing.T) {
 	})
 }
 
-// A volume that cannot be held still is named, and those before it are thawed.
+// The error names a volume that the driver cannot freeze, and the volumes frozen before it
+// are thawed.
 func TestAGroupRefusesVolumesThatCannotBeHeldStill(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		image := r.create(createReq("image", 32*mib, fsCap("ext4", multi)))
@@ -242,8 +243,8 @@ func TestAGroupOfADirectory(t *testing.T) {
 	wantFile(t, r.restore(members(g)[0], req)+"/file", "text")
 }
 
-// File systems that the orchestrator has frozen are copied as they are, and stay frozen; where one was
-// thawed meanwhile the copies are of no one moment.
+// File systems that the orchestrator has frozen are copied as they are, and stay frozen; if it thaws
+// one meanwhile, the call fails, since the copies are not of one moment.
 func TestAGroupOfVolumesThatTheOrchestratorHasFrozen(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		frozen := r.create(createReq("frozen", 32*mib, fsCap("ext4", multi)))
@@ -269,7 +270,7 @@ func TestAGroupOfVolumesThatTheOrchestratorHasFrozen(t *testing.T) {
 	})
 }
 
-// What a crash left of a group, in whatever state, is no part of it: all members are copied anew.
+// Whatever a crash left of a group is discarded: the driver copies all members anew.
 func TestAGroupThatACrashCutOffBeginsAnew(t *testing.T) {
 	r := newRig(t)
 	req, dirReq := createReq("image", 32*mib, fsCap("ext4", multi)), directoryReq("directory")
@@ -310,7 +311,7 @@ func TestAGroupThatACrashCutOffBeginsAnew(t *testing.T) {
 func TestACopyThatFailsLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	v := r.create(directoryReq("v"))
-	t.Setenv("PATH", "") // no program that copies is found
+	t.Setenv("PATH", "") // so that the program that copies is not found
 	_, err := r.CreateSnapshot(r.ctx, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: v.id})
 	wantCode(t, "a copy without its program", err, codes.Internal)
 	if left, _ := filepath.Glob(r.path("state", dataDir, "snap-*")); len(left) > 0 {
@@ -321,7 +322,7 @@ func TestACopyThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// A group of a volume that cannot be in it is refused before anything is written.
+// A group with a volume that cannot be in it is refused before anything is written.
 func TestAGroupIsCheckedBeforeItIsWritten(t *testing.T) {
 	r := newRig(t)
 	image, directory := r.create(createReq("image", 32*mib, fsCap("ext4", multi))), r.create(directoryReq("directory"))
@@ -345,7 +346,7 @@ func TestAGroupIsCheckedBeforeItIsWritten(t *testing.T) {
 	}
 }
 
-// A group that cannot be made any more leaves nothing, since the orchestrator does not know its id.
+// A group that can no longer be made leaves nothing, since the orchestrator does not know its id.
 func TestAGroupThatFailsLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	image := r.create(createReq("image", 32*mib, fsCap("ext4", multi)))
@@ -371,7 +372,7 @@ func TestAGroupThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// Members are snapshots as any other, except that they come and go with their group.
+// Members are snapshots like any other, except that they are made and deleted with their group.
 func TestMembersAreSnapshotsOfTheirGroup(t *testing.T) {
 	r := newRig(t)
 	v, w := r.create(createReq("v", 32*mib, fsCap("", multi))), r.create(createReq("w", 32*mib, fsCap("", multi)))
@@ -400,7 +401,7 @@ func TestMembersAreSnapshotsOfTheirGroup(t *testing.T) {
 	check("when made")
 	r.restart()
 	check("after a restart")
-	again := r.cut("g", w.id, v.id) // in whatever order
+	again := r.cut("g", w.id, v.id) // in any order
 	if again.GetGroupSnapshotId() != id || !slices.Equal(members(again), members(g)) || !again.GetCreationTime().AsTime().Equal(g.GetCreationTime().AsTime()) {
 		t.Errorf("the same again is %v, want %v", again, g)
 	}
@@ -415,7 +416,7 @@ func TestMembersAreSnapshotsOfTheirGroup(t *testing.T) {
 		wantCode(t, "deletion with other snapshots", err, codes.InvalidArgument)
 	}
 	check("after what was refused")
-	slices.Reverse(g.Snapshots) // in whatever order
+	slices.Reverse(g.Snapshots) // in any order
 	if err := r.uncut(g); err != nil {
 		t.Fatal(err)
 	}
@@ -427,7 +428,7 @@ func TestMembersAreSnapshotsOfTheirGroup(t *testing.T) {
 	wantCode(t, "deletion of a member of what was deleted", err, codes.OK)
 }
 
-// A group whose deletion was begun is not there any more, and the same call ends it.
+// A group whose deletion has begun is not found any more, and the same call completes the deletion.
 func TestAGroupWhoseDeletionIsCutOff(t *testing.T) {
 	r := newRig(t)
 	v, w := r.create(directoryReq("v")), r.create(directoryReq("w"))
@@ -473,7 +474,7 @@ func TestGroupRefuses(t *testing.T) {
 	}
 }
 
-// A group is kept apart from every call for its name, its volumes and its members.
+// A call for a group excludes every call for its name, its volumes and its members.
 func TestAGroupIsAlone(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 32*mib, fsCap("", multi)))
@@ -497,7 +498,7 @@ func TestAGroupIsAlone(t *testing.T) {
 	}
 }
 
-// Nothing is made in the place of a group whose record cannot be read, and nothing said of its members.
+// The driver creates nothing in place of a group whose record cannot be read, and does not report its members.
 func TestAnUnreadableGroupHarmsNoOther(t *testing.T) {
 	r := newRig(t)
 	v := r.create(directoryReq("v"))

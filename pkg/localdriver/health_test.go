@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// wantTrouble checks what is said to be wrong with a volume; "" is nothing.
+// wantTrouble checks what the driver reports wrong with a volume; "" is nothing.
 func (r *rig) wantTrouble(what, id string, status csi.VolumeHealthErrorType, reason string) {
 	r.t.Helper()
 	resp, err := r.ControllerGetVolumeHealth(r.ctx, &csi.ControllerGetVolumeHealthRequest{VolumeId: id})
@@ -75,7 +75,7 @@ func TestHealthOfAVolumeIsThatOfItsBytes(t *testing.T) {
 	}
 }
 
-// A volume that the driver has grown, and whose image grows when it is staged, has lost nothing.
+// A volume that the driver has grown is well, though its image grows only when it is staged.
 func TestAnImageThatIsToGrowIsWhole(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 32*mib, fsCap("ext4", multi)))
@@ -91,7 +91,8 @@ func TestAnImageThatIsToGrowIsWhole(t *testing.T) {
 	r.wantTrouble("not grown yet", v.id, 0, "")
 }
 
-// A volume whose record cannot be read cannot be used, and says so; of no volume nothing is said.
+// A volume whose record cannot be read is reported as inaccessible; a request without a volume is
+// an error.
 func TestHealthOfAVolumeByItsRecord(t *testing.T) {
 	r := newRig(t)
 	v := r.create(directoryReq("v"))

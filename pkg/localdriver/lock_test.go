@@ -14,7 +14,7 @@ func TestOneStateDirectoryHasOneDriver(t *testing.T) {
 	if _, err := New(c); err == nil || !strings.Contains(err.Error(), c.StateDir) {
 		t.Errorf("a second driver: %v", err)
 	}
-	// One that is about to end does not keep its successor out.
+	// A driver that is about to end does not keep its successor out.
 	type made struct {
 		d   *Driver
 		err error

@@ -25,7 +25,7 @@ type told struct {
 	capacity int64
 }
 
-// wantOrder checks what CSI 1.13 ("Metadata Format") asks of ranges.
+// wantOrder checks what CSI 1.13 ("Metadata Format") requires of ranges.
 func (got told) wantOrder(t *testing.T, what string, from, capacity int64, most int) {
 	t.Helper()
 	last := int64(0)
@@ -52,7 +52,7 @@ func (got *told) take(page []*csi.BlockMetadata) {
 	}
 }
 
-// scanned is what a scan tells from an offset on.
+// scanned returns what a scan reports from an offset on.
 func scanned(t *testing.T, capacity, from int64, most int32, scan func(*pages) error) told {
 	t.Helper()
 	p, err := newPages(capacity, &csi.GetMetadataDeltaRequest{StartingOffset: from, MaxResults: most})
@@ -67,7 +67,7 @@ func scanned(t *testing.T, capacity, from int64, most int32, scan func(*pages) e
 	return got
 }
 
-// differing are the blocks in which a and b differ from an offset on, found by looking at all.
+// differing returns the blocks in which a and b differ from an offset on, by comparing all bytes.
 func differing(a, b []byte, from int64) (out [][2]int64) {
 	for at := from / sizeUnit * sizeUnit; at < int64(len(a)); at += sizeUnit {
 		switch last := len(out) - 1; {
@@ -114,8 +114,8 @@ func scribble(t *testing.T, r *rand.Rand, f *os.File, size int64) {
 	}
 }
 
-// Scans of random images find what a look at every byte finds: of a delta exactly, of an
-// allocation all that is not zero, and nothing where a range is a hole.
+// A scan of a random image finds what reading every byte finds: a delta is exact, and an
+// allocation covers all bytes that are not zero.
 func TestBlocksOfRandomImages(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -139,7 +139,7 @@ func TestBlocksOfRandomImages(t *testing.T) {
 				t.Fatal(err)
 			}
 			scribble(t, r, before, smaller)
-			if r.IntN(4) > 0 { // else the two are not related
+			if r.IntN(4) > 0 { // otherwise the two are unrelated
 				if err := copySparse(t.Context(), before, after); err != nil {
 					t.Fatal(err)
 				}
@@ -174,8 +174,8 @@ func TestBlocksOfRandomImages(t *testing.T) {
 	}
 }
 
-// A scan ends between two reads when its caller has gone, and sends a message now and then where
-// it finds nothing.
+// A scan ends between two reads when its caller has gone, and sends a message now and then even
+// if it finds nothing.
 func TestALongScanEndsAndIsNoticed(t *testing.T) {
 	f, err := os.Create(t.TempDir() + "/image")
 	if err != nil {
@@ -208,7 +208,7 @@ func TestALongScanEndsAndIsNoticed(t *testing.T) {
 	}
 }
 
-// heard reads an answer to its end.
+// heard reads a stream to its end.
 func heard[T interface {
 	GetVolumeCapacityBytes() int64
 	GetBlockMetadataType() csi.BlockMetadataType
@@ -265,8 +265,8 @@ func (v vol) image(text string, offsets ...int64) {
 	}
 }
 
-// The service tells of snapshots what was written before and between them, also after a restart, from
-// an offset on, and of a volume that grew or is gone.
+// The service reports the blocks written before and between snapshots, also after a restart, from an
+// offset on, and for a volume that grew or is gone.
 func TestBlocksOfSnapshots(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		v := r.create(createReq("v", 32*mib, blockCap(multi)))

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What the one mutable parameter may be.
+// The valid values of the one mutable parameter.
 func TestMutableParameters(t *testing.T) {
 	for _, c := range []struct {
 		params map[string]string
@@ -33,7 +33,7 @@ func TestMutableParameters(t *testing.T) {
 	}
 }
 
-// ControllerModifyVolume refuses what it does not have, and keeps the volume as it is then.
+// ControllerModifyVolume refuses what the driver does not have, and a refusal changes nothing.
 func TestModifyRefuses(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 16*mib, blockCap(multi)))

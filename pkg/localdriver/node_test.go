@@ -23,8 +23,8 @@ func statfsTotal(t *testing.T, path string) int64 {
 	return total
 }
 
-// wantSize checks that the file system at path is of the size class of bytes:
-// never larger, and smaller only by what a file system keeps for itself.
+// wantSize checks that the size of the file system at path fits a volume of bytes: never
+// larger, and smaller only by what a file system keeps for itself.
 func wantSize(t *testing.T, path string, bytes int64) {
 	t.Helper()
 	if got := statfsTotal(t, path); got > bytes || got < bytes*8/10 {
@@ -32,7 +32,7 @@ func wantSize(t *testing.T, path string, bytes int64) {
 	}
 }
 
-// The sizes span the 300 MiB below which mkfs.xfs has to be told twice.
+// The sizes span the 300 MiB below which mkfs.xfs needs another option.
 func TestFileSystemHasTheSizeOfItsVolume(t *testing.T) {
 	for _, test := range []struct {
 		fsType string
@@ -44,7 +44,7 @@ func TestFileSystemHasTheSizeOfItsVolume(t *testing.T) {
 			r := newRig(t)
 			v := r.create(createReq("v", test.bytes, fsCap(test.fsType, multi)))
 			target := v.up()
-			if test.bytes >= 64*mib { // less than that, and its log is most of it
+			if test.bytes >= 64*mib { // the log takes most of a smaller one
 				wantSize(t, target, test.bytes)
 			}
 			mustWrite(t, target+"/file", "text")
@@ -135,7 +135,7 @@ func TestNodeExpandReachesThroughAReadOnlyTarget(t *testing.T) {
 	wantSize(t, ro, 64*mib)
 }
 
-// deviceBytes is the size of the block device at path.
+// deviceBytes returns the size of the block device at path.
 func deviceBytes(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
@@ -273,7 +273,7 @@ func TestSecondPublish(t *testing.T) {
 			wantCode(t, "other target", v.publishErr(r.path("other"), false), test.other)
 			if test.other != codes.OK {
 				wantGone(t, r.path("other"))
-				// A record of a mount that is gone must not stand in the way.
+				// The record of a mount that is gone must not be an obstacle.
 				if err := unix.Unmount(target, 0); err != nil {
 					t.Fatal(err)
 				}
@@ -532,7 +532,7 @@ func TestInlineVolumeRefuses(t *testing.T) {
 	}
 }
 
-// A plain directory left behind would be written to as if it were the volume.
+// A pod would write to a plain directory left behind as if it were the volume.
 func TestFailedPublishLeavesNoTarget(t *testing.T) {
 	r := newRig(t)
 	req := inlineReq(inlineID, r.path("target"), map[string]string{"size": "16Mi"})

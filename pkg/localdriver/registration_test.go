@@ -18,8 +18,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// register starts the registration of a driver in dir, and returns when its
-// socket is there. stop ends it.
+// register starts the registration of a driver in dir, and returns when its socket exists.
+// stop ends it.
 func register(t *testing.T, d *Driver, dir string) (stop func()) {
 	t.Helper()
 	watcher, err := fsnotify.NewWatcher()
@@ -36,7 +36,7 @@ func register(t *testing.T, d *Driver, dir string) (stop func()) {
 	for {
 		select {
 		case e := <-watcher.Events:
-			// The first anyone sees under this name is a socket that answers.
+			// When a socket first appears under this name, it already answers.
 			if e.Has(fsnotify.Create) && strings.HasSuffix(e.Name, "-reg.sock") {
 				conn, err := unixsocket.Dial(ctx, e.Name)
 				if err != nil {
@@ -66,7 +66,7 @@ func TestRegistrationSocketSpeaksTheProtocol(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "local.csi-volmgr.dev-reg.sock")
-	// What a killed driver leaves is replaced.
+	// The socket that a killed driver leaves is replaced.
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestRegistrationSocketSpeaksTheProtocol(t *testing.T) {
 		info.GetEndpoint() != "/run/csi.sock" || len(info.GetSupportedVersions()) != 1 || info.GetSupportedVersions()[0] != "1.0.0" {
 		t.Errorf("GetInfo = %v, %v", info, err)
 	}
-	// A refusal is logged; the driver lives on.
+	// A refusal is logged, and the driver lives on.
 	for _, registered := range []bool{false, true} {
 		if _, err := client.NotifyRegistrationStatus(r.ctx, &registerapi.RegistrationStatus{PluginRegistered: registered, Error: "no"}); err != nil {
 			t.Errorf("NotifyRegistrationStatus(%v) = %v", registered, err)

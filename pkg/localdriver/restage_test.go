@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A stage that was unmounted by hand is made again while pods have the volume: what
-// they write is seen at the new one, and all of it goes as ever.
+// The driver stages a volume again that was unstaged by hand while pods have it: the new
+// stage shows what the pods write, and teardown works as ever.
 //
 // Faults: A162.
 func TestAStageUnmountedByHandIsMadeAgainUnderPods(t *testing.T) {
@@ -54,7 +54,7 @@ func TestAStageUnmountedByHandIsMadeAgainUnderPods(t *testing.T) {
 	}
 }
 
-// A device that others than the pods have is left to them.
+// If others than the pods have a device, the driver leaves it to them.
 func TestADeviceInUseByOthersIsNotStaged(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", minExt4Bytes, fsCap(fsExt4, multi)))

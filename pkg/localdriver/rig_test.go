@@ -37,7 +37,7 @@ const (
 const (
 	envChild = "LOCALDRIVER_TEST_CHILD"
 	envServe = "LOCALDRIVER_TEST_SERVE"
-	envTool  = "LOCALDRIVER_TEST_TOOL" // a pipe that a tool of its holds open until it dies
+	envTool  = "LOCALDRIVER_TEST_TOOL" // a pipe that a tool of the driver holds open until it dies
 )
 
 func TestMain(m *testing.M) {
@@ -65,7 +65,7 @@ func reexec() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), envChild+"=1")
 	if len(os.TempDir()) > 24 {
-		cmd.Env = append(cmd.Env, "TMPDIR=/tmp") // a socket's address holds 107 bytes, a test's name among them
+		cmd.Env = append(cmd.Env, "TMPDIR=/tmp") // a socket's address holds 107 bytes, and t.TempDir has the test's name
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
@@ -80,7 +80,7 @@ func reexec() int {
 type rig struct {
 	t   *testing.T
 	ctx context.Context
-	dir string // everything is below
+	dir string // holds everything
 	d   *Driver
 	csi.IdentityClient
 	csi.ControllerClient
@@ -90,8 +90,8 @@ type rig struct {
 	stop     func()
 }
 
-// newRig starts a driver whose state is below a new directory, and checks at
-// the end of the test that it has left no mount and no loop device.
+// newRig starts a driver whose state is below a new directory, and checks at the end of the
+// test that the driver has left no mount and no loop device.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, ctx: context.Background(), dir: t.TempDir()}
@@ -103,7 +103,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// start starts the driver on what the one before has left.
+// start starts the driver on the state that the one before has left.
 func (r *rig) start() {
 	r.t.Helper()
 	d, err := New(Config{NodeID: "node-1", StateDir: r.path("state"), Roots: []string{r.dir}, Logger: testLogger(r.t)})
@@ -128,10 +128,10 @@ func (r *rig) start() {
 func (r *rig) connect() *grpc.ClientConn {
 	r.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-		return unixsocket.Dial(ctx, r.path("csi.sock")) // it may be too long a path for sun_path
+		return unixsocket.Dial(ctx, r.path("csi.sock")) // the path may be too long for sun_path
 	}), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			MinConnectTimeout: 10 * time.Second, // else a connection has the length of a pause to come about
+			MinConnectTimeout: 10 * time.Second, // else a connection attempt gets only as long as the pause before it
 			Backoff:           backoff.Config{BaseDelay: time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second},
 		}),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
@@ -185,7 +185,7 @@ func checkNothingLeft(t *testing.T, dir string) {
 	}
 }
 
-// fsCap and blockCap are volume capabilities.
+// fsCap and blockCap return volume capabilities.
 func fsCap(fsType string, mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {
 	return &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: mode},
@@ -209,7 +209,7 @@ type vol struct {
 	cap *csi.VolumeCapability
 }
 
-// create makes a volume that the end of the test deletes, wherever it was left.
+// create makes a volume; the end of the test deletes it, whatever state it is in.
 func (r *rig) create(req *csi.CreateVolumeRequest) vol {
 	r.t.Helper()
 	resp, err := r.CreateVolume(r.ctx, req)
@@ -277,7 +277,7 @@ func (v vol) up() string {
 	return target
 }
 
-// down unpublishes what up published and unstages.
+// down unpublishes and unstages.
 func (v vol) down() {
 	v.r.t.Helper()
 	if err := v.unpublishErr(v.r.path("target-" + v.id)); err != nil {
@@ -288,7 +288,7 @@ func (v vol) down() {
 	}
 }
 
-// remove takes the volume down from wherever it is, and deletes it.
+// remove takes the volume down from whatever state it is in, and deletes it.
 func (v vol) remove() {
 	v.r.t.Helper()
 	if _, err := v.r.d.mustVolume(v.id); err != nil {
@@ -329,7 +329,7 @@ func (v vol) nodeExpandErr(path string) error {
 	return err
 }
 
-// wantCode checks the code of an answer.
+// wantCode checks an answer's code.
 func wantCode(t *testing.T, what string, err error, want codes.Code) {
 	t.Helper()
 	if got := status.Code(err); got != want {
@@ -369,10 +369,10 @@ func serveUntilKilled(dir string) int {
 	return 1
 }
 
-// freeze holds back every write to the file system mounted at path, as another program does.
+// freeze blocks every write to the file system mounted at path, as another program would.
 func freeze(path string) error { return freezeIoctl(path, iocFreeze) }
 
-// thaw ends a freeze. One that is not frozen is left as it is.
+// thaw ends a freeze. A file system that is not frozen stays as it is.
 func thaw(path string) error {
 	if err := freezeIoctl(path, iocThaw); !errors.Is(err, unix.EINVAL) {
 		return err

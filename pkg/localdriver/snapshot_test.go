@@ -31,8 +31,8 @@ func (r *rig) snap(name, volumeID string) string {
 	return id
 }
 
-// reflinkRig is a rig whose state is on a file system that can reflink: an xfs
-// volume of another rig.
+// reflinkRig returns a rig whose state is on a file system that can reflink: an xfs volume
+// of another rig.
 func reflinkRig(t *testing.T) *rig {
 	t.Helper()
 	base := newRig(t)
@@ -43,14 +43,14 @@ func reflinkRig(t *testing.T) *rig {
 	return r
 }
 
-// rigs are a driver on what the temporary directory is on, and one that can reflink.
+// rigs runs a test on the file system of the temporary directory, and on one that can reflink.
 func rigs(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Run("here", func(t *testing.T) { test(t, newRig(t)) })
 	t.Run("reflink", func(t *testing.T) { test(t, reflinkRig(t)) })
 }
 
-// A snapshot and a clone of a volume that is mounted hold what was written
-// before, none of what is written after, and can be mounted beside it.
+// A snapshot and a clone of a mounted volume hold everything written before and nothing
+// written after, and can be mounted beside it.
 func TestCopiesAreOfOneMomentAndIndependent(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		for _, kind := range []string{"xfs", "ext4", "btrfs", "directory"} {
@@ -83,7 +83,7 @@ func TestCopiesAreOfOneMomentAndIndependent(t *testing.T) {
 				original.remove()
 				clone.down()
 				wantFile(t, clone.up()+"/file", "copy")
-				// The name finds the copy again, without its source.
+				// The name finds the copy again, even without its source.
 				if again := r.create(req); again.id != restored.id {
 					t.Errorf("create again = %s, want %s", again.id, restored.id)
 				}
@@ -121,7 +121,7 @@ func TestReflinkIsUsedWhereTheFileSystemCan(t *testing.T) {
 	})
 }
 
-// A device in use cannot be made to hold still: it is copied in one moment or not at all.
+// A device in use cannot be frozen: it is copied in one moment or not at all.
 func TestRawBlockInUseIsCopiedOnlyByReflink(t *testing.T) {
 	rigs(t, func(t *testing.T, r *rig) {
 		v := r.create(createReq("v", 32*mib, blockCap(multi)))
@@ -158,7 +158,7 @@ func canReflink(r *rig) (bool, error) {
 	return reflink(a, b)
 }
 
-// The copy must not fill the holes, nor lose what is between them.
+// The copy must not fill the holes, nor lose the data between them.
 func TestSparseCopyKeepsHoles(t *testing.T) {
 	dir := t.TempDir()
 	from, err := os.Create(dir + "/from")
@@ -274,7 +274,7 @@ func TestFreezeOfAKilledDriverEnds(t *testing.T) {
 	}
 }
 
-// A freeze of the driver's own that it could not end is not taken for the orchestrator's by the next copy.
+// The next copy ends a freeze that the driver itself left, instead of taking it for the orchestrator's.
 func TestALeftFreezeEndsWithTheNextCopy(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
@@ -303,7 +303,7 @@ func TestALeftFreezeEndsWithTheNextCopy(t *testing.T) {
 	mustWrite(t, target+"/file", "text")
 }
 
-// A stage that is unmounted by hand while it is copied does not stay frozen below the pods' mounts.
+// A stage that is unmounted by hand during a copy does not stay frozen below the pods' mounts.
 func TestAStageThatIsUnmountedWhileItIsCopiedIsThawed(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
@@ -324,7 +324,7 @@ func TestAStageThatIsUnmountedWhileItIsCopiedIsThawed(t *testing.T) {
 	}
 }
 
-// The writes of programs wait while the copy is made, and go on after it.
+// Programs' writes wait while the copy is made, and go on after it.
 func TestCopyFreezesAndThaws(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))
@@ -345,8 +345,8 @@ func TestCopyFreezesAndThaws(t *testing.T) {
 	mustWrite(t, target+"/file", "text")
 }
 
-// A volume that the orchestrator has frozen is copied as it is, and stays frozen; one that was
-// thawed meanwhile is no copy of one moment, and is not left frozen.
+// A volume that the orchestrator has frozen is copied as it is, and stays frozen; if it is thawed
+// meanwhile, the copy fails, since it is not of one moment, and the volume is not left frozen.
 func TestCopyOfAVolumeThatTheOrchestratorHasFrozen(t *testing.T) {
 	r := newRig(t)
 	v := r.create(createReq("v", 64*mib, fsCap("", multi)))

@@ -30,7 +30,7 @@ func TestRestartRemembersEverything(t *testing.T) {
 	}
 }
 
-// What is attached does not survive a reboot, so its record must not either.
+// Nothing stays attached over a reboot, so the record of an attachment must not count either.
 func TestRecordOfAnotherBootIsVoid(t *testing.T) {
 	r := newRig(t)
 	v := r.create(directoryReq("v"))
@@ -50,8 +50,8 @@ func TestRecordOfAnotherBootIsVoid(t *testing.T) {
 	v.up()
 }
 
-// A record that cannot be read is evidence that must not be lost: nothing is
-// done to its volume, nothing is made in its place, and others go on.
+// A record that cannot be read is evidence that must not be lost: the driver does nothing
+// to its volume, makes nothing in its place, and serves the others.
 func TestUnreadableRecordHarmsNobody(t *testing.T) {
 	for what, damage := range map[string]func(b []byte) []byte{
 		"empty":         func([]byte) []byte { return nil },
@@ -116,7 +116,7 @@ func TestNodeIDIsRequired(t *testing.T) {
 	}
 }
 
-// An id from outside never reaches a path but as its hash (rule 8).
+// An id from outside reaches a path only as its hash (rule 8).
 func TestIDsNeverLeaveTheStateDirectory(t *testing.T) {
 	for _, id := range []string{"../../etc/passwd", "/etc/passwd", "lv-../x", "a\x00b", strings.Repeat("x", 4096), ".", "..", ""} {
 		if key := fileKey(id); filepath.Base(key) != key || !strings.HasPrefix(key, "inline-") {
