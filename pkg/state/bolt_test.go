@@ -46,7 +46,7 @@ func TestLockEndsWithClose(t *testing.T) {
 	}
 }
 
-// A journal opened by a tool with bbolt's own lock is not waited for without end.
+// OpenBolt does not wait without end if another tool holds bbolt's own lock on the file.
 func TestForeignLockIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	db, err := bolt.Open(path, 0o600, nil)
@@ -88,7 +88,7 @@ func TestCallersOfOneMomentShareOneTransaction(t *testing.T) {
 			errs <- b.CommitBucket(t.Context(), "objects", map[string][]byte{string(v.ID): {1}})
 		}()
 		if i == 0 {
-			waitQueued(b, 0) // the first is with the writer, alone
+			waitQueued(b, 0) // the writer takes the first call alone
 		}
 	}
 	waitQueued(b, callers-1)
@@ -131,7 +131,7 @@ func TestCancelledCommitIsNotWrittenOrSaysThatItMayBe(t *testing.T) {
 		t.Errorf("write not begun: %v, want only the cause", err)
 	}
 	release()
-	last := sample("last") // is written after all others
+	last := sample("last") // the writer commits it after all others
 	commit(t, b, map[VolumeID]*Volume{"last": &last})
 	got, err := b.Load(t.Context())
 	if _, ok := got.Volumes["queued"]; ok || err != nil {
@@ -143,7 +143,7 @@ func TestFullJournalLosesNothingAndRecovers(t *testing.T) {
 	b := openBolt(t, filepath.Join(t.TempDir(), "state.db"))
 	first := sample("first")
 	commit(t, b, map[VolumeID]*Volume{"first": &first})
-	b.db.MaxSize = 64 << 10 // as a full disk, the file cannot grow
+	b.db.MaxSize = 64 << 10 // like on a full disk, the file cannot grow
 
 	large := map[string][]byte{"k": make([]byte, 1<<20)}
 	if err := b.CommitBucket(t.Context(), "objects", large); err == nil {
@@ -183,7 +183,7 @@ func TestDamageWhileOpenIsAnErrorAndNoCrash(t *testing.T) {
 	}
 	v := sample("v")
 	commit(t, b, map[VolumeID]*Volume{"v": &v})
-	if err := os.Truncate(path, 0); err != nil { // the memory map now faults
+	if err := os.Truncate(path, 0); err != nil { // reading the memory map now faults
 		t.Fatal(err)
 	}
 	if _, err := b.Load(t.Context()); !errors.Is(err, ErrDamaged) {
@@ -318,7 +318,7 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 			want := sample("v")
 			want.Attach.Phase, want.Stage.Phase = Entering, Entering
 			p1, p2 := want.Mounts["p1"], want.Mounts["p2"]
-			p1.Fact, p2.Phase = Fact{Phase: Entering}, Entering // it may have come back since it was leaving
+			p1.Fact, p2.Phase = Fact{Phase: Entering}, Entering // it was leaving, and may have come back since
 			want.Mounts = map[PodUID]Mount{"p1": p1, "p2": p2}
 			why := b.Recovery()
 			if d := diff(Loaded{Volumes: map[VolumeID]Volume{"v": want}, BootID: "boot", Recovery: why}, got); d != "" {
@@ -343,7 +343,7 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 	}
 }
 
-// A daemon that was killed leaves a spare copy that is young too.
+// A daemon that was killed leaves a recent spare copy, too.
 func TestSpareFollowsTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
@@ -365,8 +365,8 @@ func TestSpareFollowsTheJournal(t *testing.T) {
 	}
 }
 
-// A start does not wait for the spare copy; the first change does, if the start has not
-// asked for the copy before: nothing is written while it is older than the start.
+// A start does not wait for the spare copy. If the start has not asked for the copy, the
+// first change waits for it: nothing is written while the copy is older than the start.
 func TestSpareOfWhatWasOpenedIsMadeAfterTheStartAndBeforeAChange(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "state.db")
@@ -387,7 +387,7 @@ func TestSpareOfWhatWasOpenedIsMadeAfterTheStartAndBeforeAChange(t *testing.T) {
 		} else {
 			go func() { written <- b.SetBootID(t.Context(), "boot") }()
 			for _, err := os.Stat(path + spareSuffix); err != nil; _, err = os.Stat(path + spareSuffix) {
-				runtime.Gosched() // the change is not in the file before it is there
+				runtime.Gosched() // the change is not written before the copy exists
 			}
 		}
 		copied := filepath.Join(t.TempDir(), "state.db")
@@ -441,8 +441,8 @@ func TestDamagedFilesAreKeptUpToALimit(t *testing.T) {
 	}
 }
 
-// Whatever happens to the file's bytes, opening and loading it does not crash,
-// and no record is read that was not written.
+// Whatever happens to the file's bytes, opening and loading it does not crash, and returns
+// no record that was not written.
 //
 // Faults: A003.
 func TestDamageIsNeverReadAsARecord(t *testing.T) {
@@ -489,12 +489,12 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 				t.Errorf("case %d: %s is not what was written: %s", i, id, d)
 			}
 		}
-		_ = b.Close() // a file that was cut cannot be copied, and says so
+		_ = b.Close() // a truncated file cannot be copied, and Close says so
 	}
 }
 
-// Each record in turn is cut off, changed by a bit, or stored under a name that a
-// bit was changed of: it is in quarantine under its name, and no other is.
+// One record at a time is truncated, has a bit flipped, or is stored under a key with a bit
+// flipped: it is quarantined under its key, and no other record is.
 //
 // Faults: A003.
 // Attacks: C26.
@@ -544,7 +544,7 @@ func TestADamagedRecordIsQuarantinedAndNoOther(t *testing.T) {
 	}
 }
 
-// Damage that bbolt itself would read without a murmur: two keys changed places.
+// Damage that bbolt itself does not notice: two keys out of order.
 func TestKeysOutOfOrderAreDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
@@ -569,7 +569,7 @@ func TestKeysOutOfOrderAreDamage(t *testing.T) {
 
 func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
-	must(t, os.MkdirAll(path+spareSuffix+".new/x", 0o700)) // nothing can be written there
+	must(t, os.MkdirAll(path+spareSuffix+".new/x", 0o700)) // so that nothing can be written there
 	b, err := OpenBolt(path)
 	must(t, err)
 	if b.Spare(t.Context()) == nil {
@@ -591,12 +591,12 @@ func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
 	must(t, b.Close())
 }
 
-// A journal that turns out to be damaged at its end is no orderly close.
+// If the journal turns out to be damaged when it is closed, Close fails.
 func TestDamageThatShowsAtTheCloseIsAnError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b, err := OpenBolt(path)
 	must(t, err)
-	must(t, os.Truncate(path, 0)) // the pages of the memory map are gone
+	must(t, os.Truncate(path, 0)) // the memory map has no pages any more
 	if err := b.Close(); !errors.Is(err, ErrDamaged) {
 		t.Errorf("got %v, want ErrDamaged", err)
 	}

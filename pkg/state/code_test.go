@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// The flags a second time, by flag. Four tables said this before, and differed:
+// The flags of each code, written a second time, by flag. Four tables had them before, and differed:
 //
 //   - NOT_FOUND and UNAUTHENTICATED were an ordinary failure for the pace and a refusal
-//     for explain. Both hold: they are tried as any failure, since the storage or a
-//     secret may come back, and a person is told at once.
-//   - RESOURCE_EXHAUSTED was uncertain of every call, and definite of CreateVolume. Both
+//     for explain. Both hold: the call is retried like any failure, since the storage or a
+//     secret may come back, and a person learns of it at once.
+//   - RESOURCE_EXHAUSTED was uncertain for every call, and definite for CreateVolume. Both
 //     hold: kubelets count it among those in progress, and CreateVolume's errors say that
 //     nothing was made.
-//   - FAILED_PRECONDITION of NodeExpandVolume is final, and was not infeasible: another
+//   - FAILED_PRECONDITION of NodeExpandVolume is final, but was not infeasible: another
 //     size does not help while the volume is in use.
 //
 // Items: I09.

@@ -27,10 +27,10 @@ func TestRecordComesBackAsItWas(t *testing.T) {
 	}
 }
 
-// A field that is added to the vocabulary without a value in sample would not be tested.
+// A new field of the vocabulary without a value in sample would not be tested.
 func TestSampleSetsEveryField(t *testing.T) {
 	v := sample("id")
-	// The two are never set together in one Seen.
+	// One Seen never has both.
 	v.Staged.BlockDevice = true
 	v.Mounts = map[PodUID]Mount{"p1": v.Mounts["p1"]}
 	unset(t, "Volume", reflect.ValueOf(v))
@@ -90,7 +90,7 @@ func TestVersion0IsUpgraded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Spec.Config = want.Spec.Config // Marshal escaped it
+	got.Spec.Config = want.Spec.Config // json.Marshal escaped it
 	if d := diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -149,7 +149,7 @@ func roundTrip(t *testing.T, b []byte) {
 		t.Fatalf("decode %s: %v", again, err)
 	}
 	if len(v.Spec.Config) > 0 {
-		// What was not compact becomes so.
+		// Encoding makes it compact.
 		if got.Spec.Config, v.Spec.Config = nil, nil; !json.Valid(again) {
 			t.Fatalf("not JSON: %s", again)
 		}
@@ -167,8 +167,8 @@ func TestEncodingMakesLittleGarbage(t *testing.T) {
 	}
 }
 
-// TestARecordIsReadOnceWhereNothingIsWrong: what is written now is read the quick
-// way, and nothing is that differs from it in a byte.
+// TestARecordIsReadOnceWhereNothingIsWrong: the fast path reads a record of the current
+// version, and none that differs from it in a byte.
 func TestARecordIsReadOnceWhereNothingIsWrong(t *testing.T) {
 	b, err := EncodeRecord(sample(sampleID(1)))
 	if err != nil {
@@ -177,7 +177,7 @@ func TestARecordIsReadOnceWhereNothingIsWrong(t *testing.T) {
 	if record, ok := intact(b, recordVersion); !ok || !json.Valid(record) {
 		t.Errorf("%s is read twice", b)
 	}
-	if _, ok := intact(b, recordVersion+1); ok { // it has to go through its upgrade
+	if _, ok := intact(b, recordVersion+1); ok { // a record of an older version needs its upgrade
 		t.Errorf("version %d is read as the next", recordVersion)
 	}
 	for i := range b {
@@ -192,8 +192,8 @@ func TestARecordIsReadOnceWhereNothingIsWrong(t *testing.T) {
 	}
 }
 
-// A record is made for each call begun and each call ended, and several are alive of
-// each volume: what few volumes have is behind pointers.
+// The daemon makes a record for each call begun and each call ended, and keeps several per
+// volume: what few volumes have is behind pointers.
 func TestRecordsAreSmall(t *testing.T) {
 	if got := unsafe.Sizeof(Volume{}); got > 224 {
 		t.Errorf("a record has %d bytes beside what it points to", got)

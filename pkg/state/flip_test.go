@@ -15,7 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// flips is how many places of each kind are damaged; `make test-flips` has 10,000.
+// flips returns how many places of each kind are damaged; `make test-flips` has 10,000.
 func flips() int {
 	if os.Getenv("EXPLORE") == "full" {
 		return 10_000
@@ -23,7 +23,7 @@ func flips() int {
 	return 50
 }
 
-// held is what a journal holds, by bucket and key, to be compared.
+// held returns what a journal holds, by bucket and key, and the keys that are set apart.
 func held(t *testing.T, b *Bolt) (all map[string]string, set map[string]bool) {
 	t.Helper()
 	all, set = map[string]string{}, map[string]bool{}
@@ -51,10 +51,9 @@ func held(t *testing.T, b *Bolt) (all map[string]string, set map[string]bool) {
 	return all, set
 }
 
-// A flipped bit, byte or sector anywhere in the file ends no start, and nothing is
-// silently missing, added or old: each value is as it was written, or set apart, or the
-// journal says that it goes by its spare copy. The spare copy is never replaced by what
-// cannot be read.
+// No flipped bit, byte or sector in the file makes a start fail, and none loses, adds or
+// reverts a value in silence: each value is as it was written, or set apart, or the journal
+// says that it uses its spare copy. Damaged content never replaces the spare copy.
 //
 // Faults: A184.
 func TestAFlipInTheFileLosesNothingInSilence(t *testing.T) {
@@ -71,7 +70,7 @@ func TestAFlipInTheFileLosesNothingInSilence(t *testing.T) {
 	must(t, b.SetBootID(t.Context(), "boot"))
 	must(t, b.CommitBucket(t.Context(), "operator", map[string][]byte{"drain": []byte("{}")}))
 	must(t, b.Spare(t.Context()))
-	for i := range 20 { // pages of before are left in the file
+	for i := range 20 { // so that older pages are left in the file
 		commit(t, b, map[VolumeID]*Volume{sampleID(i): nil})
 		must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{fmt.Sprintf("default/%d", i): nil}))
 	}
@@ -117,7 +116,7 @@ func TestAFlipInTheFileLosesNothingInSilence(t *testing.T) {
 	}
 }
 
-// missing says what is not as it was written, and not set apart.
+// missing names a value that is neither as it was written nor set apart.
 func missing(want, have map[string]string, apart map[string]bool) string {
 	for key, value := range want {
 		if have[key] != value && !apart[key] {
@@ -132,8 +131,8 @@ func missing(want, have map[string]string, apart map[string]bool) string {
 	return ""
 }
 
-// A version that knows of no sums wrote last: its journal is read as it is, and has sums
-// from then on.
+// If an older version that does not know sums wrote last, its journal is read as it is, and
+// has sums from then on.
 func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
@@ -158,7 +157,8 @@ func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 	}
 }
 
-// A page that an old one stands for has whole values of before: the sums tell.
+// Where an old page stands in place of a new one, each older value is sound by itself: only
+// the sums show it.
 func TestOldValuesAreNoneOfTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
@@ -181,8 +181,8 @@ func TestOldValuesAreNoneOfTheJournal(t *testing.T) {
 	}
 }
 
-// One of the two heads of the file is damaged: the other one may be of before the last
-// write, so that what is known is doubted.
+// If one of the file's two heads is damaged, the other may be older than the last write, so
+// the daemon doubts what the journal says.
 func TestADamagedHeadIsToldOf(t *testing.T) {
 	for page := range 2 {
 		path := filepath.Join(t.TempDir(), "state.db")
@@ -205,7 +205,7 @@ func TestADamagedHeadIsToldOf(t *testing.T) {
 	}
 }
 
-// A file with a damaged head and nothing in it is no reason to end.
+// An empty file with a damaged head does not make a start fail.
 func TestADamagedHeadOfAnEmptyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	db, err := bolt.Open(path, 0o600, nil)
@@ -219,8 +219,8 @@ func TestADamagedHeadOfAnEmptyFile(t *testing.T) {
 	}
 }
 
-// What a daemon leaves behind is copied only if all of it is as it was written: else the
-// copy of before stays, from which what was damaged may be had.
+// A journal is copied only if all of it is as it was written: otherwise the older copy
+// stays, since it may have the damaged values.
 //
 // Faults: A184.
 func TestASpareCopyIsNotReplacedByWhatIsDamaged(t *testing.T) {

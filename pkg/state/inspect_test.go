@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What is damaged is named by bucket and key, is in the export as it is stored, and is
-// mended from the spare copy where that has it.
+// Inspect names damaged values by bucket and key, Export shows them as they are stored, and
+// Mend restores them from the spare copy if it has them.
 //
 // Faults: A184.
 func TestAJournalIsInspectedExportedAndMended(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// journal is what both implementations are.
+// journal is what both implementations provide.
 type journal interface {
 	Load(ctx context.Context) (Loaded, error)
 	Commit(ctx context.Context, changes map[VolumeID]*Volume) error
@@ -56,7 +56,7 @@ func openBolt(t testing.TB, path string) *Bolt {
 	return b
 }
 
-// suite is what every journal must do. open also returns how raw bytes get into it.
+// suite tests what every journal must do. open also returns a function that stores raw bytes in it.
 func suite(t *testing.T, open func(t *testing.T) (journal, func(change))) {
 	for name, test := range map[string]func(*testing.T, journal, func(change)){
 		"a new journal is empty":                       suiteEmpty,

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// A journal of an older program is read, and all that its record says is in the
-// record that is written next. The file is what commit ff69975 wrote of its sample,
-// whose every field is set; make upgrade replaces a whole program, with volumes mounted.
+// A journal of an older program is read, and everything in its record is in the record that
+// is written next. Commit ff69975 wrote the file from its sample, which sets every field;
+// make upgrade replaces a whole program, with volumes mounted.
 //
 // Faults: A061.
 func TestJournalOfAnOlderProgramIsReadAndKept(t *testing.T) {
@@ -50,7 +50,7 @@ func TestJournalOfAnOlderProgramIsReadAndKept(t *testing.T) {
 	lacks(t, "record", before, now.Record)
 }
 
-// lacks fails the test for whatever want has that got has not, or otherwise.
+// lacks fails the test for everything in want that got lacks or has otherwise.
 func lacks(t *testing.T, path string, want, got any) {
 	t.Helper()
 	fields, ok := want.(map[string]any)

@@ -14,7 +14,7 @@ import (
 
 const journalPage = "../../docs/reference/journal.md"
 
-// typeNames are how the page calls the types of a record's fields.
+// typeNames are the page's names for the types of a record's fields.
 var typeNames = map[reflect.Type]string{
 	reflect.TypeFor[Volume](): "record", reflect.TypeFor[Fact](): "fact", reflect.TypeFor[Retry](): "retry",
 	reflect.TypeFor[Phase](): "phase", reflect.TypeFor[Pod](): "pod", reflect.TypeFor[Spec](): "spec", reflect.TypeFor[Needs](): "needs",
@@ -45,8 +45,8 @@ func typeName(t *testing.T, of reflect.Type) string {
 	return ""
 }
 
-// fieldsOf adds to rows the fields of a struct, and those of the structs in it,
-// as the page has them: the struct, the field, its type.
+// fieldsOf adds to rows the fields of a struct and of the structs in it, as the page lists
+// them: the struct, the field, its type.
 func fieldsOf(t *testing.T, of reflect.Type, name string, rows map[string]bool) {
 	for i := range of.NumField() {
 		f := of.Field(i)
@@ -70,7 +70,7 @@ func fieldsOf(t *testing.T, of reflect.Type, name string, rows map[string]bool) 
 
 var pageRow = regexp.MustCompile("(?m)^(\\| [a-z]+ \\| `[A-Za-z]+` \\| [A-Za-z ]+ \\|) .+ \\|$")
 
-// The page has each field of a record with its type, and no other.
+// The page has each field of a record with its type, and no other field.
 func TestJournalPageHasEveryField(t *testing.T) {
 	page, err := os.ReadFile(journalPage)
 	if err != nil {
@@ -102,7 +102,7 @@ var (
 	lineBreak  = regexp.MustCompile(`\n *`)
 )
 
-// The record that the page shows is one, and is written again as it is shown.
+// The record that the page shows can be read, and is written again as it is shown.
 func TestRecordOfJournalPageIsOne(t *testing.T) {
 	page, err := os.ReadFile(journalPage)
 	if err != nil {

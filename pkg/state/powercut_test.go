@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// disk is what a power cut may leave of a directory: of each file, and of the names,
-// what was synced, and any part of what was done since. Names come in their order, as
-// a file system's own journal has them; the sectors of a file in any.
+// disk is what a power cut may leave of a directory: all that was synced, and any part of
+// what was done since, to the names and to each file. Names reach the disk in order, as in
+// a file system's own journal; the sectors of a file in any order.
 type disk struct {
 	files   map[uint64]*diskFile
 	names   map[string]uint64
@@ -48,7 +48,7 @@ func (d *disk) file(ino uint64) *diskFile {
 	return d.files[ino]
 }
 
-// named are the names once the first changes of them have reached the disk.
+// named returns the names after the first changes of them have reached the disk.
 func (d *disk) named(changes int) map[string]uint64 {
 	names := maps.Clone(d.names)
 	for _, e := range d.pending[:changes] {
@@ -61,7 +61,7 @@ func (d *disk) named(changes int) map[string]uint64 {
 	return names
 }
 
-// with is the file once those of the writes that has says have reached the disk.
+// with returns the file after the writes that has selects have reached the disk.
 func (f *diskFile) with(has func(i int) bool) []byte {
 	data := slices.Clone(f.data)
 	for i, e := range f.pending {
@@ -81,8 +81,8 @@ func (f *diskFile) with(has func(i int) bool) []byte {
 	return data
 }
 
-// cuts calls try with what each of many power cuts of this moment leaves in a directory:
-// with all, none and some of what is not synced; all of them where there are few.
+// cuts calls try with directories as a power cut at this moment may leave them: with all,
+// none and some of what is not synced; with every combination if there are few.
 func (d *disk) cuts(t *testing.T, rng *rand.Rand, try func(dir string)) {
 	const few, some = 6, 6
 	units := 0
@@ -113,7 +113,7 @@ func (d *disk) cuts(t *testing.T, rng *rand.Rand, try func(dir string)) {
 	}
 }
 
-// powerCutLife is a daemon's use of the journal: it says what is durable, as soon as it is.
+// powerCutLife uses the journal as a daemon does, and prints what is durable as soon as it is.
 func powerCutLife(t *testing.T, path string) {
 	n := 0
 	for range 3 {
@@ -137,7 +137,7 @@ func powerCutLife(t *testing.T, path string) {
 	}
 }
 
-// TestPowerCutChild is what TestNothingDurableIsLostInAPowerCut traces.
+// TestPowerCutChild is the process that TestNothingDurableIsLostInAPowerCut traces.
 func TestPowerCutChild(t *testing.T) {
 	if path := os.Getenv("CSI_VOLMGR_TEST_POWER"); path != "" {
 		powerCutLife(t, path)
@@ -145,7 +145,7 @@ func TestPowerCutChild(t *testing.T) {
 }
 
 // lostIn opens what a power cut left and says what is wrong with it; "" for nothing.
-// durable is how many commits were said to be; the next may be, too.
+// durable is how many commits were reported durable; one more may be.
 func lostIn(t *testing.T, dir string, durable int) string {
 	b, err := OpenBolt(filepath.Join(dir, "state.db"))
 	if err != nil {
@@ -169,10 +169,10 @@ func lostIn(t *testing.T, dir string, durable int) string {
 	return fmt.Sprintf("%d commits were durable, and there are %v", durable, have)
 }
 
-// A power cut leaves of the writes since the last sync of each file, and of the names
-// since that of the directory, any part: every commit that was said to be durable is
-// there, whole, and the journal opens without its spare copy. What the test would miss
-// is tried: syncs of the file, and of the directory, that do nothing.
+// A power cut keeps any part of a file's writes since the file's last sync, and of the
+// changes of names since the directory's last sync. Every commit that was reported durable
+// is there, whole, and the journal opens without its spare copy. The test also shows that
+// it finds a loss: if syncs of the file, or of the directory, do nothing.
 //
 // Faults: A004.
 func TestNothingDurableIsLostInAPowerCut(t *testing.T) {
@@ -197,7 +197,7 @@ func TestNothingDurableIsLostInAPowerCut(t *testing.T) {
 				_, err := fmt.Sscan(k, &durable)
 				must(t, err)
 			}
-			if e.sync || i == len(log)-1 { // before a sync most may be lost
+			if e.sync || i == len(log)-1 { // just before a sync most may be lost
 				d.cuts(t, rng, func(dir string) {
 					tried++
 					if problem := lostIn(t, dir, durable); lost == "" && problem != "" {

@@ -16,33 +16,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sector is what a disk writes as a whole (bytes).
+// sector is the number of bytes that a disk writes as a whole.
 const sector = 512
 
-// An event is one thing that a process did to the files of a directory, in the terms of
-// what a power cut may leave of it.
+// An event is one thing that a process did to the files of a directory, as far as it
+// matters for what a power cut may leave.
 type event struct {
-	// file is the inode of a write or a sync; of a sync of the directory it is dirInode.
+	// file is the inode of a write or a sync; for a sync of the directory it is dirInode.
 	file uint64
-	// data was written at the sector at, unless sync is set; size is how long the file
-	// was from then on.
+	// data was written at the sector at, unless sync is set; size is the length of the file
+	// from then on.
 	at   int64
 	data []byte
 	size int64
 	sync bool
-	// entry is a name of the directory that had the inode file from then on, 0 for none.
+	// entry is a name that referred to inode file from then on; file is 0 if the name was removed.
 	entry string
 	// ack is a line that the process wrote to its standard output.
 	ack string
 }
 
-const dirInode = 1 // which no file of a directory has
+const dirInode = 1 // no file of a directory has it
 
 // tracer records what a process and its threads do to a directory by system calls.
 type tracer struct {
 	t     *testing.T
 	dir   string
-	calls map[int]syscallInfo // by thread, those that it is in
+	calls map[int]syscallInfo // by thread: the call that it is in
 	names map[string]uint64
 	files map[uint64][]byte
 	log   []event
@@ -54,7 +54,7 @@ type syscallInfo struct {
 	_    [3]uint8
 	_    uint32
 	_, _ uint64
-	// of an entry: the call's number and its arguments; of an exit: what it returned
+	// op entry: the call's number and arguments; op exit: its result
 	first uint64
 	args  [6]uint64
 	_     [2]uint64
@@ -68,7 +68,7 @@ const (
 // trace runs the command until it ends and returns what it did to the directory.
 func trace(t *testing.T, dir string, cmd *exec.Cmd) []event {
 	t.Helper()
-	runtime.LockOSThread() // a process is traced by a thread
+	runtime.LockOSThread() // ptrace requires that one thread does all of it
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	must(t, cmd.Start())
@@ -95,7 +95,7 @@ func trace(t *testing.T, dir string, cmd *exec.Cmd) []event {
 		switch s := status.StopSignal(); {
 		case s == unix.SIGTRAP|0x80:
 			tr.stopped(pid)
-		case s != unix.SIGTRAP && s != unix.SIGSTOP: // those are of the tracing
+		case s != unix.SIGTRAP && s != unix.SIGSTOP: // not those of the tracing itself
 			deliver = int(s)
 		}
 		if err := unix.PtraceSyscall(pid, deliver); err != nil && err != unix.ESRCH {
@@ -104,7 +104,7 @@ func trace(t *testing.T, dir string, cmd *exec.Cmd) []event {
 	}
 }
 
-// stopped takes in the begin or the end of a system call.
+// stopped handles the start or the end of a system call.
 func (tr *tracer) stopped(pid int) {
 	var info syscallInfo
 	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_GET_SYSCALL_INFO, uintptr(pid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
@@ -117,7 +117,7 @@ func (tr *tracer) stopped(pid int) {
 	}
 	call := tr.calls[pid]
 	delete(tr.calls, pid)
-	if info.op != infoExit || int64(info.first) < 0 { // it failed, and did nothing
+	if info.op != infoExit || int64(info.first) < 0 { // a call that failed did nothing
 		return
 	}
 	switch call.first {
@@ -166,8 +166,8 @@ func inode(t *testing.T, path string) uint64 {
 	return st.Ino
 }
 
-// look records how the directory differs from the last look. The journal's lock is
-// of no meaning after a crash.
+// look records how the directory differs from the last look. It skips the journal's lock,
+// which means nothing after a crash.
 func (tr *tracer) look() {
 	entries, err := os.ReadDir(tr.dir)
 	must(tr.t, err)
@@ -181,7 +181,7 @@ func (tr *tracer) look() {
 		now[e.Name()] = ino
 		tr.written(ino, path)
 	}
-	for name, ino := range now { // first what appears: a rename leaves one or both names
+	for name, ino := range now { // new names first: a rename leaves one or both names
 		if tr.names[name] != ino {
 			tr.log = append(tr.log, event{entry: name, file: ino})
 		}
@@ -194,7 +194,7 @@ func (tr *tracer) look() {
 	tr.names = now
 }
 
-// written records the sectors of a file that are others now.
+// written records the sectors of a file that have changed.
 func (tr *tracer) written(ino uint64, path string) {
 	is, err := os.ReadFile(path)
 	must(tr.t, err)

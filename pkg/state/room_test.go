@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk returns a directory on a file system of its own, of that many bytes,
-// which is mounted nowhere and goes with the test.
+// smallDisk returns a directory on a file system of its own, of that many bytes, which no
+// path reaches and which goes with the test.
 func smallDisk(t *testing.T, bytes int) string {
 	t.Helper()
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
@@ -46,7 +46,7 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// On a full disk nothing is begun, and everything that was is ended: each of
+// On a full disk nothing is begun, and everything that was begun can be ended: each of
 // hundreds of volumes, step by step.
 //
 // Faults: A053.
@@ -102,7 +102,7 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 	commit(t, b, map[VolumeID]*Volume{"next": &next})
 }
 
-// Others take the last of the disk while the journal writes.
+// Other programs fill the disk while the journal writes.
 func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
 	dir := smallDisk(t, 16<<20)
 	b, err := OpenBolt(filepath.Join(dir, "state.db"))
@@ -113,7 +113,7 @@ func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
 	v := sample("v")
 	commit(t, b, map[VolumeID]*Volume{"v": &v})
 	fill(t, filepath.Join(dir, "rest"))
-	if err := os.Truncate(filepath.Join(dir, "rest"), 12<<20); err != nil { // enough to begin something, not for all of it
+	if err := os.Truncate(filepath.Join(dir, "rest"), 12<<20); err != nil { // enough to begin the write, not for all of it
 		t.Fatal(err)
 	}
 	large := map[string][]byte{"k": make([]byte, 15<<20)}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each journal that a daemon left behind has sums of this form.
+// The sums of every journal on disk have this form.
 func TestSumsAreThoseOfJournalsThatAreThere(t *testing.T) {
 	var s sums
 	for _, c := range []struct{ bucket, key, value string }{
@@ -20,7 +20,7 @@ func TestSumsAreThoseOfJournalsThatAreThere(t *testing.T) {
 	}
 }
 
-// What changes are added up to is the sum of what there is then.
+// The sum after a series of changes equals the sum of the resulting content.
 func TestSumsFollowChanges(t *testing.T) {
 	s := sums{Buckets: map[string]sum{}}
 	a, b := []byte("a"), []byte("b")

@@ -56,7 +56,7 @@ func TestIDsAreApart(t *testing.T) {
 			}
 		}
 	}
-	// As every driver knows it: "csi-" and sha256 of the UID followed by the name.
+	// The handle that every driver knows: "csi-" and sha256 of the UID followed by the name.
 	if got, want := EphemeralHandle("vo", "l-1"), "csi-d2e8363faaac7ae76def3b14091d8eb5755f6b92e9531627aeec833a8731cc49"; got != want {
 		t.Errorf("ephemeral handle: got %s, want %s", got, want)
 	}
@@ -110,14 +110,14 @@ func TestCallErrorNamesCallAndCode(t *testing.T) {
 	}
 }
 
-// Every field decides, but for Claim and Migrated, which are for people, NoAttach, which
-// decides only whether a volume that is begun is attached, and Attachment and AttachName, which no call says.
+// Equal compares every field except Claim and Migrated, which are for people, NoAttach, which decides only
+// whether a new volume is attached, and Attachment and AttachName, which are in no call.
 func TestSpecEqualLooksAtEveryField(t *testing.T) {
 	differs(t, *sample("v").Spec, func(a, b Spec) bool { return a.Equal(&b) }, "Claim", "NoAttach", "Migrated", "Attachment", "AttachName")
 }
 
-// Every field decides, but for Names, which are for people, and Renewal,
-// which differs from call to call.
+// Equal compares every field except Names, which are for people, and Renewal, which differs
+// from call to call.
 func TestMountSpecEqualLooksAtEveryField(t *testing.T) {
 	differs(t, sample("v").Mounts["p1"].MountSpec, MountSpec.Equal, "Names", "Renewal")
 	a, b := int64(7), int64(7)
