@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// scene is a node as it may stand; it is what the scripted daemon shows.
+// scene is a state of a node, which the scripted daemon shows.
 type scene struct {
 	pods      []manager.PodStatus
 	volumes   []manager.VolumeStatus
@@ -40,7 +40,7 @@ const (
 	webUID   = state.PodUID("11111111-2222-3333-4444-555555555555")
 )
 
-// scenes are the nodes that scripts name.
+// scenes are the nodes that scripts can name.
 var scenes = map[string]func(now time.Time) scene{
 	"empty": func(time.Time) scene {
 		return scene{notReady: []string{"source file: /etc/manifests has not been read yet"}}
@@ -137,7 +137,7 @@ func mounted(now time.Time) scene {
 	}
 }
 
-// stuck is mounted, but for the claim's volume, whose Stage fails.
+// stuck is mounted, except that Stage of the claim's volume fails.
 func stuck(now time.Time) scene {
 	s := mounted(now)
 	r := state.Retry{
@@ -158,7 +158,7 @@ func stuck(now time.Time) scene {
 	return s
 }
 
-// leaving is mounted, and the pod has gone.
+// leaving is mounted, but the pod has gone.
 func leaving(now time.Time) scene {
 	s := mounted(now)
 	s.pods[0].Listed = false
@@ -171,14 +171,14 @@ func leaving(now time.Time) scene {
 	return s
 }
 
-// backend is a daemon's inside in memory.
+// backend is the inside of a daemon, in memory.
 type backend struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	scene   scene
 	changed chan struct{}
 	asked   []string
 	err     error
-	// looked: a claim is deleted once something was explained; nil for at once.
+	// If looked is not nil, the deletion of a claim waits until Explain was called.
 	looked chan struct{}
 }
 
@@ -202,10 +202,10 @@ func (b *backend) Changed() <-chan struct{} {
 	return b.changed
 }
 
-// podFeed tells of all pods at each change.
+// podFeed sends all pods at each change.
 type podFeed struct {
 	*backend
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	told map[state.PodUID]state.Pod
 	next <-chan struct{}
 }
@@ -267,7 +267,7 @@ func (b *backend) Degraded() []string { return nil }
 func (b *backend) NotReady() []string {
 	select {
 	case b.looked <- struct{}{}:
-	default: // nil, or told before
+	default: // nil, or already closed
 	}
 	return b.now().notReady
 }
@@ -345,7 +345,7 @@ func (b *backend) AllCalls() []manager.EndedCall {
 	return b.Calls(ids...)
 }
 
-// Calls are one failure and one success of each volume.
+// Calls returns one failure and one success of each volume.
 func (b *backend) Calls(ids ...state.VolumeID) []manager.EndedCall {
 	var out []manager.EndedCall
 	for _, id := range ids {
@@ -424,7 +424,7 @@ func (r *rig) do(t *testing.T, args ...string) int {
 	return r.run(t.Context(), append([]string{"--socket", r.socket}, args...))
 }
 
-// CallsNamed knows one volume that is gone.
+// CallsNamed returns one volume that is gone.
 func (b *backend) CallsNamed(name string) []state.VolumeID {
 	if name == "gone" {
 		return []state.VolumeID{"d^gone"}
@@ -432,7 +432,7 @@ func (b *backend) CallsNamed(name string) []state.VolumeID {
 	return nil
 }
 
-// CallsOfPod knows one pod that is gone.
+// CallsOfPod returns one volume of a pod that is gone.
 func (b *backend) CallsOfPod(name string) []state.VolumeID {
 	if name == "default/gone" {
 		return []state.VolumeID{"d^gone"}

@@ -21,15 +21,15 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 func TestMain(m *testing.M) {
 	if len(os.TempDir()) > 24 {
-		os.Setenv("TMPDIR", "/tmp") // a socket's address holds 107 bytes, a test's name among them
+		os.Setenv("TMPDIR", "/tmp") // a socket's address holds 107 bytes, and the directory has the test's name
 	}
 	testscript.Main(m, map[string]func(){"csi-volmgr": main})
 }
 
 type backendKey struct{}
 
-// The verbs as people type them: testdata/script/*.txtar run the program beside
-// a daemon of this process, which shows the scene that the script names.
+// The verbs as people type them: each testdata/script/*.txtar runs the program beside a
+// daemon in this process, which shows the scene that the script names.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
@@ -65,7 +65,7 @@ func scriptScene(ts *testscript.TestScript, _ bool, args []string) {
 	scriptBackend(ts).show(make(time.Now()))
 }
 
-// asked FILE writes what was asked of the daemon since the last time.
+// asked FILE writes the calls that the daemon got since the last time.
 func scriptAsked(ts *testscript.TestScript, _ bool, args []string) {
 	b := scriptBackend(ts)
 	b.mu.Lock()
@@ -78,7 +78,7 @@ func scriptAsked(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
 }
 
-// fail TEXT makes every verb of the daemon fail; fail ” ends that.
+// fail TEXT makes every verb of the daemon fail; an empty TEXT ends that.
 func scriptFail(ts *testscript.TestScript, _ bool, args []string) {
 	b := scriptBackend(ts)
 	b.mu.Lock()
@@ -104,7 +104,7 @@ func scriptCode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// Every table and text, at a fixed time.
+// Every table and text that the verbs print, at a fixed time.
 func TestWhatTheVerbsShow(t *testing.T) {
 	for _, tt := range []struct{ scene, args string }{
 		{"mounted", "get pods"},

@@ -19,8 +19,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
 )
 
-// started runs `run` with args and a configuration file (none if config is ""),
-// and returns the options that reached the daemon.
+// started runs `run` with args and a configuration file (none if config is ""), and returns
+// the options that the daemon got.
 func started(t *testing.T, config string, args ...string) (o runOptions, code int, stderr string) {
 	t.Helper()
 	t.Cleanup(klog.ClearLogger)
@@ -41,7 +41,7 @@ func started(t *testing.T, config string, args ...string) (o runOptions, code in
 	return o, code, errs.String()
 }
 
-// diffOf says how the options differ; an empty map or slice equals none.
+// diffOf returns the difference of the options; an empty map or slice equals nil.
 func diffOf(want, got runOptions) string {
 	return cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, rules{}, logOptions{}, node.Config{}), cmpopts.EquateEmpty())
 }
@@ -185,7 +185,7 @@ func TestDaemonThatFailsEndsWithOne(t *testing.T) {
 	}
 }
 
-// What Kubernetes libraries log comes out as the program's own log does.
+// Log lines of Kubernetes libraries look like the program's own.
 func TestLibrariesLogThroughTheProgram(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var errs strings.Builder
@@ -204,7 +204,7 @@ func TestLibrariesLogThroughTheProgram(t *testing.T) {
 	}
 }
 
-// Whatever a configuration file holds, its fields are told or an error is.
+// configFields returns the fields of any configuration file, or an error.
 func FuzzConfigFields(f *testing.F) {
 	for _, seed := range []string{"", "a: b", "a: [", "- a", "a: &x b\nc: *x", "? [a]\n: b", "---\n---\n", "<<: {a: b}", "!!binary x: y"} {
 		f.Add([]byte(seed))

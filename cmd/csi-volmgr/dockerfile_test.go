@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// instructions are those of a Dockerfile, without comments and broken lines.
+// instructions returns the instructions of a Dockerfile, without comments and with broken
+// lines joined.
 func instructions(t *testing.T, path string) (all [][2]string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -25,9 +26,9 @@ func instructions(t *testing.T, path string) (all [][2]string) {
 	return all
 }
 
-// The Dockerfile needs images of a registry, so no test builds it. What it says of
-// this tree is true: the Go of go.mod, the package, the flags of make build, where
-// the program is, and that it is what runs.
+// The Dockerfile needs images of a registry, so no test builds it. This test checks what it
+// says of this tree: the Go version of go.mod, the package, the flags of make build, the
+// path of the program, and that the image runs it.
 func TestDockerfileIsOfThisTree(t *testing.T) {
 	file := func(path string) string {
 		t.Helper()
@@ -76,7 +77,7 @@ func TestDockerfileIsOfThisTree(t *testing.T) {
 	}
 }
 
-// What runs in a cluster, or under systemd, are verbs with such flags.
+// Every command that deploy runs in a cluster or under systemd is a verb with flags that exist.
 func TestCommandsOfDeployAreOfThisProgram(t *testing.T) {
 	units, err := filepath.Glob("../../deploy/systemd/*.service")
 	if err != nil || len(units) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 )
 
-// Whatever the host of the test has, a kubelet on the root directory is a failure.
+// Whatever else doctor finds on the host of the test, a kubelet on the root directory is a failure.
 func TestDoctorExitsByWhatItFinds(t *testing.T) {
 	dir, err := os.MkdirTemp("", "doctor-")
 	if err != nil {

@@ -29,11 +29,11 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 	look(new(program).root())
 }
 
-// command finds the commands in a document: after a name of the program, up to
-// what ends a command in a shell or a span of code.
+// command finds the commands in a document: the words after a name of the program, up to
+// the end of a command in a shell or in a span of code.
 var command = regexp.MustCompile("(?:^|[\\s`/(])csi-volmgr ((?:[^`|&;#\\n<>$]|\\\\\\n)*)")
 
-// Whatever documents say one can run is a verb with such flags.
+// Every command in the documents is a verb with flags that exist.
 func TestCommandsInDocumentsAreOfThisProgram(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -68,8 +68,8 @@ func errOrSkip(err error) error {
 	return fs.SkipDir
 }
 
-// checkCommand says why words are no command of the program; "" where they are.
-// Words that are prose (csi-volmgr is, csi-volmgr knows) name no verb and no flag.
+// checkCommand returns why words are no command of the program; "" if they are one. Words
+// of prose (csi-volmgr is, csi-volmgr knows) are neither verb nor flag.
 func checkCommand(words []string) string {
 	verb := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	if verb < 0 || strings.Contains(words[verb], "/") {

@@ -20,8 +20,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
-// daemonIn starts a daemon whose directories are below dir, and returns when it
-// serves. Its registration directory is none of the defaults.
+// daemonIn starts a daemon whose directories are below dir, and returns when it serves. Its
+// registration directory is not a default one.
 func daemonIn(t *testing.T, dir string) (stop func()) {
 	t.Helper()
 	logs, stderr := io.Pipe()
@@ -58,7 +58,7 @@ func daemonIn(t *testing.T, dir string) (stop func()) {
 	return stop
 }
 
-// startProgram runs a verb until stop, which returns its exit code.
+// startProgram starts a verb; stop ends it and returns its exit code.
 func startProgram(t *testing.T, stderr io.Writer, args ...string) (stop func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &program{stdin: strings.NewReader(""), stdout: io.Discard, stderr: stderr, now: time.Now, euid: func() int { return 0 }}
@@ -69,7 +69,7 @@ func startProgram(t *testing.T, stderr io.Writer, args ...string) (stop func() i
 
 var errSeen = errors.New("seen")
 
-// awaitDriver waits until the daemon shows the driver so.
+// awaitDriver waits until the daemon shows the driver as up, or as not up.
 func awaitDriver(t *testing.T, dir string, up bool) {
 	t.Helper()
 	c := client.New(filepath.Join(dir, "s"))
@@ -96,8 +96,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// A driver that is handed over to the daemon is registered when the verb returns,
-// again when the daemon is back, and no more after it was taken back.
+// A driver handed over to the daemon is registered when the verb returns, registered again
+// when the daemon is back, and gone after the operator takes it back.
 func TestDriverIsHandedOverToTheDaemon(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	dir := shortDir(t)
@@ -143,8 +143,8 @@ func TestDriverIsHandedOverToTheDaemon(t *testing.T) {
 	}
 }
 
-// `driver register` looks for registrations where the daemon at the socket does,
-// and leaves nothing behind.
+// `driver register` registers the driver in the directory that the daemon at the socket
+// watches, and leaves nothing behind.
 func TestDriverRegisterAsksTheDaemonForItsDirectory(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	dir := shortDir(t)
@@ -174,7 +174,7 @@ func TestDriverRegisterAsksTheDaemonForItsDirectory(t *testing.T) {
 	}
 }
 
-// onFirst closes told when something is written.
+// onFirst closes told at the first write.
 type onFirst struct{ told chan struct{} }
 
 func (o *onFirst) Write(b []byte) (int, error) {
@@ -185,8 +185,8 @@ func (o *onFirst) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Doctor looks at the directories of the daemon that answers at the socket, and
-// where the command line says others, at those.
+// Doctor looks at the directories of the daemon that answers at the socket, or at those
+// that the command line names.
 func TestDoctorLooksAtTheDaemonsDirectories(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	dir := shortDir(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A table of drivers has those of CSI and the built-in kinds that have volumes, and
-// says how to see the others; a kind without its program is not Up.
+// A table of drivers has the CSI drivers and the built-in kinds that have volumes, and says
+// how to see the others; a built-in kind whose program is missing is not Up.
 func TestDriversOfCSIAreNotHiddenBehindBuiltinKinds(t *testing.T) {
 	s := mounted(fixed)
 	for _, kind := range []state.DriverName{"kubernetes.io/nfs", "kubernetes.io/local"} {

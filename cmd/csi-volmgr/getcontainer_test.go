@@ -9,7 +9,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// The templates of examples/podman make options of podman of each mount and device.
+// The templates of examples/podman turn each mount and device into options of podman.
 func TestPodmanIsGivenTheOptionsOfMounts(t *testing.T) {
 	script, err := os.ReadFile("../../examples/podman/run.sh")
 	if err != nil {

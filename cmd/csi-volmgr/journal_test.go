@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The verbs of the journal say what is damaged, mend it from the spare copy, and write
-// what is there; a sound one has nothing to say.
+// The journal verbs report damage, repair it from the spare copy, and export the content;
+// for a sound journal they report nothing.
 //
 // Faults: A184.
 func TestTheJournalIsCheckedRepairedAndExported(t *testing.T) {

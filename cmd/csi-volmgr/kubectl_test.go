@@ -8,11 +8,11 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// What hands type that know kubectl works, or says what works in its place.
+// What people type who know kubectl works, or the error says what works instead.
 func TestHandsThatKnowKubectl(t *testing.T) {
 	for args, want := range map[string]struct {
 		code int
-		text string // in what is printed
+		text string // part of the output
 	}{
 		"get pv,pvc":      {exitDone, "pv-data"},
 		"get pvc,pv":      {exitDone, "data "},
@@ -68,7 +68,7 @@ func TestHandsThatKnowKubectl(t *testing.T) {
 	}
 }
 
-// Several kinds are one list for programs, and a table each for people.
+// Several kinds are one list for programs, and one table per kind for people.
 func TestSeveralKindsAreOneList(t *testing.T) {
 	r := newRig(t, mounted(fixed))
 	if code := r.do(t, "get", "pv,pvc", "-A", "-o", "json"); code != exitDone {

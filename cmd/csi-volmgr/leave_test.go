@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// On a terminal q leaves the live view, which gives the terminal back as it was.
+// On a terminal the key q ends the live view, which restores the terminal.
 func TestTopEndsAtQ(t *testing.T) {
 	r := newRig(t, stuck(fixed))
 	screen, other := terminal(t)
@@ -30,7 +30,7 @@ func TestTopEndsAtQ(t *testing.T) {
 		_ = screen.Close()
 	}()
 	seen := make([]byte, 1)
-	if _, err := io.ReadFull(other, seen); err != nil { // the view is there
+	if _, err := io.ReadFull(other, seen); err != nil { // the view has been drawn
 		t.Fatal(err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, other) }()
@@ -46,7 +46,7 @@ func TestTopEndsAtQ(t *testing.T) {
 	}
 }
 
-// A verb that there is not is wrong use for help, too.
+// Help for a verb that does not exist is wrong use, too.
 func TestHelpForNoVerbIsWrongUse(t *testing.T) {
 	for args, want := range map[string]struct {
 		code int
@@ -66,7 +66,7 @@ func TestHelpForNoVerbIsWrongUse(t *testing.T) {
 	}
 }
 
-// Uninstall without a flag lists what would go, and removes nothing.
+// Uninstall without a flag lists what it would remove, and removes nothing.
 func TestUninstallListsWithoutAFlag(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	dir := shortDir(t)
@@ -93,7 +93,7 @@ func TestUninstallListsWithoutAFlag(t *testing.T) {
 	}
 }
 
-// A daemon whose HTTP address is taken says which flag gives it another.
+// If the daemon's HTTP address is in use, the error names the flag that sets another one.
 func TestAnAddressInUseNamesItsFlag(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	dir := shortDir(t)

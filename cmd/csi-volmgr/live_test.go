@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal opens a pseudo terminal of 60 columns: what the program writes to
-// screen arrives at the other end.
+// terminal opens a pseudo terminal of 60 columns: other reads what the program writes to screen.
 func terminal(t *testing.T) (screen, other *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -42,8 +41,8 @@ func terminal(t *testing.T) (screen, other *os.File) {
 	return screen, other
 }
 
-// On a terminal each volume has one line, which is redrawn and never wraps;
-// of them only the result is left.
+// On a terminal each volume has one line, which is redrawn and never wraps; in the end only
+// the result remains.
 func TestWaitIsLiveOnATerminal(t *testing.T) {
 	r := newRig(t, stuck(fixed))
 	screen, other := terminal(t)
@@ -83,7 +82,7 @@ func TestWaitIsLiveOnATerminal(t *testing.T) {
 	}
 }
 
-// watched runs the program until its nth line was seen, calling at with each.
+// watched runs the program until it has printed n lines, and calls at after each.
 func watched(t *testing.T, r *rig, n int, at func(line int), args ...string) []string {
 	t.Helper()
 	in, out := io.Pipe()

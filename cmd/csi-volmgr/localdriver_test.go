@@ -27,8 +27,8 @@ func dialUnix(t *testing.T, path string) *grpc.ClientConn {
 	return conn
 }
 
-// The verb serves the driver and its registration at the paths that drivers
-// have below the root, until it is told to stop.
+// Until it is stopped, the verb serves the driver and its registration at the usual paths
+// below the root.
 // Items: N-03.
 func TestLocalDriverServesAndRegisters(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
@@ -57,7 +57,7 @@ func TestLocalDriverServesAndRegisters(t *testing.T) {
 	}
 }
 
-// A driver that cannot serve ends the verb, and with it the registration.
+// If a driver cannot serve, the verb ends, and so does the registration.
 func TestLocalDriverThatCannotServeFails(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	root := t.TempDir()
@@ -72,8 +72,8 @@ func TestLocalDriverThatCannotServeFails(t *testing.T) {
 	}
 }
 
-// A driver that does not register itself is registered under the name that it
-// says, until the verb is told to stop.
+// The verb registers a driver that does not register itself, under the name that the driver
+// says, until the verb is stopped.
 func TestDriverIsRegisteredInPlaceOfARegistrar(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	root := t.TempDir()
@@ -86,7 +86,7 @@ func TestDriverIsRegisteredInPlaceOfARegistrar(t *testing.T) {
 		return func() int { cancel(); return <-code }
 	}
 	euid := func() int { return 0 }
-	// The verb waits for the driver, which begins later.
+	// The verb waits for the driver, which starts later.
 	end := start(&program{stderr: &stderr, now: time.Now, euid: euid}, "driver", "register", "unix://"+endpoint, "--registration-dir", dir)
 	driver := start(&program{stderr: io.Discard, now: time.Now, euid: euid}, "local-driver", "--root-dir", root, "--state-dir", filepath.Join(root, "data"),
 		"--node-id", "n1", "--name", "x.example.com", "--endpoint", endpoint, "--registration-dir", filepath.Join(root, "elsewhere"))

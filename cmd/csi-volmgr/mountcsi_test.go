@@ -12,7 +12,7 @@ func TestWhatMountAsksOfItsHelper(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args  string
 		want  mountRequest
-		words string // of the error
+		words string // in the error
 	}{
 		"plain": {args: "default/data /srv", want: mountRequest{name: "default/data", dir: "/srv"}},
 		"no namespace": {

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// A template writes whole numbers as they are.
+// A template prints whole numbers without a fraction or an exponent.
 func TestATemplateWritesWholeNumbers(t *testing.T) {
 	got, err := render(server.ClaimStatus{CapacityBytes: 1 << 40}, "jsonpath={.capacityBytes}")
 	if err != nil || string(got) != "1099511627776" {

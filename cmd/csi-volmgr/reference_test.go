@@ -17,15 +17,15 @@ import (
 
 const configPage = "../../docs/reference/config.md"
 
-// said is how the text of a flag tells a default that is not the flag's own.
+// said finds a default that the text of a flag states itself, since it is not the flag's
+// own default.
 var said = regexp.MustCompile(` \(default ([^)]+)\)$`)
 
-// configRows are the fields of the configuration file as rows of a table, by the
-// flags that they are.
+// configRows returns the fields of the configuration file as rows of a table, made from their flags.
 func configRows() (rows []string) {
 	cmd, _, err := new(program).root().Find([]string{"run"})
 	if err != nil {
-		panic(err) // there is such a verb
+		panic(err) // the verb exists
 	}
 	all := pflag.NewFlagSet("all", pflag.ContinueOnError)
 	all.AddFlagSet(cmd.LocalFlags())
@@ -50,8 +50,8 @@ func configRows() (rows []string) {
 	return rows
 }
 
-// The page has each field of the configuration file with what it takes and its
-// default, as the flags are, and no other.
+// The page has each field of the configuration file with the type and default of its flag,
+// and no other field.
 func TestConfigurationPageHasEveryField(t *testing.T) {
 	b, err := os.ReadFile(configPage)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestConfigurationPageHasEveryField(t *testing.T) {
 // configBlock finds the configuration files in documents.
 var configBlock = regexp.MustCompile("(?ms)^ *```yaml config\n(.*?)^ *```$")
 
-// Whatever documents show as a configuration file is one.
+// Every configuration file in the documents is valid.
 func TestConfigurationsInDocumentsAreRead(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("../../docs", func(path string, d fs.DirEntry, err error) error {
@@ -102,8 +102,8 @@ func TestConfigurationsInDocumentsAreRead(t *testing.T) {
 	}
 }
 
-// The page of the command line has the help of each verb and of each subcommand;
-// make docs-test compares the texts.
+// The page of the command line has the help of each verb and of each subcommand; make
+// docs-test compares the texts.
 func TestCommandLinePageHasEveryCommand(t *testing.T) {
 	b, err := os.ReadFile("../../docs/reference/cli.md")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// What the daemon does not know is perhaps the cluster's: then the error says how the cluster has it done.
+// A claim that the daemon does not know may be the cluster's: then the error says how to do it in the cluster.
 func TestTheClustersClaimsAreSaidToBeTheClusters(t *testing.T) {
 	for command, want := range map[string]string{
 		"snapshot create pvc/absent":        "kubectl apply -f FILE, with a VolumeSnapshot",
@@ -30,7 +30,7 @@ func TestTheClustersClaimsAreSaidToBeTheClusters(t *testing.T) {
 	}
 }
 
-// No command is run for a snapshot that the daemon refuses, as one of a claim of the cluster's.
+// No hook runs for a snapshot that the daemon refuses, such as one of a claim of the cluster.
 func TestNoHookRunsForASnapshotThatIsRefused(t *testing.T) {
 	for _, args := range [][]string{{"pvc/data"}, {"-l", "app=new"}} {
 		r := newRig(t, mounted(fixed))
@@ -45,7 +45,7 @@ func TestNoHookRunsForASnapshotThatIsRefused(t *testing.T) {
 	}
 }
 
-// get stats says that it is the driver's Controller service that finds something wrong.
+// If the driver's Controller service reports a problem, get stats says that it is that service.
 func TestStatsNameTheControllerService(t *testing.T) {
 	r := newRig(t, mounted(fixed))
 	var out bytes.Buffer

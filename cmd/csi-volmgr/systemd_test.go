@@ -13,10 +13,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// systemd is told when the daemon is ready, that it is alive, and that it stops.
+// The daemon tells systemd when it is ready, that it is alive, and when it stops.
 func TestRunTellsSystemd(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
-	dir, err := os.MkdirTemp("", "sd") // t.TempDir is too long for a socket's path
+	dir, err := os.MkdirTemp("", "sd") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

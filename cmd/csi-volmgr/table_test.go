@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// The status of a volume is the furthest that is certain; a fact in doubt is
-// never shown as there or as absent.
+// The status of a volume is the furthest state that is certain; an uncertain fact is never
+// shown as present or as absent.
 func TestVolumeStatusIsTheFurthestThatIsCertain(t *testing.T) {
 	in := func(p state.Phase) server.Fact { return server.Fact{Phase: p} }
 	mount := func(p state.Phase) map[state.PodUID]server.VolumeMount {
@@ -36,7 +36,7 @@ func TestVolumeStatusIsTheFurthestThatIsCertain(t *testing.T) {
 	}
 }
 
-// The table shows the failure of the step that waits, not that of another.
+// The table shows the failure of the step that waits, not of another step.
 func TestVolumeReasonIsThatOfItsStep(t *testing.T) {
 	failed := func(text string) *server.RetryStatus {
 		return &server.RetryStatus{Attempts: 1, Call: "C", Code: "Internal", Error: text}

@@ -63,7 +63,7 @@ func TestTopOnceWhereThereIsNoTerminal(t *testing.T) {
 	}
 }
 
-// On a terminal the view follows what happens, within its size.
+// On a terminal the view shows changes as they happen, and never exceeds the screen.
 func TestTopFollowsOnATerminal(t *testing.T) {
 	r := newRig(t, stuck(fixed))
 	screen, other := terminal(t)

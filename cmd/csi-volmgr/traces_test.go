@@ -12,8 +12,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
-// The end of the daemon sends what was not sent yet; without an endpoint there
-// is nothing, and with a wrong one an error.
+// When the daemon ends, it sends the remaining traces; without an endpoint there are none,
+// and with a wrong one the start fails.
 func TestCallsAreTracedWhereACollectorIsNamed(t *testing.T) {
 	asked := make(chan string, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))

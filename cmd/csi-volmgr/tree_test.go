@@ -24,22 +24,22 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// shows is what a verb shows, of the scene in which all is mounted.
+// shows is what a verb prints in the scene in which everything is mounted.
 type shows struct {
 	args string
-	as   any    // a pointer to what the API has it as
+	as   any    // a pointer to the API's type
 	path string // of one field
-	want string // what is there; "" for anything
+	want string // the field's value; "" for any
 }
 
-// acting are the verbs that show no thing: they act, and say in a sentence that
-// they did, or write what is no object.
+// acting are the verbs that show no object: they act and say so in a sentence, or print
+// something other than an object.
 var acting = []string{
 	"adopt", "apply", "clone", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
 	"retry", "run", "snapshot", "snapshot create", "snapshot restore", "snapshot schedule", "ui", "undrain", "uninstall", "volume", "volume remove", "volume unit",
 }
 
-// reading are all others, by what they show.
+// reading are all other verbs, by what they show.
 func reading() map[string][]shows {
 	return map[string][]shows{
 		"get": {
@@ -71,11 +71,11 @@ func reading() map[string][]shows {
 		"volume list": {{"volume list", new(server.List[server.NamedVolume]), "{.items[0].name}", "shop_db"}},
 		"watch":       nil, // get --watch; see TestWatchesHaveEveryForm
 
-		"snapshot diff": nil, // a range a line; see testdata/script/snapshot.txtar
+		"snapshot diff": nil, // one range a line; see testdata/script/snapshot.txtar
 	}
 }
 
-// verbs are the commands of the program that one can run, but cobra's own.
+// verbs returns the runnable commands of the program, except cobra's own.
 func verbs() map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
 	root := new(program).root()
@@ -92,7 +92,7 @@ func verbs() map[string]*cobra.Command {
 	return all
 }
 
-// Every verb shows something in every form, or nothing in any.
+// A verb that prints an object has every output form, and any other verb has none.
 func TestEveryVerbThatShowsSomethingHasEveryForm(t *testing.T) {
 	r := newRig(t, mounted(fixed))
 	for name, cmd := range verbs() {
@@ -116,8 +116,8 @@ func TestEveryVerbThatShowsSomethingHasEveryForm(t *testing.T) {
 	}
 }
 
-// What each verb shows is the API's own type in JSON and YAML, a template finds a
-// field of it, and a wide table has every word of the other.
+// Each verb prints the API's own type in JSON and YAML, a template finds a field in it, and
+// the wide table has every word of the normal one.
 func TestEveryFormOfWhatTheVerbsShow(t *testing.T) {
 	for _, cases := range reading() {
 		for _, tt := range cases {
@@ -125,7 +125,8 @@ func TestEveryFormOfWhatTheVerbsShow(t *testing.T) {
 				r := newRig(t, mounted(fixed))
 				in := func(form string) string {
 					t.Helper()
-					// The host of the test may be unsound, which is told after all is shown.
+					// Doctor may find problems on the host of the test, and fails after it
+					// has printed everything.
 					code := r.do(t, append(strings.Fields(tt.args), "-o", form)...)
 					if code != exitDone && (tt.args != "doctor" || code != exitFailed) {
 						t.Fatalf("-o %s: exit code %d: %s", form, code, r.stderr.String())
@@ -155,8 +156,8 @@ func TestEveryFormOfWhatTheVerbsShow(t *testing.T) {
 	}
 }
 
-// words counts the words of a table. A volume's id is longer in a wide table, and
-// what a host has changes.
+// words counts the words of a table. It leaves out the id of a volume, which is longer in a
+// wide table, and what changes on a host.
 func words(table string) map[string]int {
 	n := map[string]int{}
 	for _, word := range strings.Fields(regexp.MustCompile(`\S*\^?vol-1\b|\S*…\S*|\S*/cache\b|[0-9]+`).ReplaceAllString(table, "")) {
@@ -181,7 +182,7 @@ func TestWatchesHaveEveryForm(t *testing.T) {
 	}
 }
 
-// Words are in colours on a terminal, where they are wanted, and nowhere else.
+// Words are coloured on a terminal, if the user wants colours, and nowhere else.
 func TestColoursAreForTerminals(t *testing.T) {
 	for _, tt := range []struct {
 		args, env string
@@ -211,7 +212,7 @@ func TestColoursAreForTerminals(t *testing.T) {
 			shown := make(chan string)
 			go func() {
 				var b bytes.Buffer
-				_, _ = io.Copy(&b, other) // until no process has the screen
+				_, _ = io.Copy(&b, other) // until no process has the screen open
 				shown <- b.String()
 			}()
 			code := r.run(t.Context(), append([]string{"--socket", r.socket}, strings.Fields(tt.args)...))
@@ -228,10 +229,10 @@ func TestColoursAreForTerminals(t *testing.T) {
 	}
 }
 
-// Every verb that takes the name of a thing gets it from the daemon after a tab.
+// Shell completion gets the names for every verb from the daemon.
 func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 	const vol = "nfs.example.com^vol-1"
-	after := map[string]string{ // a command line, what may come next
+	after := map[string]string{ // command line: a possible completion
 		"get pods": "web", "get volumes": vol, "get drivers": string(nfs), "get pv": "pv-data", "get pvc": "data", "get mounts": "web",
 		"get mounts --pod": "web", "get pods -n": "shop",
 		"watch pods": "web", "watch volumes": vol, "watch drivers": string(nfs), "watch pv": "pv-data", "watch pvc": "data",
@@ -262,7 +263,7 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 	}
 }
 
-// The script for each shell asks the program for what comes next; bash's is run.
+// The script for each shell asks the program for completions; the test runs bash's.
 func TestShellsAskTheProgram(t *testing.T) {
 	r := newRig(t, mounted(fixed))
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -277,7 +278,7 @@ func TestShellsAskTheProgram(t *testing.T) {
 		if err := os.WriteFile(script, []byte(r.stdout.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		self, err := exec.LookPath("csi-volmgr") // testscript has this program there
+		self, err := exec.LookPath("csi-volmgr") // testscript puts this program there
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// The page is reachable in a browser's way as long as the verb runs, and
-// nothing but the page is.
+// While the verb runs, a browser can reach the page, and nothing but the page.
 func TestUIServesThePageAndNothingElse(t *testing.T) {
 	r := newRig(t, stuck(fixed))
 	out, in := io.Pipe()

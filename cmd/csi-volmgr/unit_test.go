@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// analyze has systemd read units, where it is installed.
+// analyze runs systemd-analyze verify on units, if it is installed.
 func analyze(t *testing.T, files ...string) {
 	t.Helper()
 	tool, err := exec.LookPath("systemd-analyze")
@@ -36,7 +36,7 @@ type unitCase struct {
 	code int
 }
 
-// A unit that gates a service on a verified mount is one that systemd takes.
+// systemd accepts a unit that gates a service on a verified mount.
 func TestUnitOfAVolume(t *testing.T) {
 	for _, u := range []unitCase{
 		{
@@ -70,7 +70,7 @@ func TestUnitOfAVolume(t *testing.T) {
 	}
 }
 
-// The units that are delivered are ones that systemd takes.
+// systemd accepts the units that are shipped.
 func TestUnitsAreWellFormed(t *testing.T) {
 	files, err := filepath.Glob("../../deploy/systemd/csi-volmgr*")
 	if err != nil || len(files) < 3 {
@@ -92,7 +92,7 @@ func TestUnitsAreWellFormed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The programs need not be installed here.
+		// The test does not require that the programs are installed.
 		text := strings.NewReplacer("/usr/bin/csi-volmgr ", self+" ", "/usr/local/bin/memory-driver ", self+" ").Replace(string(b))
 		copies = append(copies, filepath.Join(dir, filepath.Base(f)))
 		if err := os.WriteFile(copies[len(copies)-1], []byte(text), 0o600); err != nil {

@@ -30,7 +30,7 @@ func TestRecordComesBackAsItWas(t *testing.T) {
 // A new field of the vocabulary without a value in sample would not be tested.
 func TestSampleSetsEveryField(t *testing.T) {
 	v := sample("id")
-	// One Seen never has both.
+	// Mounted and BlockDevice are never set in the same Seen.
 	v.Staged.BlockDevice = true
 	v.Mounts = map[PodUID]Mount{"p1": v.Mounts["p1"]}
 	unset(t, "Volume", reflect.ValueOf(v))
