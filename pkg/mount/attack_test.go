@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// C21: names that the mount table escapes, or that look like its own notes. An
-// unmount of one of them must not take another one's mount.
+// C21: names that the mount table escapes, or that look like its own notes. Unmounting one
+// of them must not unmount another.
 // Attacks: C21.
 func TestAttackNamesThatTheMountTableEscapes(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
@@ -34,8 +34,8 @@ func TestAttackNamesThatTheMountTableEscapes(t *testing.T) {
 	})
 }
 
-// C2: the source of a bind is swapped with a link while it is bound; what is
-// mounted is never from where the link leads.
+// C2: the source of a bind is swapped with a link during the bind; the mount never shows
+// what the link leads to.
 // Attacks: C2.
 func TestAttackBindOfASwappedSource(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
@@ -58,8 +58,8 @@ func TestAttackBindOfASwappedSource(t *testing.T) {
 				}
 			}
 		}()
-		// At least so often; and on until both names were met, which may take longer
-		// where the two goroutines keep step with each other.
+		// At least this many rounds; more until both names were bound, which may take
+		// longer if the two goroutines run in lockstep.
 		const rounds, most = 150, 100_000
 		bound, refused := 0, 0
 		for i := 0; i < rounds || i < most && (bound == 0 || refused == 0); i++ {

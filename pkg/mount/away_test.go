@@ -10,15 +10,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// What a helper does has the effect and the errors that it has here, on every
-// kernel, and nothing is asked of one where there is nothing to be done.
+// A helper's call has the same effect and errors as a call in this process, on every
+// kernel, and a helper is asked nothing if there is nothing to do.
 func TestAwayIsAsHere(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
 	t.Cleanup(func() { must(t, pool.Close()) })
 	onEachKernel(t, func(t *testing.T, here *Kernel, dir string) {
 		k := here.MakeAway(pool)
 		target := mkdir(t, dir, "target")
-		must(t, k.Unmount(t.Context(), target)) // is no mount
+		must(t, k.Unmount(t.Context(), target)) // not a mount
 		must(t, k.Unmount(t.Context(), target+"/missing"))
 		for range 3 {
 			must(t, k.Tmpfs(target, TmpfsOptions{}))
@@ -49,7 +49,7 @@ func TestAwayIsAsHere(t *testing.T) {
 	})
 }
 
-// A call that no caller waits for any more is not begun.
+// A call is not begun if its caller no longer waits for it.
 func TestAwayHeedsItsContext(t *testing.T) {
 	k := New().MakeAway(noHelper{t})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -61,7 +61,7 @@ func TestAwayHeedsItsContext(t *testing.T) {
 	must(t, k.Unmount(t.Context(), t.TempDir())) // nothing is mounted there
 }
 
-// none is to be asked nothing.
+// noHelper fails the test if it is asked anything.
 type noHelper struct{ t *testing.T }
 
 func (n noHelper) Do(_ context.Context, key, call string, _ []byte) ([]byte, error) {
@@ -71,8 +71,8 @@ func (n noHelper) Do(_ context.Context, key, call string, _ []byte) ([]byte, err
 
 func (noHelper) Hung(string) error { return nil }
 
-// A probe asks the storage: it is not answered by a server that hangs, nor by one
-// that is dead, which says so; and it holds no other up.
+// A probe asks the storage: a hanging server does not answer it, a dead one gives an error,
+// and neither delays other calls.
 func TestProbeAsksTheStorage(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
 	t.Cleanup(func() { must(t, pool.Close()) })
@@ -88,7 +88,7 @@ func TestProbeAsksTheStorage(t *testing.T) {
 			reason := errors.New("time is over")
 			asked := make(chan error, 1)
 			go func() {
-				_, err := unix.Read(int(server.Fd()), make([]byte, 1<<17)) // the question, which no server answers
+				_, err := unix.Read(int(server.Fd()), make([]byte, 1<<17)) // the question, which this server never answers
 				asked <- err
 				cancel(reason)
 			}()
@@ -98,7 +98,7 @@ func TestProbeAsksTheStorage(t *testing.T) {
 			must(t, <-asked)
 			must(t, k.Probe(t.Context(), fine))
 			must(t, server.Close())
-			// The question of before has its answer now: there is none.
+			// The earlier question has its answer now: an error.
 			for {
 				err := k.Probe(t.Context(), target)
 				if errors.Is(err, isolate.ErrHangs) {

@@ -14,7 +14,7 @@ func BenchmarkBindAndUnmount(b *testing.B) {
 	}
 }
 
-// BenchmarkLook must not depend on how many mounts there are.
+// BenchmarkLook must not depend on the number of mounts.
 func BenchmarkLook(b *testing.B) {
 	for _, others := range []int{0, 100, 20_000} {
 		b.Run(fmt.Sprintf("mounts=%d", others), func(b *testing.B) {
@@ -44,8 +44,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// manyMounts makes n mounts and one more at target, below a directory that is
-// itself a mount.
+// manyMounts makes n mounts, and one more at target, below a directory that is itself a mount.
 func manyMounts(b *testing.B, n int) (k *Kernel, dir, target string) {
 	b.Helper()
 	k, dir = New(), scratch(b)

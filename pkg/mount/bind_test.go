@@ -88,8 +88,8 @@ func TestRecursiveBindTakesAndRestrictsWhatIsMountedBelow(t *testing.T) {
 	})
 }
 
-// A read-only bind is never seen writable: a writer that tries all the while
-// finds the directory below the mount, or a read-only one.
+// A read-only bind is never writable: a concurrent writer finds the directory below the
+// mount, or a read-only mount.
 func TestReadOnlyBindIsNeverWritable(t *testing.T) {
 	k, dir := New(), scratch(t)
 	if !k.has(MountTree) {
@@ -191,8 +191,8 @@ func TestPropagationIsSetAndSeen(t *testing.T) {
 	})
 }
 
-// A private copy takes along what is mounted below its source by then, and shares
-// nothing that is mounted or unmounted at either later.
+// A private bind includes what is mounted below its source at that time, and shares no
+// later mount or unmount.
 func TestAPrivateBindSharesNothingLater(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Another mount of the same is found wherever it is but below the root, where it
-// is the node's own, also seen through a second mount of the root; one of another
-// directory of the same file system is another thing.
+// Elsewhere finds another mount of the same directory wherever it is, also through a second
+// mount of the root, except below the root, where mounts are the node's own. A mount of
+// another directory of the same file system does not count.
 //
 // Items: C34.
 func TestElsewhereFindsForeignMounts(t *testing.T) {
@@ -66,7 +66,7 @@ func TestElsewhereFindsForeignMounts(t *testing.T) {
 	})
 }
 
-// tableOf is a mount table that counts what it is asked.
+// tableOf is a mount table that counts its calls.
 type tableOf struct {
 	entries map[uint64]Entry
 	listed  int
@@ -91,9 +91,9 @@ func (f *tableOf) origins() *origins {
 	return o
 }
 
-// Finding the mounts of one thing lists and asks for new mounts alone, however
-// many there are. All are listed once in a while, by when those that went are
-// forgotten, and more seldom all are asked what they are of.
+// Finding the mounts of one directory lists and asks for new mounts alone, however many
+// mounts exist. Once in a while all are listed, so that those that went are forgotten, and
+// more seldom all are asked again.
 func TestOnlyNewMountsAreAskedFor(t *testing.T) {
 	f := &tableOf{entries: map[uint64]Entry{}}
 	for id := range uint64(1000) {
@@ -129,8 +129,8 @@ func TestOnlyNewMountsAreAskedFor(t *testing.T) {
 	}
 }
 
-// Who asks gets a list that was made afterwards, and those who ask while another
-// is made share the next one.
+// A caller gets a list that was made after its call, and callers that ask while a list is
+// being made share the next one.
 func TestTheMountsAreListedOnceForMany(t *testing.T) {
 	o := newOrigins()
 	began, goOn := make(chan int), make(chan struct{})

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A file system that the kernel has made read-only after an error is found by the
-// mount table, and only it: by whatever sign this kernel gives.
+// The mount table shows a file system that the kernel has made read-only after an error,
+// and no other, by whatever sign this kernel gives.
 //
 // Faults: A101.
 func TestFileSystemThatIsReadOnlyAfterAnErrorIsFound(t *testing.T) {
@@ -48,15 +48,15 @@ func TestFileSystemThatIsReadOnlyAfterAnErrorIsFound(t *testing.T) {
 	if err := os.WriteFile(ill+"/f", nil, 0o600); err == nil {
 		t.Error("it takes writes")
 	}
-	must(t, k.Tmpfs(ill, TmpfsOptions{})) // what covers it takes writes
+	must(t, k.Tmpfs(ill, TmpfsOptions{})) // the file system that covers it is writable
 	if faults, err = k.Faults(t.Context(), dir); err != nil || len(faults) > 0 {
 		t.Errorf("covered: %v, %v", faults, err)
 	}
 	must(t, unix.Unmount(ill, 0))
 }
 
-// A look at a table of 2,000 mounts makes nothing for one that is well, and finds
-// the same as a parser of all of it.
+// A look at a table of 2,000 healthy mounts allocates nothing per mount, and finds the same
+// as a parser of the whole table.
 func TestALookForErrorsCostsNothingForAMount(t *testing.T) {
 	var table strings.Builder
 	for i := range 2000 {

@@ -113,7 +113,7 @@ func TestFilesystemErrorsSayWhy(t *testing.T) {
 		for _, c := range []struct {
 			source, fsType, option string
 			want                   error
-			words                  string // of a kernel that explains
+			words                  string // from a kernel that explains
 		}{
 			{dir + "/absent", "ext4", "rw", unix.ENOENT, ""},
 			{file, "ext4", "rw", unix.ENOTBLK, ""},
@@ -137,7 +137,7 @@ func TestFilesystemErrorsSayWhy(t *testing.T) {
 	})
 }
 
-// The kernel's own words reach the person: "EINVAL" alone helps no reader.
+// The error contains the kernel's own words: "EINVAL" alone helps no reader.
 func TestContextErrorHasTheKernelsWords(t *testing.T) {
 	k, dir := New(), scratch(t)
 	err := k.newFilesystem("tmpfs", "none", dir, options{data: []string{"nonsense=1"}})
@@ -174,7 +174,7 @@ func ext4Device(t *testing.T) string {
 		config := unix.LoopConfig{Fd: uint32(backing.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
 		err = unix.IoctlLoopConfigure(int(loop.Fd()), &config)
 		if err == nil {
-			t.Cleanup(func() { loop.Close() }) // which clears it
+			t.Cleanup(func() { loop.Close() }) // which detaches it
 			return path
 		}
 		loop.Close()

@@ -13,9 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// A mount whose server does not answer, with a process that waits for it, cannot be
-// unmounted normally. By force the waiting caller is told, and the mount goes once he
-// has; nothing of it depends on a call for the path that was left behind.
+// A mount whose server does not answer cannot be unmounted normally while a process waits
+// for the server. Force makes the waiting call fail, and the mount goes after that; it
+// needs no further call for the path, where one was left behind.
 func TestForceEndsWhoWaitsForTheServer(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
 	t.Cleanup(func() { must(t, pool.Close()) })
@@ -26,7 +26,7 @@ func TestForceEndsWhoWaitsForTheServer(t *testing.T) {
 			if err := k.Unmount(t.Context(), target); !errors.Is(err, unix.EBUSY) {
 				t.Fatalf("a normal unmount: %v, want EBUSY", err)
 			}
-			_ = k.Force(t.Context(), target) // who waited need not have ended yet
+			_ = k.Force(t.Context(), target) // the waiting process may not have ended yet
 			if err := <-waiter; err == nil {
 				t.Error("who waited has an answer")
 			}
@@ -41,8 +41,8 @@ func TestForceEndsWhoWaitsForTheServer(t *testing.T) {
 	}
 }
 
-// frozen mounts at path a FUSE file system whose server answers nothing, and
-// returns, once a caller waits for it, what he is told in the end.
+// frozen mounts at path a FUSE file system whose server answers nothing, and returns once a
+// caller waits for it; the channel then gets the error of that caller.
 func frozen(t *testing.T, path string) <-chan error {
 	t.Helper()
 	server := mountFUSE(t, path)
@@ -57,13 +57,13 @@ func frozen(t *testing.T, path string) <-chan error {
 	return waiter
 }
 
-// mountFUSE mounts at path a FUSE file system whose server says that it is there
-// and nothing more, until it is closed.
+// mountFUSE mounts at path a FUSE file system whose server answers the first request and no
+// other, until it is closed.
 func mountFUSE(t *testing.T, path string) *os.File {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	must(t, err)
-	t.Cleanup(func() { server.Close() }) // twice is no harm
+	t.Cleanup(func() { server.Close() }) // closing it twice is harmless
 	must(t, unix.Mount("frozen", path, "fuse.frozen", 0, fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,fd=%d", server.Fd())))
 	request := make([]byte, 1<<17)
 	_, err = unix.Read(int(server.Fd()), request)
@@ -79,8 +79,8 @@ func mountFUSE(t *testing.T, path string) *os.File {
 	return server
 }
 
-// Whether a FUSE file system is served is known without asking it, so that nothing
-// waits that it does not answer.
+// The kernel tells whether a FUSE file system has a server without asking that server, so a
+// server that does not answer delays nothing.
 func TestWhetherAFUSEFileSystemIsServedIsKnownWithoutAskingIt(t *testing.T) {
 	dir := scratch(t)
 	k := New()
@@ -104,7 +104,7 @@ func TestWhetherAFUSEFileSystemIsServedIsKnownWithoutAskingIt(t *testing.T) {
 			}
 		}
 	}
-	for range 2 { // the second time by whom it was found to be served
+	for range 2 { // the second time by the server found the first time
 		if !served() {
 			t.Error("it is served and said not to be")
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// The calls of a lane are made in turn: the waiting caller gets the lane when it is
-// free, or is told when the call before it is left behind.
+// The calls of a lane run in turn: a waiting caller gets the lane when it is free, or an
+// error when the call before it is left behind.
 func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lanes{busy: make(map[lane]*pendingCall)}
@@ -45,8 +45,8 @@ func TestCallsOfALaneAreMadeInTurn(t *testing.T) {
 	})
 }
 
-// A call may return just when its caller's time is over: a caller that gets a value
-// gets that of its own call, and no goroutine is left.
+// A call may return just when its caller's time is over: a caller that gets a value gets
+// that of its own call, and no goroutine is left.
 func TestACallMayEndTogetherWithItsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lanes{busy: make(map[lane]*pendingCall)}

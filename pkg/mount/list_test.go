@@ -51,7 +51,7 @@ func TestListHasTheMountsBelowADirectory(t *testing.T) {
 	})
 }
 
-// Both ways to read the mount table tell the same of every mount there is.
+// Both ways to read the mount table agree on every mount.
 func TestTablesAgree(t *testing.T) {
 	k := New()
 	dir := scratch(t)

@@ -170,11 +170,11 @@ func TestLookSeesADeadMount(t *testing.T) {
 	})
 }
 
-// Rule 9: a server that never answers holds no other up.
+// Rule 9: a server that never answers delays no other.
 func TestLookDoesNotAskTheStorage(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		target := mkdir(t, dir, "hung")
-		server := mountFuse(t, target) // which answers nothing
+		server := mountFuse(t, target) // never answers
 		defer server.Close()
 		if got := look(t, k, target); !got.Mounted || got.Layers != 1 {
 			t.Errorf("Look = %+v, want one layer", got)
@@ -189,7 +189,7 @@ func TestLookDoesNotAskTheStorage(t *testing.T) {
 	})
 }
 
-// mountFuse mounts a file system whose server is the holder of the file.
+// mountFuse mounts a file system whose server is the holder of the returned file.
 func mountFuse(t *testing.T, target string) *os.File {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
@@ -199,7 +199,7 @@ func mountFuse(t *testing.T, target string) *os.File {
 	return server
 }
 
-// What cannot be opened for dead storage is found in the mount table.
+// LookInTable finds mounts that cannot be opened because their storage is dead.
 func TestLookInTableFindsTheMountsAtAPath(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		target := mkdir(t, dir, "target")

@@ -15,8 +15,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// TestMain runs the tests in a mount namespace of their own, so that they leave
-// nothing behind and see nothing of others.
+// TestMain runs the tests in a mount namespace of their own, so that they leave nothing
+// behind and see no mounts of others.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "helper" {
 		if err := isolate.Serve(context.Background(), Service()); err != nil {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the tests of pkg/mount make mounts: run them as root")
 		os.Exit(1)
 	}
-	runtime.LockOSThread() // Pdeathsig goes by the thread
+	runtime.LockOSThread() // Pdeathsig is sent when the thread ends
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -45,14 +45,14 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// helperCommand is this program as a helper.
+// helperCommand returns a command that runs this program as a helper.
 func helperCommand() *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "helper")
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
-// kernels are the running kernel, and older ones.
+// kernels returns the running kernel, and older ones.
 func kernels(t *testing.T) map[string]*Kernel {
 	t.Helper()
 	k := New()
@@ -79,7 +79,7 @@ func onEachKernel(t *testing.T, f func(t *testing.T, k *Kernel, dir string)) {
 	}
 }
 
-// scratch returns a directory that is a tmpfs, gone after the test.
+// scratch returns a directory on a tmpfs of its own, which the end of the test unmounts.
 func scratch(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -152,7 +152,7 @@ func look(t testing.TB, k *Kernel, path string) Info {
 	return info
 }
 
-// rowAt returns the mount table's line of the topmost mount at path.
+// rowAt returns the mount table's row of the topmost mount at path.
 func rowAt(t testing.TB, path string) row {
 	t.Helper()
 	rows, err := New().readMountinfo()

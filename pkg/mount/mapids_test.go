@@ -10,9 +10,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// Ids are mapped at a file system that the kernel lets them be mapped at, at a directory, a
-// file and a bind of it, by this process and by a helper; not at one that it does not,
-// nor on a kernel without mount_setattr, nor twice. Nothing is left of the attempt.
+// Ids can be mapped if the kernel supports it for the file system: at its root, a directory, a
+// file and a bind of it, by this process and by a helper. They cannot on other file systems,
+// nor on a kernel without mount_setattr, nor twice. The attempt leaves nothing behind.
 //
 // Items: Q09.
 func TestWhereIDsCanBeMapped(t *testing.T) {

@@ -56,7 +56,7 @@ func TestMounterRemounts(t *testing.T) {
 	})
 }
 
-// What needs a program of its own goes to mount(8), secrets with it.
+// Mounts that need a helper program go to mount(8), with their secrets.
 func TestMounterLeavesHelpersToMountUtils(t *testing.T) {
 	k, dir := New(), scratch(t)
 	m, target := NewMounter(k), mkdir(t, dir, "target")

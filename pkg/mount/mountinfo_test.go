@@ -69,7 +69,7 @@ func FuzzParseMountinfo(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was read, written as the kernel writes it, reads the same.
+		// Rows written as the kernel writes them parse to the same rows.
 		var b strings.Builder
 		for _, r := range rows {
 			tags := ""

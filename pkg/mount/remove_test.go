@@ -40,7 +40,7 @@ func TestRemoveTreeRemovesAllOfItAndNothingElse(t *testing.T) {
 	})
 }
 
-// Rule 4: nothing is deleted through a mount, and nothing around it either.
+// Rule 4: RemoveTree deletes nothing through a mount, and nothing around one.
 func TestRemoveTreeRefusesATreeWithAMountInIt(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		canary := write(t, mkdir(t, dir, "source")+"/canary", "alive")
@@ -48,7 +48,7 @@ func TestRemoveTreeRefusesATreeWithAMountInIt(t *testing.T) {
 			"the tree": "tree", "deep in it": "tree/a/b c", "a file": "tree/a/file",
 		} {
 			target := filepath.Join(dir, mounted)
-			source := dir + "/source" // of the same device: only the mount tells them apart
+			source := dir + "/source" // on the same device: only the mount distinguishes them
 			if name == "a file" {
 				source = canary
 				write(t, mkdir(t, filepath.Dir(target))+"/file", "")
@@ -74,8 +74,8 @@ func TestRemoveTreeRefusesATreeWithAMountInIt(t *testing.T) {
 	})
 }
 
-// A mount is found among few files and among many, in a shallow tree and in a deep
-// one, before anything is removed.
+// RemoveTree finds a mount among few files and among many, in a shallow tree and in a deep
+// one, before it removes anything.
 func TestRemoveTreeFindsAMountInTreesOfAllSizes(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		source := mkdir(t, dir, "source")
@@ -98,7 +98,7 @@ func TestRemoveTreeFindsAMountInTreesOfAllSizes(t *testing.T) {
 	})
 }
 
-// BenchmarkRemoveTree must not depend on how many mounts there are.
+// BenchmarkRemoveTree must not depend on the number of mounts.
 func BenchmarkRemoveTree(b *testing.B) {
 	for _, others := range []int{0, 5000} {
 		b.Run(fmt.Sprintf("mounts=%d", others), func(b *testing.B) {
@@ -114,7 +114,7 @@ func BenchmarkRemoveTree(b *testing.B) {
 	}
 }
 
-// The walk itself crosses no mount, for one may come after the first look.
+// The walk itself crosses no mount, since one may appear after the first look.
 func TestTheWalkCrossesNoMount(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		canary := write(t, mkdir(t, dir, "source")+"/canary", "alive")
@@ -136,7 +136,7 @@ func TestTheWalkCrossesNoMount(t *testing.T) {
 	})
 }
 
-// A tree deeper than descriptors and paths allow, as a pod may leave it.
+// A pod may leave a tree deeper than descriptors and paths allow.
 func TestRemoveTreeOfAnyDepth(t *testing.T) {
 	var limit unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
@@ -162,8 +162,8 @@ func TestRemoveTreeOfAnyDepth(t *testing.T) {
 	})
 }
 
-// C2, C3: a process that can write in the tree exchanges directories for links to the
-// outside while it is removed.
+// C2, C3: during the removal, a process that can write in the tree exchanges directories
+// for links to the outside.
 //
 // Attacks: C2, C3.
 func TestAttackRemoveTreeFollowsNoLinkInARace(t *testing.T) {
@@ -186,7 +186,7 @@ func TestAttackRemoveTreeFollowsNoLinkInARace(t *testing.T) {
 			}
 		})
 		for range 100 {
-			for i := range 20 { // which may hit the files outside, by the same names
+			for i := range 20 { // they may hit the files outside, which have the same names
 				write(t, mkdir(t, dir, "tree", "a", "b")+"/"+strconv.Itoa(i), "")
 			}
 			if err := k.RemoveTree(t.Context(), dir, "tree"); err != nil {
@@ -203,7 +203,7 @@ func TestAttackRemoveTreeFollowsNoLinkInARace(t *testing.T) {
 	})
 }
 
-// Another remover of the same tree is no failure.
+// If another process removes the same tree, RemoveTree does not fail.
 func TestADirectoryThatGoesWhileItIsEmptiedIsGone(t *testing.T) {
 	at := mkdir(t, t.TempDir(), "gone")
 	d, err := os.Open(at)

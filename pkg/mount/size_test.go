@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 )
 
-// A file system that has a device for itself has a size, and so has the device;
-// a directory of it, a file system on none and what is nowhere have not.
+// A file system on a device of its own has a size, and so has the device; a directory in
+// it, a file system without a device and a missing path have none.
 func TestSizeOfADeviceAndItsFileSystem(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
 	t.Cleanup(func() { must(t, pool.Close()) })

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever comes, goes, is remounted, stacked or moved within the directory, a
-// Tracker tells what a look at the whole table does.
+// A Tracker reports the same as a look at the whole table, whatever is mounted, unmounted,
+// remounted, stacked or moved within the directory.
 func TestATrackerTellsWhatTheTableHas(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		under := mkdir(t, dir, "under")
@@ -50,13 +50,13 @@ func TestATrackerTellsWhatTheTableHas(t *testing.T) {
 	})
 }
 
-// A mount that was elsewhere is not looked at again, until everything is.
+// A Tracker does not look again at a mount that was elsewhere, until it looks at all mounts.
 func TestATrackerLeavesMountsElsewhereAlone(t *testing.T) {
 	k, dir := New(), scratch(t)
 	if !k.has(MountID) {
 		t.Skip("this kernel has no unique ids")
 	}
-	must(t, k.SetPropagation(dir, Private)) // a mount is moved from a private one only
+	must(t, k.SetPropagation(dir, Private)) // a mount can be moved only from a private one
 	under, other := mkdir(t, dir, "under", "place"), mkdir(t, dir, "other")
 	must(t, k.Tmpfs(other, TmpfsOptions{}))
 	tracker := k.Track(dir + "/under")
@@ -73,7 +73,7 @@ func TestATrackerLeavesMountsElsewhereAlone(t *testing.T) {
 	}
 }
 
-// BenchmarkTrack is a list of 100 mounts with 20,000 elsewhere.
+// BenchmarkTrack lists 100 mounts, with 20,000 elsewhere.
 func BenchmarkTrack(b *testing.B) {
 	for _, others := range []int{100, 20_000} {
 		k, _, _ := manyMounts(b, others)

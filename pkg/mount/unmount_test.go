@@ -131,8 +131,8 @@ func TestEndedContextBeginsNothing(t *testing.T) {
 	}
 }
 
-// Rule 9: a call that hangs is left behind when its caller's time is over; until
-// it returns the next ones fail at once, and say since when; then they may go.
+// Rule 9: a hanging call is left behind when its caller's time is over; until it returns
+// the next ones fail at once, and say since when it hangs; then they can run.
 func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lanes{busy: make(map[lane]*pendingCall)}
@@ -179,9 +179,8 @@ func TestHungCallCostsOneThreadAndNotItsCaller(t *testing.T) {
 	})
 }
 
-// The same with the kernel itself: a file system whose server does not answer
-// that it may go holds umount(2) up, and no other.
-// In a helper it is the helper that hangs.
+// The same with the kernel itself: a file system whose server does not confirm the unmount
+// delays umount(2), and no other call. With a helper, it is the helper that hangs.
 //
 // Faults: A043.
 func TestUnmountReturnsWhenItsTimeIsOver(t *testing.T) {
@@ -223,7 +222,7 @@ func testUnmountReturns(t *testing.T, k *Kernel) {
 		t.Errorf("Unmount: %v, want the context's cause with the path", err)
 	}
 	must(t, <-read)
-	// Nothing shows at the target any more, and the storage is in use.
+	// Nothing is visible at the target any more, but the storage is still in use.
 	if err := k.Unmount(t.Context(), target); look(t, k, target).Mounted || !errors.Is(err, isolate.ErrHangs) {
 		t.Errorf("Unmount again: %v, want that unmount hangs", err)
 	}
@@ -236,9 +235,9 @@ func testUnmountReturns(t *testing.T, k *Kernel) {
 	other := mkdir(t, dir, "other")
 	must(t, k.Tmpfs(other, TmpfsOptions{}))
 	must(t, k.Unmount(t.Context(), other))
-	must(t, fuseReply(server, destroy, nil)) // and not before: nothing cut it short
+	must(t, fuseReply(server, destroy, nil)) // it ends only now: nothing interrupted it
 	err = k.Unmount(t.Context(), target)
-	for errors.Is(err, isolate.ErrHangs) { // until it has returned
+	for errors.Is(err, isolate.ErrHangs) { // until the hanging call has returned
 		runtime.Gosched()
 		err = k.Unmount(t.Context(), target)
 	}

@@ -27,7 +27,7 @@ func TestWatchTellsOfEachKindOfChange(t *testing.T) {
 		must(t, change.make())
 		select {
 		case <-changes:
-		case <-time.After(2 * time.Minute): // a guard against hanging, not a measure
+		case <-time.After(2 * time.Minute): // against hanging, not a measurement
 			t.Fatalf("nothing was told of a %s", change.what)
 		}
 	}
