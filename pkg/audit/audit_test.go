@@ -42,8 +42,8 @@ func TestAnActIsInTheLogBeforeItIsDone(t *testing.T) {
 	}
 }
 
-// What was done to objects is in a log of its own, a line each, and takes no room from
-// the acts of operators.
+// Changes of objects go to a log of their own, one line each, and take no room from the
+// acts of operators.
 func TestNotesAreInALogOfTheirOwn(t *testing.T) {
 	dir := t.TempDir()
 	l := Open(dir, clock())
@@ -83,7 +83,7 @@ func TestAnActThatFailsIsToldWithItsError(t *testing.T) {
 
 func TestNothingIsDoneWithoutTheLog(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, Name), 0o700); err != nil { // no file can be there
+	if err := os.Mkdir(filepath.Join(dir, Name), 0o700); err != nil { // so that no file can be there
 		t.Fatal(err)
 	}
 	err := Open(dir, clock()).Do(Act{Verb: "forget"}, func() (string, error) { t.Error("it was done"); return "", nil })
@@ -237,7 +237,7 @@ func TestTheFileAtThePathGetsTheLine(t *testing.T) {
 	}
 }
 
-// A write that failed in the middle of a line, as on a full disk, harms no later line.
+// A write that failed in the middle of a line, as on a full disk, spoils no later line.
 func TestALineThatCouldNotBeWrittenHarmsNoOther(t *testing.T) {
 	l := Open(t.TempDir(), clock())
 	if err := l.Note(Act{Verb: "one"}, "", nil); err != nil {
@@ -248,7 +248,7 @@ func TestALineThatCouldNotBeWrittenHarmsNoOther(t *testing.T) {
 	}
 	whole := l.notes.open
 	var err error
-	if l.notes.open, err = os.Open(l.notes.path()); err != nil { // which takes no writes
+	if l.notes.open, err = os.Open(l.notes.path()); err != nil { // it is open for reading only
 		t.Fatal(err)
 	}
 	if err := l.Note(Act{Verb: "two"}, "", nil); err == nil {

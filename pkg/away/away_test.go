@@ -18,7 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A kind whose verbs are called in a helper keeps the contract of kinds.
+// A kind whose verbs run in a helper keeps the contract of kinds.
 func TestKindsInHelpersKeepTheContract(t *testing.T) {
 	for kind, hands := range map[state.DriverName]bool{hostpath.Kind: true, local.Kind: false} {
 		t.Run(filepath.Base(string(kind)), func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestKindsInHelpersKeepTheContract(t *testing.T) {
 	}
 }
 
-// A request that is not understood is refused by a helper and does not end it.
+// A helper refuses a request that it does not understand, and lives on.
 func TestHelperRefusesWhatItDoesNotKnow(t *testing.T) {
 	p := newHelpers(t)
 	for i, request := range []string{`{"kind":"no such"}`, `{"kind":"kubernetes.io/host-path","verb":"no such"}`, `[]`} {
@@ -57,8 +57,8 @@ func TestHelperRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Images are read and unpacked in helpers: the daemon's own process is not the
-// one that the kernel ends for what a layer takes.
+// Helpers read and unpack images: if a layer takes too much memory, the kernel does not
+// kill the daemon's own process.
 //
 // Attacks: C49.
 func TestAttackImagesAreUnpackedInHelpers(t *testing.T) {

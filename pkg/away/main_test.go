@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newHelpers are helper processes of this test's own program.
+// newHelpers returns helper processes that run this test's own program.
 func newHelpers(t *testing.T) *isolate.Pool {
 	t.Helper()
 	p := isolate.New(isolate.Config{Command: func() *exec.Cmd {

@@ -14,8 +14,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Each error that a built-in kind gives says what it is about, also within others, and
-// each reason that advice is for is one of some kind.
+// Each error of a built-in kind has a reason, also when it is wrapped, and each reason that
+// has advice is that of some error.
 //
 // Faults: A165.
 func TestErrorsOfBuiltInKindsHaveReasons(t *testing.T) {
@@ -36,7 +36,7 @@ func TestErrorsOfBuiltInKindsHaveReasons(t *testing.T) {
 	}
 }
 
-// What a helper refuses is a refusal for the same reason here.
+// A helper's refusal has the same reason here.
 //
 // Faults: A165.
 func TestAHelpersRefusalKeepsItsReason(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// journal is one that may be full.
+// journal is a journal in memory that may be full.
 type journal struct {
 	*state.Memory
 	full bool
@@ -55,7 +55,7 @@ func newRig(t *testing.T) *rig {
 	return &rig{New(c), t, c}
 }
 
-// put lists objects, as the source of that name does.
+// put lists objects as the source of that name does.
 func (r *rig) put(source string, objects ...runtime.Object) {
 	r.t.Helper()
 	for _, o := range objects {
@@ -88,8 +88,8 @@ func (r *rig) wants(claim, volume string) {
 	}
 }
 
-// A claim has the same volume after a restart, whatever fits better by then; a deleted
-// claim's goes to another only when its source has ceased to list it.
+// A claim has the same volume after a restart, whatever would fit better; the volume of a
+// deleted claim goes to another only after its source has stopped listing it.
 func TestBindingOutlivesTheDaemon(t *testing.T) {
 	r := newRig(t)
 	r.put("file", claim("a", "1Gi"), volume("large", "9Gi"))
@@ -135,10 +135,10 @@ func TestAReleaseMayBeQuickerThanRun(t *testing.T) {
 	r.put("file", claim("a", "1Gi"))
 	r.Binder = New(r.c)
 	r.step()
-	r.wants("a", "v") // it is listed again, and has its volume
+	r.wants("a", "v") // the claim is listed again, and has its volume
 }
 
-// A choice that is not durable is shown to no pod.
+// No pod gets a volume before the choice is durable.
 func TestChoiceIsDurableBeforeItShows(t *testing.T) {
 	r := newRig(t)
 	r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
@@ -152,8 +152,8 @@ func TestChoiceIsDurableBeforeItShows(t *testing.T) {
 	r.wants("a", "v")
 }
 
-// Whose claims these are: a cluster binds its own, a class that makes volumes makes one,
-// and what a volume's claimRef or a claim's volumeName says holds.
+// The binder leaves claims to others: a cluster binds its own, and the controller makes a
+// volume if the class says so. A volume's claimRef and a claim's volumeName decide.
 func TestWhichClaimsAreBound(t *testing.T) {
 	manual, fast := "manual", "fast"
 	class := func(name *string) func(*corev1.PersistentVolumeClaim) {
@@ -202,7 +202,7 @@ func TestAVolumeOfAnEarlierClaimHoldsNoNewOneUp(t *testing.T) {
 	r.wants("c", "") // its-own is its volume without a choice
 }
 
-// Nothing is chosen while a source has not told what it has; the last one to speak wakes the binder.
+// The binder chooses nothing until every source has listed its objects; the last one to do so wakes it.
 func TestNothingIsChosenBeforeEverySourceHasSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -219,8 +219,8 @@ func TestNothingIsChosenBeforeEverySourceHasSpoken(t *testing.T) {
 	})
 }
 
-// A claim, a volume and a class wake the binder; a pod, which comes and goes a hundred
-// times as often, does not.
+// A claim, a volume and a class wake the binder; a pod does not, since pods change a
+// hundred times as often.
 func TestWhatAClaimDependsOnWakesTheBinder(t *testing.T) {
 	manual := "manual"
 	synctest.Test(t, func(t *testing.T) {

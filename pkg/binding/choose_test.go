@@ -42,7 +42,7 @@ func key(name string) source.Key {
 
 func anywhere(*corev1.PersistentVolume) error { return nil }
 
-// Each rule of fit alone keeps a volume from a claim, and says so.
+// Each rule of fit by itself keeps a volume from a claim, and says so.
 func TestUnfit(t *testing.T) {
 	block, gold, now := corev1.PersistentVolumeBlock, "gold", metav1.Now()
 	onTape := &metav1.LabelSelector{MatchLabels: map[string]string{"on": "tape"}}
@@ -97,7 +97,7 @@ func TestSmallestThatFitsIsChosen(t *testing.T) {
 	}
 }
 
-// What a claim has it keeps, whatever fits better now; what another has it never gets.
+// A claim keeps its volume, whatever would fit better, and never gets the volume of another.
 func TestChoiceHolds(t *testing.T) {
 	v := volume("v", "5Gi")
 	had := choice{Version: 1, Claim: "default/a", Volume: "v", Storage: resolve.Storage(v)}
@@ -111,7 +111,7 @@ func TestChoiceHolds(t *testing.T) {
 		claims  []string
 		volumes []*corev1.PersistentVolume
 		before  choice
-		bad     string // claim whose record cannot be read
+		bad     string // claim with an unreadable record
 		named   string
 		want    map[string]string
 		note    string // of the first claim
@@ -154,7 +154,7 @@ func TestChoiceHolds(t *testing.T) {
 	}
 }
 
-// An empty volume in place of a copy would pass for lost data.
+// If a claim that asks for a copy got an empty volume, its data would seem lost.
 func TestDataSourceGetsNoVolumeThatIsThere(t *testing.T) {
 	c := claim("a", "1Gi", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "b"}

@@ -12,15 +12,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// silent is a sink that nothing is resolved for.
+// silent is a sink that ignores everything.
 type silent struct{}
 
 func (silent) SetPod(state.PodWant)   {}
 func (silent) RemovePod(state.PodUID) {}
 func (silent) SourceSynced(string)    {}
 
-// What files of the downward API say that the node has is what its Node says pods may use,
-// as what is wanted of them does.
+// Downward API files show the resources that the Node says pods may use, and those of the
+// host until the Node says otherwise.
 func TestFilesSayWhatTheNodeIsToGive(t *testing.T) {
 	catalog := source.New(source.Config{Resolve: resolve.Config{NodeName: "n1"}, Sink: silent{}})
 	has := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourceCPU: resource.MustParse("4")}

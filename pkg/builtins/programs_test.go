@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
 )
 
-// A kind lacks what is not there when it is asked for.
+// A kind lacks the programs that do not exist at the time of the question.
 func TestAKindLacksTheProgramsThatAreNotThere(t *testing.T) {
 	dir := t.TempDir()
 	if got := lacks(nfs.Kind, []string{dir}); !slices.Equal(got, []string{"mount.nfs"}) {

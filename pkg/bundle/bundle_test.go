@@ -19,7 +19,7 @@ func TestNothingThatLooksLikeASecretIsInABundle(t *testing.T) {
 		"GET /x?access_token=pa55&y=1":                                          "GET /x?access_token=LEFT-OUT&y=1",
 		"Bearer eyJhbGciOiJub25lIn0.eyJhIjoxfQ.c2lnbmF0dXJl.":                   "Bearer LEFT-OUT.",
 		"-----BEGIN EC PRIVATE KEY-----\npa55\n-----END EC PRIVATE KEY-----\nx": "LEFT-OUT\nx",
-		// What is no secret stays.
+		// Text that is no secret stays.
 		`"stageSecret": {"name": "login"}`:               `"stageSecret": {"name": "login"}`,
 		"because secret default/login: not found":        "because secret default/login: not found",
 		`csi_operations_seconds{driver_name="d"} 1`:      `csi_operations_seconds{driver_name="d"} 1`,

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
 
-// Each kind of trouble in the words of the API. One that the API has no word for is never
-// taken for none.
+// Each kind of trouble gets a status of the API. One that the API has no status for never
+// counts as healthy.
 //
 // Items: Q06, Q07.
 func TestHealthInTheWordsOfTheAPI(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Which volumes' files the runtime is to relabel, for every kind: one on a file
-// system that has labels, one that has none or was mounted with one, a read-only one.
+// Whether the runtime relabels a volume's files, for every kind: on a file system with
+// labels, on one without labels or mounted with one label, and on a read-only one.
 func TestWhichVolumesTheRuntimeRelabels(t *testing.T) {
 	const always, writable, labelled, never = "always", "writable", "labelled", "never"
 	kinds := map[state.DriverName]string{

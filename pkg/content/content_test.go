@@ -79,7 +79,7 @@ func decode[T any](t testing.TB, text string) (src T) {
 	return src
 }
 
-// shown is the files as "mode content".
+// shown returns the files as "mode content".
 func shown(files content.Files) map[string]string {
 	all := map[string]string{}
 	for path, f := range files {
@@ -184,7 +184,7 @@ items:
 	}
 }
 
-// L09: sources merged, the later has a path that two have, modes of items.
+// L09: sources are merged, the later one wins a path that two have, items have modes.
 // Items: L09.
 func TestProjectedMergesItsSources(t *testing.T) {
 	files, err := newWorld(t).reader().Projected(decode[corev1.ProjectedVolumeSource](t, `
@@ -280,8 +280,8 @@ func TestRevisionDiffersWithPathsContentAndKey(t *testing.T) {
 	}
 }
 
-// TestRevisionStaysThatOfEarlierVersions: records have it, and a
-// volume whose record has another one is written again.
+// The revision of the same files must not change between versions: records contain it, and
+// the daemon writes a volume again if its revision differs.
 func TestRevisionStaysThatOfEarlierVersions(t *testing.T) {
 	files := content.Files{"d/b": {}, "a": {Data: []byte("1")}}
 	for key, want := range map[string]string{
@@ -298,7 +298,7 @@ func TestRevisionStaysThatOfEarlierVersions(t *testing.T) {
 	}
 }
 
-// BenchmarkRead is what is done twice for each volume: its files and their revision.
+// BenchmarkRead measures what the daemon does twice for each volume: its files and their revision.
 func BenchmarkRead(b *testing.B) {
 	w := newWorld(b)
 	r := w.reader()

@@ -31,7 +31,7 @@ func TestNestedMounts(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	want := []string{"etc/app", "etc/app/..x", "etc/app/a", "etc/app/d/b", "etc/application"}
-	if got := content.NestedMounts(pod, "d"); !slices.Equal(got, want) { // mounted at the root
+	if got := content.NestedMounts(pod, "d"); !slices.Equal(got, want) { // d is mounted at the root
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -60,7 +60,7 @@ func TestTokenIsForTheUserOfThePod(t *testing.T) {
 	for _, tc := range []struct {
 		spec  string
 		mode  uint32
-		owner int64 // -1 is none
+		owner int64 // -1 for none
 	}{
 		{"containers: [{name: a}]", 0o644, -1},
 		{"{securityContext: {runAsUser: 1000}, containers: [{name: a}, {name: b}]}", 0o600, 1000},

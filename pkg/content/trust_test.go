@@ -17,7 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 )
 
-// authority returns the certificate of an authority, in PEM.
+// authority returns a certificate in PEM, of an authority if is is set.
 func authority(t *testing.T, name string, is bool) string {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)
@@ -32,7 +32,7 @@ func authority(t *testing.T, name string, is bool) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// names returns whose certificates a file has, in its order.
+// names returns the subjects of the certificates in a file, in their order.
 func names(t *testing.T, file content.File) []string {
 	t.Helper()
 	var all []string
@@ -52,8 +52,8 @@ func bundle(name, signer, text string, labels map[string]string) *certificatesv1
 	return b
 }
 
-// TestTrustBundlesByNameOrSigner: one by its name, or all that a selector
-// selects of a signer, each certificate once; none is an error, or an empty file.
+// A source has one bundle by name, or all bundles of a signer that a selector selects, each
+// certificate once; if none is found, that is an error, or an empty file for an optional source.
 //
 // Items: L11.
 func TestTrustBundlesByNameOrSigner(t *testing.T) {
@@ -113,7 +113,7 @@ func TestTrustBundlesByNameOrSigner(t *testing.T) {
 	}
 }
 
-// TestOnlyAuthoritiesAreTrusted: and what cannot be read is not passed over.
+// A bundle has CA certificates only; one that cannot be read is an error and not skipped.
 func TestOnlyAuthoritiesAreTrusted(t *testing.T) {
 	good := authority(t, "a", true)
 	for text, problem := range map[string]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/content"
 )
 
-// userOf is a file's user, -1 for root by default.
+// userOf returns a file's user, or -1 for the default, root.
 func userOf(f content.File) int64 {
 	if f.Owner == nil {
 		return -1
@@ -18,8 +18,7 @@ func userOf(f content.File) int64 {
 	return *f.Owner
 }
 
-// The user of an item comes before the volume's default, and root is the user of what
-// has neither (KEP-5936).
+// An item's user overrides the volume's default; a file without either belongs to root (KEP-5936).
 func TestFilesHaveTheUserOfTheirItemOrVolume(t *testing.T) {
 	w := newWorld(t)
 	r := w.reader()
@@ -50,7 +49,7 @@ func TestFilesHaveTheUserOfTheirItemOrVolume(t *testing.T) {
 	}
 }
 
-// read reads a volume's source as a pod writes it.
+// read reads a volume's source as written in a pod.
 func read(t *testing.T, r content.Reader, source string) (content.Files, error) {
 	t.Helper()
 	v := decode[corev1.VolumeSource](t, source)
@@ -65,8 +64,8 @@ func read(t *testing.T, r content.Reader, source string) (content.Files, error) 
 	return r.Projected(*v.Projected)
 }
 
-// A file that is the pod's own is for its user alone, who is the source's, else the
-// volume's, else the one that all containers run as.
+// Only one user can read a file that is the pod's own: the source's user, else the
+// volume's, else the user that all containers run as.
 func TestFilesOfThePodsOwnAreForTheirUserAlone(t *testing.T) {
 	w := newWorld(t)
 	r := w.reader()
@@ -77,7 +76,7 @@ func TestFilesOfThePodsOwnAreForTheirUserAlone(t *testing.T) {
 	sources := `[{serviceAccountToken: {path: t@}}, {clusterTrustBundle: {path: b@, name: none, optional: true}},
   {podCertificate: {signerName: s/x, keyType: ED25519, keyPath: k, certificateChainPath: c@}}]`
 	for _, tc := range []struct {
-		runAs          int64 // 0 is none
+		runAs          int64 // 0 for none
 		volume, source string
 		user           int64
 		mode           uint32

@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long anything may take; a test that passes never waits for it.
+// patience limits every wait; a test that passes never reaches it.
 const patience = time.Minute
 
-// asker is a Runtime that runs, and the runtime that it asks.
+// asker is a Runtime that runs, and the fake runtime that it asks.
 type asker struct {
 	*cri.Runtime
 	t    *testing.T
@@ -30,7 +30,7 @@ type asker struct {
 
 func newAsker(t *testing.T) *asker {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cri-") // t.TempDir's path is too long for a socket's
+	dir, err := os.MkdirTemp("", "cri-") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func newAsker(t *testing.T) *asker {
 	return &asker{r, t, fake}
 }
 
-// ask returns what is said of the pod, in order.
+// ask returns what the Runtime says of the pod, in order.
 func (a *asker) ask(pod string) <-chan string {
 	said := make(chan string, 100)
 	a.t.Cleanup(a.Ask(state.PodUID(pod), func(why string) { said <- why }))
 	return said
 }
 
-// hear returns the next thing that is said.
+// hear returns the next answer.
 func hear(t *testing.T, said <-chan string) string {
 	t.Helper()
 	select {
@@ -78,7 +78,7 @@ func wantSaid(t *testing.T, said <-chan string, words string) {
 	}
 }
 
-// listed waits until the runtime has been asked once more, from begin to end.
+// listed waits until the runtime has been asked once more, from beginning to end.
 func (a *asker) listed() {
 	a.t.Helper()
 	for until := a.fake.Lists() + 2; a.fake.Lists() < until; {
@@ -90,8 +90,8 @@ func (a *asker) listed() {
 	}
 }
 
-// Each state of a container that is not its end, and a sandbox that may start
-// others, keeps what the pod has; others' containers do not.
+// A container in any state but exited, and a sandbox that may start another, keeps the
+// pod's volumes; containers of other pods do not.
 func TestWhatLives(t *testing.T) {
 	a := newAsker(t)
 	a.fake.Sandbox("u1", runtimev1.PodSandboxState_SANDBOX_READY)
@@ -111,13 +111,13 @@ func TestWhatLives(t *testing.T) {
 	a.fake.Sandbox("u1", runtimev1.PodSandboxState_SANDBOX_NOTREADY)
 	wantSaid(t, said, "")
 	before := a.fake.Lists()
-	wantSaid(t, a.ask("u3"), "") // and no caller asks any more
+	wantSaid(t, a.ask("u3"), "") // no caller asks about u1 any more
 	if asked := a.fake.Lists() - before; asked != 1 {
 		t.Errorf("%d lists for one question, want 1", asked)
 	}
 }
 
-// A runtime that fails, or that is away, proves nothing, and says why.
+// A runtime that fails or does not answer proves nothing, and the answer says why.
 func TestASilentRuntimeProvesNothing(t *testing.T) {
 	a := newAsker(t)
 	a.fake.Refuse(true)
@@ -145,14 +145,14 @@ func TestASilentRuntimeProvesNothing(t *testing.T) {
 	wantSaid(t, said, "")
 }
 
-// What was forgotten is not answered, and nothing is asked for it.
+// A question that was forgotten gets no answer, and causes no request.
 func TestForgottenQuestions(t *testing.T) {
 	a := newAsker(t)
 	a.fake.Container("u1", "web", runtimev1.ContainerState_CONTAINER_RUNNING)
 	answers := make(chan string, 100)
 	forget := a.Ask("u1", func(why string) { answers <- why })
 	wantSaid(t, answers, "web")
-	a.listed() // again and again, while it lives
+	a.listed() // again and again, while the question is open
 	forget()
 	a.fake.Container("u1", "web", runtimev1.ContainerState_CONTAINER_EXITED)
 	wantSaid(t, a.ask("u2"), "")

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/fakecri"
 )
 
-// An image is present after it was pulled, and a service that is away, or has no
-// such image to get, is an error that names it.
+// An image is present after it was pulled; if the image service is away or has no such
+// image, the error names the image.
 func TestImages(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cri-")
 	if err != nil {

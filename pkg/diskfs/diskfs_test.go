@@ -8,8 +8,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/diskfs"
 )
 
-// A file system that ignores its device is never one of a disk, and no option
-// leads to another device or path.
+// A file system type that ignores its device is never accepted for a disk, and no mount
+// option leads to another device or path.
 //
 // Attacks: C27.
 func TestAttackOnlyADisksFileSystemsAndOptionsPass(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// broken is a connection that breaks when an answer is written.
+// broken is a connection that breaks when the server writes an answer.
 type broken struct{ http.ResponseWriter }
 
 func (broken) SetReadDeadline(time.Time) error  { return nil }

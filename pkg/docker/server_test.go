@@ -21,8 +21,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 )
 
-// volumes answers by functions; one that is nil must not be called. The calls that change
-// something are sent to made.
+// volumes answers with functions; one that is nil must not be called. It sends the calls
+// that change something to made.
 type volumes struct {
 	t    *testing.T
 	made chan string
@@ -56,10 +56,10 @@ func (v *volumes) Unmount(ctx context.Context, name, id string) error {
 	return nil
 }
 
-// serve runs a server until the test ends, or stop is called, which returns what Run did.
+// serve runs a server until the test ends, or until stop is called, which returns the result of Run.
 func serve(t *testing.T, v *volumes) (client *http.Client, socket string, stop func() error) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "d") // t.TempDir is too long for a socket's path
+	dir, err := os.MkdirTemp("", "d") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func serve(t *testing.T, v *volumes) (client *http.Client, socket string, stop f
 	return client, socket, stop
 }
 
-// post returns the status and the body of an answer; the error says that there was none.
+// post returns the status and the body of an answer; the error means that there was no answer.
 func post(ctx context.Context, c *http.Client, method, body string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://plugin/"+method, strings.NewReader(body))
 	if err != nil {
@@ -128,7 +128,7 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 		list: func() ([]named.View, error) { return []named.View{{Name: "a"}, {Name: "b", Mountpoint: "/m/b"}}, nil },
 		remove: func(name string) error {
 			if name == "gone" {
-				return named.ErrNotFound // a repetition, whose first answer was lost
+				return named.ErrNotFound // a repeated call, whose first answer was lost
 			}
 			return errors.New(`conflict: "in use"`)
 		},
@@ -177,10 +177,10 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 	}
 }
 
-// dockerd forgets a volume at any answer to Get that has none.
+// dockerd forgets a volume if any answer to Get lacks it.
 func TestWhatIsNotKnownIsNotAnswered(t *testing.T) {
 	asked := make(chan string, 1)
-	unknown := fmt.Errorf("%w: %w", named.ErrNotFound, named.ErrUnknown) // the stronger word is that nothing is known
+	unknown := fmt.Errorf("%w: %w", named.ErrNotFound, named.ErrUnknown) // ErrUnknown wins
 	v := &volumes{
 		get: func(_ context.Context, name string) (named.View, error) {
 			asked <- name
@@ -206,7 +206,7 @@ func TestWhatIsNotKnownIsNotAnswered(t *testing.T) {
 		}()
 		<-asked
 	}
-	// They are held back: a request that came later is answered, they are not.
+	// The server holds the three answers back, although it answers a later request.
 	if got, err := post(t.Context(), client, "Plugin.Activate", ""); err != nil {
 		t.Fatalf("got %s, %v", got, err)
 	}
@@ -228,7 +228,7 @@ func TestWhatIsNotKnownIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A client that gives up waiting for what is not known holds up nothing.
+// If a client gives up waiting, its request ends.
 func TestClientThatGivesUpEndsItsRequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -245,7 +245,7 @@ func TestClientThatGivesUpEndsItsRequest(t *testing.T) {
 	<-ended
 }
 
-// A client that has gone knows of no mount, and podman sends no Unmount for it.
+// A client that has gone does not know of its mount, and podman sends no Unmount for it.
 func TestMountOfClientThatHasGoneIsTakenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	v := &volumes{mount: func(ctx context.Context, _ string) (string, error) {
@@ -264,8 +264,8 @@ func TestMountOfClientThatHasGoneIsTakenBack(t *testing.T) {
 	}
 }
 
-// A request under way is answered at a stop; an error that comes then is not, since it may
-// be about the stop: dockerd asks the next daemon.
+// At a stop the server still answers a request under way if it succeeds, but not if it
+// fails, since the stop may be the cause: dockerd asks the next daemon.
 func TestStopAnswersWhatSucceeds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -282,7 +282,7 @@ func TestStopAnswersWhatSucceeds(t *testing.T) {
 		go func() {
 			<-under
 			go func() { stopped <- stop() }()
-			for { // until nothing listens any more: the stop has begun
+			for { // until the server stops listening: the stop has begun
 				conn, err := net.Dial("unix", socket)
 				if err != nil {
 					break
@@ -328,7 +328,7 @@ func connectAs(uid uintptr, socket string) (net.Conn, error) {
 	}
 	connected := make(chan result)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, and its user with it
+		runtime.LockOSThread() // the thread, and its user, end with the goroutine
 		const same = ^uintptr(0)
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); errno != 0 {
 			connected <- result{nil, errno}

@@ -21,10 +21,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// host is a host on which nothing is wrong.
+// host is a healthy host.
 func host(t *testing.T) Config {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "doctor-") // not t.TempDir, whose path is too long for a socket's
+	dir, err := os.MkdirTemp("", "doctor-") // the path of t.TempDir is too long for a socket
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	c := Config{
@@ -62,13 +62,13 @@ func find(t *testing.T, r Report, check string) Finding {
 	return Finding{}
 }
 
-// ours are the checks that the host of the test itself does not decide.
+// ours returns the failed checks that do not depend on the host of the test.
 func ours(r Report) (bad []Finding) {
 	for _, f := range r.Findings {
 		switch f.Check {
 		case "clock.synchronised", "limit.files", "root.space", "root.inodes", "state.space", "state.inodes":
 		default:
-			if f.Status != OK && !strings.Contains(f.Found, "nodev") { // as /tmp may be mounted
+			if f.Status != OK && !strings.Contains(f.Found, "nodev") { // /tmp may be mounted nodev
 				bad = append(bad, f)
 			}
 		}
@@ -204,7 +204,7 @@ func TestADiskThatIsAboutFull(t *testing.T) {
 	}
 }
 
-// A directory that is not there yet is judged by where it will be made.
+// A directory that does not exist yet is checked at the parent in which it will be made.
 func TestDirectoriesThatAreToBeMade(t *testing.T) {
 	c := host(t)
 	c.StateDir += "/a/b"
@@ -221,7 +221,7 @@ func listen(t *testing.T, path string) {
 	t.Cleanup(func() { _ = l.Close() })
 }
 
-// Of this process itself nothing is to be said.
+// A driver in this process's own namespace has no problem.
 //
 // Faults: A161.
 func TestTheMountsOfADriverInOurNamespaceReachThisHost(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// heard notes who is told what, in order.
+// heard notes who is called with what, in order.
 type heard struct {
 	mu    sync.Mutex
 	lines []string
@@ -37,7 +37,7 @@ func (h *heard) note(line string) {
 	}
 }
 
-// until waits for all of lines, in any order, and forgets what was heard.
+// until waits for all of lines, in any order, and forgets them.
 func (h *heard) until(t *testing.T, lines ...string) {
 	t.Helper()
 	slices.Sort(lines)
@@ -82,7 +82,7 @@ type cluster struct{ *heard }
 func (c cluster) DriverUp(report.Driver)      { c.note("cluster up") }
 func (c cluster) DriverDown(state.DriverName) { c.note("cluster down") }
 
-// rig is drivers with a local driver that can be stopped and started.
+// rig has Drivers, and a local driver that can be stopped and started.
 type rig struct {
 	*drivers.Drivers
 	*heard
@@ -106,7 +106,7 @@ func newRig(t *testing.T, inCluster bool) *rig {
 	return r
 }
 
-// serve runs the driver until what it returns is called.
+// serve runs the driver until stop is called.
 func (r *rig) serve(t *testing.T) (stop func()) {
 	d, err := localdriver.New(localdriver.Config{NodeID: "n1", StateDir: filepath.Join(r.root, "driver"), Roots: []string{r.root}})
 	if err != nil {
@@ -123,8 +123,8 @@ func (r *rig) serve(t *testing.T) (stop func()) {
 	}
 }
 
-// A driver whose process goes away is lost to the loop and the controller, and not to the
-// cluster: it is registered still, and comes back. With its registration all is over.
+// When a driver's process ends, the loop and the controller lose the driver. The cluster does
+// not: the driver is still registered, and comes back. When it is unregistered, all lose it.
 //
 // Items: J04.
 func TestWhoIsToldOfADriver(t *testing.T) {
@@ -157,7 +157,7 @@ func TestWhoIsToldOfADriver(t *testing.T) {
 	}
 }
 
-// Without a cluster the loop and the controller are told.
+// Without a cluster, only the loop and the controller are called.
 func TestNoClusterIsTold(t *testing.T) {
 	r := newRig(t, false)
 	defer r.serve(t)()
@@ -169,7 +169,7 @@ func TestNoClusterIsTold(t *testing.T) {
 	r.until(t, "loop down", "controller down")
 }
 
-// A driver that answers with another name is refused for good, and the loop is told why.
+// A driver that answers with another name is refused for good, and the loop gets the reason.
 func TestADriverOfAnotherNameIsRefused(t *testing.T) {
 	r := newRig(t, false)
 	defer r.serve(t)()

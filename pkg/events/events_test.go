@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Each failure has the kubelet's reason, or one that it lacks; of what succeeds
-// those are told that a caller waits for.
+// Each failure has the reason that the kubelet uses, or a new one if the kubelet has none;
+// a success has an event only if a caller waits for it.
 func TestReasonsOfEvents(t *testing.T) {
 	for op, want := range map[plan.Kind]string{
 		plan.Attach: "FailedAttachVolume SuccessfulAttachVolume FailedAttachVolume", plan.Detach: "FailedDetachVolume  FailedDetachVolume",

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// waiting are pods that wait for the same, with a volume each.
+// waiting returns pods that wait for the same reason, with a volume each.
 func waiting(pods int, reason string) server.Facts {
 	f := server.Facts{Now: time.Unix(1_000_000, 0), Drivers: []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: "d"}, Up: true}}}
 	for i := range pods {
@@ -26,7 +26,7 @@ func waiting(pods int, reason string) server.Facts {
 	return f
 }
 
-// after looks after a time and wants so many to be told, and more to come or not.
+// after looks again after a time, and wants this number of notices, and more to come or not.
 func (w waits) after(t *testing.T, f *server.Facts, by time.Duration, told int, more bool) []notice {
 	t.Helper()
 	f.Now = f.Now.Add(by)
@@ -37,8 +37,8 @@ func (w waits) after(t *testing.T, f *server.Facts, by time.Duration, told int, 
 	return got
 }
 
-// A wait is told once it has lasted, again only when it is for something else by
-// then and not at each change, and anew when it had ended.
+// A wait is reported once it has lasted. It is reported again only if its reason is another
+// one and has settled, or after the wait had ended.
 //
 // Items: A30, C23.
 func TestAWaitIsToldOnceItHasLasted(t *testing.T) {
@@ -46,14 +46,14 @@ func TestAWaitIsToldOnceItHasLasted(t *testing.T) {
 	v := &f.Pods[0].Volumes[0]
 	w.after(t, &f, 0, 0, true)
 	w.after(t, &f, waitPatience-time.Second, 0, true)
-	v.BlockedBy = "waiting for b" // it waits as long as before
+	v.BlockedBy = "waiting for b" // the wait goes on as before
 	if got := w.after(t, &f, time.Second, 1, false); len(got) == 1 && (got[0].sentence != "waiting for b" || got[0].reason != "FailedMount" || !got[0].warning || got[0].pod != "pod-0") {
 		t.Errorf("told: %+v", got[0])
 	}
 	w.after(t, &f, 24*time.Hour, 0, false)
 	v.BlockedBy = "waiting for c"
 	w.after(t, &f, time.Second, 1, false)
-	for range 20 { // it never stays the same
+	for range 20 { // the reason never settles
 		v.BlockedBy += "c"
 		w.after(t, &f, time.Second, 0, true)
 	}
@@ -69,8 +69,8 @@ func TestAWaitIsToldOnceItHasLasted(t *testing.T) {
 	w.after(t, &f, waitPatience, 1, false)
 }
 
-// What a failed call said is told when it fails, and not as a wait besides; that
-// the driver then goes is.
+// A failed call is reported when it fails, and not as a wait in addition; that its driver
+// then goes away is reported.
 func TestAFailureIsNoWait(t *testing.T) {
 	w, f := waits{}, waiting(1, "waiting to try again after a failure")
 	f.Pods[0].Volumes[0].Retry = state.Retry{Attempts: 3, Call: "NodeStageVolume", Code: "Internal", Error: "no"}
@@ -83,7 +83,7 @@ func TestAFailureIsNoWait(t *testing.T) {
 	}
 }
 
-// 1,000 pods that wait for one thing are told of one after the other.
+// 1,000 pods that wait for one thing are reported in portions.
 func TestManyThatWaitAreNoStorm(t *testing.T) {
 	const pods = 1000
 	w, f := waits{}, waiting(pods, "waiting for a")
@@ -101,8 +101,8 @@ func TestManyThatWaitAreNoStorm(t *testing.T) {
 	}
 }
 
-// A mount that is no longer as it was made is told at once, and when that is over;
-// that it went is not called its mending.
+// A drifted mount is reported at once, and again when it has been restored; a mount that
+// has gone does not count as restored.
 func TestAMountThatIsOtherwiseIsToldOnceAndWhenThatIsOver(t *testing.T) {
 	w, f := waits{}, waiting(2, "")
 	for i := range f.Pods {
@@ -125,8 +125,8 @@ func TestAMountThatIsOtherwiseIsToldOnceAndWhenThatIsOver(t *testing.T) {
 	w.after(t, &f, time.Hour, 0, false)
 }
 
-// What is left of pods that are gone and waits is told too; a volume that two pods
-// have is looked up for each of them.
+// A volume that waits after its pods have gone is reported too; a volume of two pods is
+// reported for each of them.
 func TestWhatWaitsWithoutAPodIsTold(t *testing.T) {
 	w, f := waits{}, waiting(1, "waiting for a")
 	f.Pods = append(f.Pods, f.Pods[0])

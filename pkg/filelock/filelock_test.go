@@ -39,7 +39,7 @@ func waits(t *testing.T, f *os.File) bool {
 	return false
 }
 
-// A lock that a killed program's child still has for a moment is waited for.
+// A lock that a killed program's child still holds for a moment is worth a wait.
 func TestALockThatIsAboutToBeFreeIsTaken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	held, next := open(t, path), open(t, path)
@@ -66,7 +66,7 @@ func TestALockThatIsAboutToBeFreeIsTaken(t *testing.T) {
 	}
 }
 
-// A waiter that gave up has no lock, also when it comes at last.
+// A waiter that gave up never gets the lock, even if its turn comes.
 func TestWhoGaveUpHoldsUpNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	held := open(t, path)

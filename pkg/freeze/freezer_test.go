@@ -62,7 +62,7 @@ func (j *journal) records() int {
 	return len(j.values)
 }
 
-// rig is a Freezer of one file system of a loop device, by the kernel's own calls.
+// rig is a Freezer for the file system of a loop device, with the kernel's own calls.
 type rig struct {
 	*Freezer
 	t       *testing.T
@@ -115,7 +115,7 @@ func (r *rig) run() {
 func (r *rig) freeze(limit time.Duration) func(context.Context) bool {
 	r.t.Helper()
 	for {
-		ran := started(r.Freezer) // before, since Run may begin between a refusal and the look
+		ran := started(r.Freezer) // read first, since Run may begin between a refusal and the look
 		z, err := r.Freeze(r.t.Context(), "v", limit)
 		switch {
 		case err == nil:
@@ -163,8 +163,8 @@ func frozen(t *testing.T, path string) bool {
 	return false
 }
 
-// A file system is frozen, noted before, and goes on when it is said; it cannot be unmounted
-// meanwhile, and a writer that waited goes on too, and loses nothing.
+// A file system is frozen, with a record written first, until the caller thaws it; meanwhile
+// it cannot be unmounted, and a writer that waited continues and loses nothing.
 func TestAFreezeHoldsWritesAndEnds(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
 		r := newRig(t, fsType)
@@ -198,7 +198,7 @@ func TestAFreezeHoldsWritesAndEnds(t *testing.T) {
 	}
 }
 
-// What a daemon that was killed has left frozen is thawed by its record, also where it has been
+// The next daemon thaws by its record what a killed daemon left frozen, also if it has been
 // mounted elsewhere since.
 func TestTheNextDaemonThaws(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs", "btrfs"} {
@@ -227,14 +227,14 @@ func TestTheNextDaemonThaws(t *testing.T) {
 		r.path, r.journal.values = elsewhere, record
 		r.Freezer = New(r.c)
 		r.run()
-		r.freeze(time.Minute)(t.Context()) // which waits for the earlier one
+		r.freeze(time.Minute)(t.Context()) // waits until the earlier freeze has ended
 		if frozen(t, elsewhere) {
 			t.Errorf("%s: it is not thawed", fsType)
 		}
 	}
 }
 
-// What another program has frozen is left so; tmpfs cannot be frozen.
+// A freeze of another program stays; tmpfs cannot be frozen.
 func TestWhatIsNotFrozen(t *testing.T) {
 	r := newRig(t, "ext4")
 	r.freeze(time.Minute)(t.Context())
@@ -264,8 +264,8 @@ func TestWhatIsNotFrozen(t *testing.T) {
 }
 
 // A program writes a counter to one file, syncs, and then to another, as a database writes its
-// journal and then its table. A copy of the image that takes time holds one moment where the file
-// system is frozen, and not where it goes on.
+// journal and then its table. A slow copy of the image holds one moment if the file system is
+// frozen, and does not otherwise.
 func TestTwoFilesAgreeInACopyOfAFrozenFileSystem(t *testing.T) {
 	const copies = 200
 	r := newRig(t, "ext4")
@@ -289,11 +289,11 @@ func TestTwoFilesAgreeInACopyOfAFrozenFileSystem(t *testing.T) {
 	}
 }
 
-// writer writes a counter, without end.
+// writer writes a counter, endlessly.
 type writer struct {
 	t     *testing.T
 	image *os.File
-	at    [2]int64 // where in the image the files lie
+	at    [2]int64 // the offsets of the files in the image
 	round chan uint64
 }
 
@@ -358,7 +358,7 @@ func (w *writer) await(rounds int) {
 	}
 }
 
-// read returns what the image holds of a file, past the file system that is mounted.
+// read returns the counter of a file from the image, without the mounted file system.
 func (w *writer) read(i int) uint64 {
 	w.t.Helper()
 	text := make([]byte, 8)
@@ -368,14 +368,14 @@ func (w *writer) read(i int) uint64 {
 	return binary.LittleEndian.Uint64(text)
 }
 
-// offset is where in its device a file of one block lies.
+// offset returns where in its device a file of one block lies.
 func offset(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	size, err := unix.IoctlGetInt(int(f.Fd()), 2) // FIGETBSZ
 	if err != nil {
 		t.Fatal(err)
 	}
-	var block int32 // the first of the file
+	var block int32 // the first block of the file
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), 1, uintptr(unsafe.Pointer(&block))); errno != 0 || block == 0 {
 		t.Fatalf("FIBMAP: block %d: %v", block, errno)
 	}

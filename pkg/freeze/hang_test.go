@@ -18,14 +18,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// kernel stands in for helpers: calls are noted, may hang, and fail as is said.
+// kernel stands in for helpers: it notes calls, and lets them hang or fail as configured.
 type kernel struct {
 	mu    sync.Mutex
 	log   []string
-	hang  chan struct{} // FIFREEZE hangs until it is closed; nil: it does not
+	hang  chan struct{} // FIFREEZE hangs until it is closed; nil: it does not hang
 	lost  bool          // the helper ends in FIFREEZE
 	busy  bool          // another program has frozen the file system
-	stuck int           // so many thaws fail
+	stuck int           // the number of thaws that fail
 }
 
 func (k *kernel) Do(ctx context.Context, _, name string, _ []byte) ([]byte, error) {
@@ -65,16 +65,16 @@ func (k *kernel) calls() string {
 	return strings.Join(k.log, " ")
 }
 
-// mock is a Freezer of a kernel that is made up, at work.
+// mock is a running Freezer on a fake kernel.
 type mock struct {
 	*Freezer
 	kernel  *kernel
 	journal *journal
 	path    string // where the volume is mounted; "" for nowhere
-	die     func() // and waits for the end of Run
+	die     func() // also waits for the end of Run
 }
 
-// made runs f beside a Freezer in a bubble of its own; boot is the boot of the Freezer.
+// made runs f with a Freezer in a bubble of its own, in the boot "boot".
 func made(t *testing.T, j *journal, f func(t *testing.T, m *mock)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,8 +110,8 @@ func (m *mock) want(t *testing.T, calls string, records int) {
 	}
 }
 
-// A FIFREEZE that waits longer than the limit, or than its caller, is an error, and is thawed as
-// soon as it returns, and not before: the record stays meanwhile, and another freeze waits.
+// A FIFREEZE that outlasts the limit or its caller is an error. The Freezer thaws as soon as it
+// returns, and not before: until then the record stays, and another freeze waits.
 func TestAFreezeThatHangsIsThawedWhenItReturns(t *testing.T) {
 	for _, byCaller := range []bool{false, true} {
 		made(t, newJournal(), func(t *testing.T, m *mock) {
@@ -148,7 +148,7 @@ func TestAFreezeThatHangsIsThawedWhenItReturns(t *testing.T) {
 	}
 }
 
-// The limit ends a freeze whatever its caller does; who asks later is told so.
+// The limit ends a freeze whatever its caller does; the caller's thaw says so.
 func TestTheLimitEndsAFreeze(t *testing.T) {
 	made(t, newJournal(), func(t *testing.T, m *mock) {
 		z, err := m.Freeze(t.Context(), "v", 10*time.Second)
@@ -165,8 +165,8 @@ func TestTheLimitEndsAFreeze(t *testing.T) {
 	})
 }
 
-// A limit that ends a freeze before the caller runs again leaves one that ended early, and one that
-// failed its error, whichever of the channels the caller sees.
+// If the limit ends a freeze before its caller runs again, the caller learns that it ended early;
+// if the freeze failed, the caller gets its error, whichever channel it sees first.
 func TestALimitThatIsOverAtOnce(t *testing.T) {
 	failure := errors.New("it cannot be frozen")
 	for range 100 {
@@ -187,7 +187,7 @@ func TestALimitThatIsOverAtOnce(t *testing.T) {
 	}
 }
 
-// A thaw that fails is tried again, also when its caller has given up, until the record can go.
+// A thaw that fails is repeated, even if its caller has given up, until the record can go.
 func TestAThawThatFailsIsTriedAgain(t *testing.T) {
 	made(t, newJournal(), func(t *testing.T, m *mock) {
 		z, err := m.Freeze(t.Context(), "v", time.Hour)
@@ -206,7 +206,7 @@ func TestAThawThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-// The end of the daemon ends a freeze. What hangs then is left to the next one, by its record.
+// The end of the daemon ends its freezes. The next daemon thaws what hangs then, by its record.
 func TestTheEndOfTheDaemonEndsFreezes(t *testing.T) {
 	made(t, newJournal(), func(t *testing.T, m *mock) {
 		z, err := m.Freeze(t.Context(), "v", time.Hour)
@@ -237,7 +237,8 @@ func TestTheEndOfTheDaemonEndsFreezes(t *testing.T) {
 	made(t, j, func(t *testing.T, m *mock) { m.want(t, "thaw", 0) })
 }
 
-// A lost helper may have frozen; a refusal has not, and what another program froze stays.
+// A lost helper may have frozen the file system; a refusal has not, and a freeze of another
+// program stays.
 func TestWhatIsThawedAfterAFailure(t *testing.T) {
 	made(t, newJournal(), func(t *testing.T, m *mock) {
 		m.kernel.lost = true
@@ -266,7 +267,7 @@ func TestWhatIsThawedAfterAFailure(t *testing.T) {
 	})
 }
 
-// A volume that is not mounted is still, unless a pod has it by the end.
+// A volume that is not mounted has no writers, unless a pod has it at the end.
 func TestAVolumeThatIsNotMounted(t *testing.T) {
 	made(t, newJournal(), func(t *testing.T, m *mock) {
 		path := m.path
@@ -287,8 +288,9 @@ func TestAVolumeThatIsNotMounted(t *testing.T) {
 	})
 }
 
-// What an earlier daemon left is thawed by the device, wherever it is mounted; a freeze of an
-// earlier boot or of a device that is gone is over; one that is not mounted is waited for.
+// The Freezer thaws by device what an earlier daemon left, wherever it is mounted. A freeze
+// of an earlier boot or of a device that is gone is over; the record of a device that exists
+// but is not mounted stays.
 func TestWhatAnEarlierDaemonLeft(t *testing.T) {
 	left := func(dev, boot string) *journal {
 		j := newJournal()
@@ -309,7 +311,7 @@ func TestWhatAnEarlierDaemonLeft(t *testing.T) {
 	})
 }
 
-// Nothing is frozen before it is known what an earlier daemon left.
+// The Freezer refuses to freeze before Run has read what an earlier daemon left.
 func TestNoFreezeBeforeRun(t *testing.T) {
 	dir := t.TempDir()
 	f := New(Config{
@@ -323,7 +325,7 @@ func TestNoFreezeBeforeRun(t *testing.T) {
 	}
 }
 
-// staged is a volume that is staged at path; "" for one that is not.
+// staged returns a volume that is staged at path; "" for one that is not.
 func staged(id state.VolumeID, path string) Volume {
 	v := state.Volume{ID: id, Spec: &state.Spec{StagePath: path}}
 	if path != "" {
@@ -332,7 +334,7 @@ func staged(id state.VolumeID, path string) Volume {
 	return Volume{Volume: v}
 }
 
-// Where a volume is: at its stage, else at the first of its targets.
+// A volume is at its stage, else at the first of its targets.
 func TestWhereAVolumeIs(t *testing.T) {
 	mounted := func(id state.VolumeID, phase state.Phase, targets ...string) Volume {
 		v := staged(id, "")

@@ -14,7 +14,7 @@ const (
 	anon  = 40        // of no device
 )
 
-// Only a file system is frozen that the volume alone has, as a whole, and that the kernel can freeze.
+// A file system is frozen only if it belongs to one volume alone and as a whole, and the kernel can freeze it.
 func TestWhatMayBeFrozen(t *testing.T) {
 	host := []mount.Entry{
 		{Path: "/", Root: "/", FSType: "ext4", Dev: disk},
@@ -28,7 +28,7 @@ func TestWhatMayBeFrozen(t *testing.T) {
 	never := []string{"/", "/var/log", "/lib", "/mnt/disks/state"}
 	for what, c := range map[string]struct {
 		mounts []mount.Entry
-		path   string // of the place, if it is another
+		path   string // of the place, if it differs
 		want   error
 		any    bool // any error
 	}{
@@ -63,7 +63,7 @@ func TestWhatMayBeFrozen(t *testing.T) {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
-	// What csi-volmgr needs is on the volume's own device where it is mounted below the volume.
+	// csi-volmgr's own state lies below the volume's mount, so it is on the volume's device.
 	if _, err := judge([]mount.Entry{at("/", "/", "ext4", disk), at("/lib/stage/a", "/", "ext4", loop)}, place,
 		[]string{"/lib/stage/a/state"}); !errors.Is(err, ErrNever) {
 		t.Errorf("the state is on it: %v", err)

@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// publishes is a driver whose Publish ends as it says.
+// publishes is a driver whose Publish returns these values.
 type publishes struct {
 	manager.Driver
 	err error
@@ -69,8 +69,8 @@ func gidOf(t *testing.T, root *os.File) uint32 {
 	return st.Gid
 }
 
-// G01, G05, F18: the files are given to the group after the first publication,
-// where the mount says so and the driver does not do it.
+// G01, G05, F18: the files are given to the group after the first publication, if the mount
+// says so and the driver does not do it.
 //
 // Items: N-45.
 func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
@@ -101,8 +101,8 @@ func TestPublishedFilesAreGivenToTheGroup(t *testing.T) {
 	}
 }
 
-// Rules 4 and 8: a link that a driver leaves at the target, or above it, leads
-// to nothing that is given away; nor is what is no mount.
+// Rules 4 and 8: if a driver leaves a link at the target or above it, nothing behind the
+// link is given away; nor is a directory that is no mount.
 func TestNothingElseIsGivenAway(t *testing.T) {
 	root, v := target(t)
 	m := v.Mounts["a"]
@@ -138,8 +138,8 @@ func TestNothingElseIsGivenAway(t *testing.T) {
 	}
 }
 
-// G10: what ends the walk leaves the volume in doubt, so that it is repeated or
-// undone; a file system that cannot have it so is no reason to keep the pod waiting.
+// G10: an interrupted walk leaves the volume uncertain, so that it is repeated or undone; a
+// file system that does not allow the change does not keep the pod waiting.
 // Items: G10.
 func TestWalkThatEndsIsRepeated(t *testing.T) {
 	root, v := target(t)
@@ -158,7 +158,7 @@ func TestWalkThatEndsIsRepeated(t *testing.T) {
 	}
 }
 
-// How far a walk is is told every second, and when it ends.
+// A walk reports its progress every second, and when it ends.
 //
 // Items: G09.
 func TestHowFarAWalkIs(t *testing.T) {
@@ -179,8 +179,8 @@ func TestHowFarAWalkIs(t *testing.T) {
 	})
 }
 
-// The walk itself says how many files and directories it has looked at, also
-// where it walks in a helper, and who asks for the volume is told that.
+// A walk counts the files and directories that it has checked, also in a helper, and the
+// status of the volume shows the count.
 //
 // Items: G09.
 func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
@@ -210,8 +210,7 @@ func TestAWalkSaysHowManyFilesItHasLookedAt(t *testing.T) {
 	}
 }
 
-// A volume's files are given to the pod's group by a helper, and what it cannot
-// do is the error that it is here.
+// A helper gives a volume's files to the pod's group, and its failure is the same error as here.
 func TestHelperGivesFilesToTheGroup(t *testing.T) {
 	root, v := target(t)
 	d := Driver{publishes{}, Config{Root: root, Helpers: newHelpers(t), Logger: slog.New(slog.DiscardHandler)}}

@@ -34,7 +34,7 @@ func TestADirectoryIsGivenItsOwner(t *testing.T) {
 	}{
 		"user, group, mode": {state.Owner{UID: new(999), GID: new(998), Mode: new(fs.FileMode(0o2770))}, 999, 998, 0o2770},
 		"nothing":           {state.Owner{}, 999, 998, 0o2770},
-		"group alone":       {state.Owner{GID: new(0)}, 999, 0, 0o2770}, // a change of the owner takes the setgid bit
+		"group alone":       {state.Owner{GID: new(0)}, 999, 0, 0o2770}, // a change of the owner clears the setgid bit
 		"mode alone":        {state.Owner{Mode: new(fs.FileMode(0o1700))}, 999, 0, 0o1700},
 	} {
 		if err := os.Chown(dir, 999, 998); err != nil {
@@ -62,7 +62,7 @@ func TestADirectoryIsGivenItsOwner(t *testing.T) {
 	}
 }
 
-// Whatever a driver or a container has made of the path, no directory elsewhere is given away.
+// Whatever a driver or a container has made of the path, no other directory is given away.
 func TestNoLinkLeadsToAnotherDirectory(t *testing.T) {
 	root, err := os.Open(t.TempDir())
 	if err != nil {
