@@ -20,7 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// publishes is a driver whose Publish returns these values.
+// publishes is a driver whose Publish returns err.
 type publishes struct {
 	manager.Driver
 	err error

@@ -15,13 +15,13 @@ const (
 	root   = "/kubelet"
 	uid    = state.PodUID("0e9bd0a5-5a0e-4f7c-a7ad-3a1b1a0c8f11")
 	driver = "csi.example.com"
-	// staged is by its hash of another handle than any volume here has.
+	// staged is a stage whose hash is that of a handle which no volume here has.
 	staged = root + "/plugins/kubernetes.io/csi/csi.example.com/b1f9fbe8d8ac4d8c2fe8f9d0c7b7be5b/globalmount"
 )
 
 func layout() state.Layout { return state.Layout{Root: root} }
 
-// notes reads a vol_data.json as it was written.
+// notes parses a vol_data.json.
 func notes(text string) Notes {
 	n := Notes{Found: true}
 	if err := json.Unmarshal([]byte(text), &n.Values); err != nil {
@@ -112,7 +112,7 @@ func TestAVolumeThatNobodyWantsHasARecordThatIsEnoughToRemoveIt(t *testing.T) {
 	}
 }
 
-// A pod that has it and has ended, and is not listed, comes first by its uid.
+// The pod that has the volume has ended and is not listed, and its uid sorts first.
 func TestAVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	const other = state.PodUID("ffff")
 	in, w := input(oneVolume()), wantVolume()
@@ -130,7 +130,7 @@ func TestAVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	}
 }
 
-// Else the record would not say where the volume is, and no pod could get it any more.
+// Otherwise the record would not say where the volume is, and no pod could get it any more.
 func TestALocalVolumeOfAnEndedPodIsWhatAnotherPodWants(t *testing.T) {
 	const other = state.PodUID("ffff")
 	w := state.VolumeWant{
@@ -158,7 +158,7 @@ func TestASecondTimeThereIsNothingToDo(t *testing.T) {
 	if again := adopt(t, in); len(again.Records) != 0 || len(again.Items) != 0 {
 		t.Errorf("again: %+v", again)
 	}
-	// A pod that a kubelet gave the volume meanwhile joins the record.
+	// If a kubelet gave the volume to another pod meanwhile, that pod joins the record.
 	const other = state.PodUID("other")
 	more := csiVolume("pv-1", podNotes, mounted(9))
 	more.Pod = other
@@ -214,7 +214,7 @@ func TestADriverThatStagesNothing(t *testing.T) {
 	if v.Needs.Stage || v.Stage.Phase != state.Absent || !slices.Equal(got.Empty, []string{stagePath("vol-1")}) || v.Spec.MountGroup != "2000" {
 		t.Errorf("record %+v, empty %q", v, got.Empty)
 	}
-	// A run that died before it removed the directory left it to the next.
+	// If a run died before it removed the directory, the next run removes it.
 	for _, can := range []map[state.DriverName]Abilities{in.Drivers, nil} {
 		again := in
 		again.Journal, again.Drivers = got.Records, can
@@ -262,7 +262,7 @@ func TestBuiltinKinds(t *testing.T) {
 	}{
 		{"kubernetes.io~empty-dir", "plain", is, state.Present},
 		{"kubernetes.io~empty-dir", "memory", mounted(1), state.Present},
-		{"kubernetes.io~empty-dir", "memory", is, state.Entering}, // lost with a reboot
+		{"kubernetes.io~empty-dir", "memory", is, state.Entering}, // lost in a reboot
 		{"kubernetes.io~configmap", "c", is, state.Present},
 		{"kubernetes.io~secret", "s", mounted(1), state.Present},
 		{"kubernetes.io~secret", "s", is, state.Entering},
@@ -295,7 +295,7 @@ func TestStagedForNobody(t *testing.T) {
 	if v := adopt(t, input(block)).Records[state.SharedID(driver, "vol-1")]; v.Stage.Phase != state.Entering || v.Spec.Mode != state.Block {
 		t.Errorf("block: record %+v", v)
 	}
-	// Of what is not mounted, a driver that stages nothing has nothing.
+	// If nothing is mounted, a driver that stages nothing has nothing there.
 	d.Staged[0].Seen, d.Mounts = state.Seen{Exists: true}, nil
 	in := input(d)
 	in.Drivers[driver] = Abilities{}
@@ -322,7 +322,7 @@ func TestNotesThatACrashCutOffAreMadeUpForByTheWish(t *testing.T) {
 	}
 }
 
-// Each thing that is not understood, or that would be lost, is told with its path.
+// Adopt refuses, with its path, each thing that it does not understand or that would be lost.
 func TestRefusals(t *testing.T) {
 	local := builtinVolume("kubernetes.io~local-volume", "pv-1", mounted(1))
 	for _, tt := range []struct {
@@ -410,7 +410,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Nothing that is given is changed: the journal's records are others' too.
+// Adopt changes none of its inputs: others read the journal's records too.
 func TestInputsStayAsTheyAre(t *testing.T) {
 	in := input(oneVolume(), wantVolume())
 	first := adopt(t, in)

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// managed is a node with one record of each form that a kubelet knows.
+// managed returns a node with one record of each form that a kubelet knows.
 func managed() Managed {
 	is := state.Fact{Phase: state.Present}
 	use := func(target, name string, seen state.Seen) map[state.PodUID]state.Mount {
@@ -51,7 +51,7 @@ func managed() Managed {
 	return m
 }
 
-// The files, by hand from the kubelet's formats.
+// The expected files are written by hand from the kubelet's formats.
 func TestReleasedVolumesHaveAKubeletsFiles(t *testing.T) {
 	const (
 		pod = root + "/pods/0e9bd0a5-5a0e-4f7c-a7ad-3a1b1a0c8f11"
@@ -88,7 +88,7 @@ func TestReleasedVolumesHaveAKubeletsFiles(t *testing.T) {
 }
 
 // A device that a driver was staging when the daemon ended may be staged: the directory
-// says so to a kubelet, and to adopt, which has it unstaged.
+// tells a kubelet so, and adopt, which unstages it.
 func TestADeviceThatMayBeStagedIsFoundAgain(t *testing.T) {
 	l := state.Layout{Root: root}
 	v := state.Volume{
@@ -105,7 +105,7 @@ func TestADeviceThatMayBeStagedIsFoundAgain(t *testing.T) {
 	}
 }
 
-// What is handed back can be taken over again, with no pod that wants it.
+// Adopt can take over again what release handed back, even if no pod wants it.
 func TestReleasedVolumesCanBeTakenOver(t *testing.T) {
 	m := managed()
 	delete(m.Journal, state.PodVolumeID(kind.HostPath, uid, "x"))

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// desk is what Controller services say of the volumes of claims.
+// desk returns what Controller services say of the volumes of claims.
 type desk struct {
 	claims map[state.VolumeID]controller.Monitored
 	found  []csiclient.Condition
@@ -32,8 +32,8 @@ func (d desk) Health(claim string, id state.VolumeID) (func(context.Context) ([]
 	return func(context.Context) ([]csiclient.Condition, error) { return d.found, d.err }, d.claims[id].Claim == claim && claim != ""
 }
 
-// What the Controller service says of a claim's volume is said beside what the driver says on this node, and by
-// itself of a volume that is not on this node. Where one of them fails, the other does not make the volume healthy.
+// The status of a claim's volume has the answer of the Controller service, and that of the driver on this node if
+// the volume is here. If one of them fails, the other does not make the volume healthy.
 func TestTheControllerServiceIsAskedBesides(t *testing.T) {
 	const here, away = state.VolumeID("judge.example.com^vol"), state.VolumeID("judge.example.com^away")
 	loss, broken := []csiclient.Condition{{Status: "DATA_LOSS", Reason: "TwoDisks"}}, errors.New("no array")
@@ -102,7 +102,8 @@ func TestTheControllerServiceIsAskedBesides(t *testing.T) {
 	}
 }
 
-// A volume with a call in flight on this node, or that its driver is away from here, is not asked for through it.
+// A call in flight on this node postpones the question to the Controller service; a driver that is away from this
+// node does not.
 func TestTheControllerServiceIsAskedAlone(t *testing.T) {
 	const id = state.VolumeID("d^vol")
 	claims := map[state.VolumeID]controller.Monitored{id: {Driver: "d", Claim: "default/a"}}

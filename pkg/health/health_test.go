@@ -20,12 +20,12 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
-// judge is a driver that says how volumes fare. Its fields are set before it is asked.
+// judge is a driver that reports the health of volumes. Its fields are set before the first call.
 type judge struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedNodeServer
 	stats, health error
-	asked         []*csi.NodeGetVolumeHealthRequest // by one test, one question after another
+	asked         []*csi.NodeGetVolumeHealthRequest // by one test, one call after another
 }
 
 func (j *judge) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -66,7 +66,7 @@ func (j *judge) NodeGetVolumeHealth(_ context.Context, r *csi.NodeGetVolumeHealt
 	}}, j.health
 }
 
-// serve lets the driver answer, and returns the connection to it.
+// serve starts the driver, and returns the connection to it.
 func (j *judge) serve(t *testing.T) *csiclient.Driver {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "csi.sock")
@@ -106,7 +106,7 @@ func (l volumes) Volume(id state.VolumeID) (manager.VolumeStatus, bool) {
 	return manager.VolumeStatus{}, false
 }
 
-// ask asks all that may be asked of the one volume.
+// ask asks everything that applies to the one volume.
 func ask(t *testing.T, d *csiclient.Driver, v state.Volume) (r stats.Report, subjects int, err error) {
 	t.Helper()
 	v.ID, v.Needs.Stage = "judge.example.com^vol", true
@@ -126,7 +126,7 @@ func ask(t *testing.T, d *csiclient.Driver, v state.Volume) (r stats.Report, sub
 	return r, subjects, err
 }
 
-// A driver that says how volumes fare is asked of each one that was tried, also where no pod has it yet: there the
+// A driver that reports health is asked about each volume that was tried, even if no pod has it yet: there the
 // answer is needed most. CSI 1.13 NodeGetVolumeHealth has the paths of an attempt.
 //
 // Items: N-84, N-80, Q06.
@@ -165,7 +165,7 @@ func TestAVolumeThatWasTriedIsAskedFor(t *testing.T) {
 	}
 }
 
-// NodeGetVolumeStats and NodeGetVolumeHealth are two calls: where one fails, the other tells what it can.
+// NodeGetVolumeStats and NodeGetVolumeHealth are two calls: if one fails, the answer of the other still counts.
 func TestOneCallTellsWhatTheOtherCannot(t *testing.T) {
 	has := state.Volume{Stage: state.Fact{Phase: state.Present}, Mounts: map[state.PodUID]state.Mount{
 		"pod": {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Target: "/target"}},

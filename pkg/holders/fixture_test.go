@@ -36,7 +36,7 @@ func TestContainersAreReadFromCgroupPaths(t *testing.T) {
 	}
 }
 
-// What a machine with device-mapper and loop devices shows in /proc and /sys.
+// The files are what a machine with device-mapper and loop devices has in /proc and /sys.
 func TestDevicesAboveAreFollowed(t *testing.T) {
 	proc, sys := t.TempDir(), t.TempDir()
 	write := func(dir, path, text string) {
@@ -72,7 +72,7 @@ func TestWhoHasABlockDeviceOpenIsFound(t *testing.T) {
 	dir := t.TempDir()
 	must(t, unix.Mount("dev", dir, "tmpfs", 0, ""))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	node := filepath.Join(dir, "disk") // as a container has one, by another name
+	node := filepath.Join(dir, "disk") // as in a container, under another name
 	must(t, unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))))
 	pid := holder(t, "path:"+node, false)
 	r := find(t, Query{Devices: []uint64{7<<32 | 250}})
@@ -84,7 +84,8 @@ func TestWhoHasABlockDeviceOpenIsFound(t *testing.T) {
 	}
 }
 
-// A process that waits for the storage holds the lock of a process's memory.
+// If a process waits for the storage, the kernel holds the lock of its memory map, and
+// reading /proc/PID/maps hangs.
 func TestALockedMemoryMapIsToldAndNotWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "5"), 0o755))
@@ -105,7 +106,7 @@ func TestALockedMemoryMapIsToldAndNotWaitedFor(t *testing.T) {
 	w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
 	must(t, err)
 	must(t, w.Close())
-	for waiting > 0 { // the one that was left behind ends now
+	for waiting > 0 { // the reader that was left behind ends now
 		runtime.Gosched()
 		f.mu.Lock()
 		waiting = len(f.hung)

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hold is a process that uses a file system in the way asked for, says so, and
-// ends with its standard input.
+// hold is a process that uses a file system in the way asked for, says so, and ends when
+// its standard input does.
 func hold(what string) {
 	kind, path, _ := strings.Cut(what, ":")
 	var err error
@@ -54,8 +54,8 @@ func hold(what string) {
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// holder starts such a process and returns its id. own gives it a mount
-// namespace of its own, which has a copy of every mount.
+// holder starts such a process and returns its id. own gives it a mount namespace of its
+// own, which has a copy of every mount.
 func holder(t *testing.T, what string, own bool) int {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -88,10 +88,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// volume is a fresh mount with a file in it.
+// volume returns a fresh mount with a file in it.
 func volume(t *testing.T) (dir, file string) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "a b") // a name that the mount table escapes
+	dir = filepath.Join(t.TempDir(), "a b") // the mount table escapes this name
 	must(t, os.Mkdir(dir, 0o755))
 	must(t, unix.Mount("vol", dir, "tmpfs", 0, ""))
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
@@ -104,12 +104,12 @@ func find(t *testing.T, q Query) Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := (&Finder{Patience: time.Minute}).Find(ctx, q) // however busy the machine is
+	r, err := (&Finder{Patience: time.Minute}).Find(ctx, q) // enough on a busy machine
 	must(t, err)
 	return r
 }
 
-// usesOf are the ways in which a process is said to use it.
+// usesOf returns the ways in which the report says that a process uses the volume.
 func usesOf(r Report, pid int) []string {
 	var uses []string
 	for _, p := range r.Processes {
@@ -147,7 +147,7 @@ func TestEveryWayToHoldAMountIsFound(t *testing.T) {
 func TestWhoUsesSomethingElseIsNotNamed(t *testing.T) {
 	dir, _ := volume(t)
 	other, otherFile := volume(t)
-	beside := dir + "x" // a path that only begins like the mount's
+	beside := dir + "x" // a path that only shares its prefix with the mount's
 	must(t, os.Mkdir(beside, 0o755))
 	above := filepath.Join(dir, "sub")
 	must(t, os.Mkdir(above, 0o755))
@@ -161,7 +161,7 @@ func TestWhoUsesSomethingElseIsNotNamed(t *testing.T) {
 	}
 }
 
-// A file opened before something was mounted over its directory is on the lower mount.
+// A file opened before its directory was covered by a mount counts for the lower mount.
 func TestAFileUnderAnotherMountIsOnItsOwn(t *testing.T) {
 	dir, file := volume(t)
 	pid := holder(t, "fd:"+file, false)
@@ -220,7 +220,8 @@ func TestAChrootedProcessIsRead(t *testing.T) {
 	}
 }
 
-// A FUSE mount whose daemon never answers: a caller that asks it anything waits for ever.
+// frozen mounts a FUSE file system whose daemon never answers: a caller that asks it
+// anything waits for ever.
 func frozen(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -228,7 +229,7 @@ func frozen(t *testing.T) (dir string) {
 	must(t, err)
 	must(t, unix.Mount("frozen", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)))
 	t.Cleanup(func() {
-		_ = unix.Close(fd) // which fails what waits
+		_ = unix.Close(fd) // the calls that wait fail
 		_ = unix.Unmount(dir, unix.MNT_DETACH)
 	})
 	return dir
@@ -275,7 +276,7 @@ func TestASearchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A process that only names the mount in its command line holds nothing, and is told
+// A process that only names the mount in its command line holds nothing, and is listed
 // apart; the rest of its command line is not shown.
 //
 // Faults: A168.
@@ -288,7 +289,7 @@ func TestWhoNamesAMountInItsCommandLineIsTold(t *testing.T) {
 		must(t, cmd.Start())
 		t.Cleanup(func() {
 			_ = in.Close()
-			_ = cmd.Wait() // the arguments after the first are no files
+			_ = cmd.Wait() // fails, since the last arguments are no files
 		})
 		return cmd.Process.Pid
 	}

@@ -10,12 +10,11 @@ import (
 	"testing/synctest"
 )
 
-// Calls get a helper in order of arrival. One whose time is over meanwhile gives
-// its place up, and one that is told that its key hangs is told at once.
+// Calls get a helper in order of arrival. A call whose time ends meanwhile gives up its place.
 func TestCallsWaitInOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		var order []string // of one worker at a time
+		var order []string // one worker runs at a time
 		p := New(Config{Workers: 1, Service: Service{Handlers: map[string]Handler{"note": func(_ context.Context, request []byte) ([]byte, error) {
 			<-release
 			order = append(order, string(request))
@@ -52,7 +51,7 @@ func TestCallsWaitInOrderOfArrival(t *testing.T) {
 	})
 }
 
-// A turn that comes when the wait for it ends is the next one's.
+// A turn that comes just when its waiter gives up goes to the next one.
 func TestNoTurnIsLost(t *testing.T) {
 	p := newPool(t, Config{Workers: 2, Service: service()})
 	var calls sync.WaitGroup
@@ -69,7 +68,7 @@ func TestNoTurnIsLost(t *testing.T) {
 	}
 	calls.Wait()
 	for i := range 5 {
-		for errors.Is(p.Hung(strconv.Itoa(i)), ErrHangs) { // until it has returned
+		for errors.Is(p.Hung(strconv.Itoa(i)), ErrHangs) { // until the call has returned
 			p.markSlowOnce()
 		}
 		p.mustDo(t, strconv.Itoa(i), "echo", "1")
@@ -81,8 +80,8 @@ func TestNoTurnIsLost(t *testing.T) {
 	}
 }
 
-// The same, in the order in which it would be lost: the wait ends, and the turn
-// comes before the waiter has said so.
+// The same, in the order in which a turn could be lost: the wait ends, and the turn comes
+// before the waiter has given up its place.
 func TestATurnThatComesTooLateIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

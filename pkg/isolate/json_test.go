@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// handled makes calls by a handler, without a helper.
+// handled calls a handler directly, without a helper.
 type handled struct{ Handler }
 
 func (h handled) Do(ctx context.Context, _, _ string, request []byte) ([]byte, error) {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// eat takes as many MiB as the request says, and returns this process.
+// eat allocates as many MiB as the request says, and returns its process id, the number and
+// the OOM score.
 func eat(_ context.Context, request []byte) ([]byte, error) {
 	n, err := strconv.Atoi(string(request))
 	if err != nil {
@@ -29,8 +30,8 @@ func eat(_ context.Context, request []byte) ([]byte, error) {
 	return []byte(strconv.Quote(strconv.Itoa(os.Getpid()) + " " + strconv.Itoa(len(taken)) + " " + strings.TrimSpace(string(score)))), nil
 }
 
-// A call that takes more memory than it may ends its helper and fails; the limit
-// is that call's alone.
+// A call that exceeds its memory limit ends its helper and fails; the limit applies to that
+// call alone.
 func TestMemoryOfACallIsBounded(t *testing.T) {
 	p := newPool(t, Config{Command: helperCommand})
 	small := p.mustDo(t, "a", "eat a bound", "20")

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 var errFire = errors.New("the disk is on fire")
 
-// service is what the tests have called.
+// service has the handlers of the tests.
 func service() Service {
 	return Service{Errors: []error{errFire}, Handlers: map[string]Handler{
 		"echo": func(_ context.Context, request []byte) ([]byte, error) { return request, nil },
@@ -55,7 +55,7 @@ func service() Service {
 			if err != nil {
 				return nil, err
 			}
-			if err := os.WriteFile(path, nil, 0o600); err != nil { // it has begun
+			if err := os.WriteFile(path, nil, 0o600); err != nil { // the call has begun
 				return nil, err
 			}
 			<-ctx.Done()
@@ -125,7 +125,7 @@ func TestRepliesAndErrorsComeBack(t *testing.T) {
 	})
 }
 
-// How far a call is comes before its answer, in order, and to no other's call.
+// Progress comes before the answer, in order, and goes to no other call.
 func TestProgressComesBeforeTheAnswer(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg Config) {
 		p := newPool(t, cfg)
@@ -142,7 +142,7 @@ func TestProgressComesBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-// What is reported after the answer is not taken for that of the next call.
+// Progress that a handler reports after its answer does not go to the next call.
 func TestProgressAfterTheAnswerIsNotSent(t *testing.T) {
 	var out strings.Builder
 	r := &reply{out: json.NewEncoder(&out)}
@@ -168,7 +168,7 @@ func TestHelperIsReused(t *testing.T) {
 	}
 }
 
-// fifo makes a FIFO, and returns its path and what ends a call that hangs on it.
+// fifo makes a FIFO, and returns its path and a function that ends a call which hangs on it.
 func fifo(t *testing.T) (path string, release func()) {
 	t.Helper()
 	path = t.TempDir() + "/fifo"
@@ -185,9 +185,9 @@ func fifo(t *testing.T) (path string, release func()) {
 	}
 }
 
-// Rule 9: a call that hangs costs its key its helper; the next one for the key
-// fails at once and says since when, others are served, and when it returns
-// after all everything is as before.
+// Rule 9: a call that hangs blocks its key and costs one helper. The next call for the key
+// fails at once and says since when it hangs; other keys are served; and once the call
+// returns, everything is as before.
 func TestCallThatHangsHoldsUpItsKeyOnly(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg Config) {
 		returned := make(chan string, 1)
@@ -200,7 +200,7 @@ func TestCallThatHangsHoldsUpItsKeyOnly(t *testing.T) {
 			_, err := p.Do(ctx, "frozen", "hang", []byte(strconv.Quote(path)))
 			errs <- err
 		}()
-		for p.busy() == 0 { // until it has begun
+		for p.busy() == 0 { // until the call has begun
 			p.mustDo(t, "other", "echo", "1")
 		}
 		cancel(errors.New("out of patience"))
@@ -238,7 +238,7 @@ func (p *Pool) busy() int {
 	return len(p.calls)
 }
 
-// Two calls for one key are made one after the other.
+// Two calls for one key run one after the other.
 func TestCallsOfAKeyAreMadeInTurn(t *testing.T) {
 	running, most := 0, 0
 	var mu sync.Mutex
@@ -262,8 +262,8 @@ func TestCallsOfAKeyAreMadeInTurn(t *testing.T) {
 	}
 }
 
-// As many hang as may: the next is refused at once, and none waits behind them
-// while one that is free again would do.
+// If as many calls hang as the limit allows, the next one is refused at once and waits for
+// none of them; once a helper is free again, calls are served.
 func TestHelpersAreBounded(t *testing.T) {
 	const limit = 3
 	p := newPool(t, Config{Command: helperCommand, Limit: limit, Workers: 2})
@@ -298,7 +298,7 @@ func TestHelpersAreBounded(t *testing.T) {
 	p.mustDo(t, "more", "echo", "1")
 }
 
-// yieldOnce waits for a change of the pool.
+// markSlowOnce waits for a change of the pool.
 func (p *Pool) markSlowOnce() {
 	p.mu.Lock()
 	changed, busy := p.changed, len(p.calls)
@@ -310,7 +310,7 @@ func (p *Pool) markSlowOnce() {
 	<-changed
 }
 
-// A handler is told that no caller waits any more.
+// A handler's context ends when no caller waits any more.
 func TestHandlerIsToldOfTheEndOfTheWait(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg Config) {
 		returned := make(chan string, 1)
@@ -329,7 +329,7 @@ func TestHandlerIsToldOfTheEndOfTheWait(t *testing.T) {
 			}
 		}
 		cancel()
-		<-errs // it may have returned by itself just now
+		<-errs // the call may just have returned by itself
 		for p.busy() > 0 {
 			p.markSlowOnce()
 		}
@@ -340,8 +340,7 @@ func TestHandlerIsToldOfTheEndOfTheWait(t *testing.T) {
 	})
 }
 
-// A helper that dies in a call fails that call, one that was killed between
-// calls none.
+// A helper that dies during a call fails that call; if it is killed between calls, no call fails.
 func TestHelperThatDiesIsReplaced(t *testing.T) {
 	p := newPool(t, Config{Command: helperCommand})
 	if _, err := p.Do(t.Context(), "a", "die", nil); err == nil || !strings.Contains(err.Error(), "exit status 7") {
@@ -354,7 +353,7 @@ func TestHelperThatDiesIsReplaced(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// Until it is a zombie its socket may be open still.
+	// Its socket may be open until the process is a zombie.
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
@@ -364,7 +363,7 @@ func TestHelperThatDiesIsReplaced(t *testing.T) {
 	}
 }
 
-// A helper that cannot be started is an error that says so, for each call.
+// If a helper cannot be started, each call fails with an error that says so.
 func TestHelperThatCannotStart(t *testing.T) {
 	p := newPool(t, Config{Command: func() *exec.Cmd { return exec.Command("/no/such/program") }})
 	for range 2 {
@@ -377,7 +376,7 @@ func TestHelperThatCannotStart(t *testing.T) {
 	}
 }
 
-// After Close no call is begun, and what hangs is told.
+// Close says what hangs, and no call begins after it.
 func TestCloseSaysWhatHangs(t *testing.T) {
 	p := New(Config{Command: helperCommand})
 	path, release := fifo(t)
@@ -404,7 +403,7 @@ func TestCloseSaysWhatHangs(t *testing.T) {
 	}
 }
 
-// BenchmarkCall is what a call costs beside what it does.
+// BenchmarkCall measures the overhead of a call.
 func BenchmarkCall(b *testing.B) {
 	for name, cfg := range map[string]Config{"process": {Command: helperCommand}, "goroutine": {Service: service()}} {
 		b.Run(name, func(b *testing.B) {

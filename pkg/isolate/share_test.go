@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// As many calls of a share as may are left behind: the next of it is refused, by
-// its name, and those of other shares go on.
+// If as many calls of a share hang as its limit allows, the next call of the share is
+// refused, by the share's name, and calls of other shares go on.
 //
 // Attacks: C50.
 func TestAttackHangingShareLeavesRoomForOthers(t *testing.T) {
@@ -71,8 +71,8 @@ func TestAttackHangingShareLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// A call of a share with enough under way waits for one of them, and
-// holds up no call of another share that came later.
+// A call whose share has enough calls under way waits for one of them, and delays no later
+// call of another share.
 func TestCallsWaitForTheirShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

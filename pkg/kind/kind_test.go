@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// fields are the names of the sources of one of Kubernetes' source structs.
+// fields returns the names of the sources in one of Kubernetes' source structs.
 func fields(of any) []string {
 	var names []string
 	for f := range reflect.TypeOf(of).Fields() {
@@ -19,7 +19,7 @@ func fields(of any) []string {
 	return names
 }
 
-// Each row names a source that Kubernetes has there, and nothing twice.
+// Each row names a source that Kubernetes has there, and no source twice.
 func TestRowsAreOfKubernetes(t *testing.T) {
 	inPod, inPV := fields(corev1.VolumeSource{}), fields(corev1.PersistentVolumeSource{})
 	all := All()
@@ -51,7 +51,7 @@ func TestRowsAreOfKubernetes(t *testing.T) {
 	}
 }
 
-// A caller that changes what All returned changes nothing for another.
+// A caller that changes the result of All changes nothing for another.
 func TestAllIsACopy(t *testing.T) {
 	All()[0].Mounts = false
 	if k, _ := Of(CephFS); !k.Mounts {

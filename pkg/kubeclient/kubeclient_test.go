@@ -19,7 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 )
 
-// server answers each request with the same, and remembers the last.
+// server gives every request the same answer, and remembers the last one.
 type server struct {
 	code   int
 	answer string
@@ -47,7 +47,7 @@ func clients(t *testing.T, s *server) *kubeclient.Clients {
 	return c
 }
 
-// Each verb asks for what client-go's typed clients ask for.
+// Each verb sends the request that client-go's typed clients send.
 func TestRequests(t *testing.T) {
 	seconds := int64(7)
 	for _, tc := range []struct {
@@ -103,8 +103,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// What the server refuses is an error that can be told from others, of each group,
-// and what it answers in another version than asked is read.
+// Errors of the server, in every group, can be told apart, and an answer in another version
+// than requested is read.
 func TestAnswers(t *testing.T) {
 	s := &server{code: http.StatusNotFound, answer: `{"kind":"Status","apiVersion":"v1","reason":"NotFound","code":404,"details":{"name":"x"}}`}
 	c := clients(t, s)

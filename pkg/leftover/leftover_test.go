@@ -22,7 +22,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// node is a root directory to look below.
+// node is a root directory to scan.
 type node struct {
 	*testing.T
 	root  string
@@ -95,7 +95,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Each leftover, and what becomes of it.
+// Each kind of leftover, and whether it is removed.
 //
 // Items: O08.
 func TestWhatIsSafeGoesAndTheRestIsTold(t *testing.T) {
@@ -183,8 +183,8 @@ func TestAPodThatCameMeanwhileIsKept(t *testing.T) {
 	}
 }
 
-// The worst that a tool for cleaning up has done: delete through a bind mount of
-// a directory on the root file system, which no comparison of devices sees.
+// The worst that a cleanup tool has done: delete through a bind mount of a directory on the
+// root file system, which no comparison of devices detects.
 // Faults: A020.
 func TestABindMountInALeftoverLosesNoFile(t *testing.T) {
 	const canaries = 1000
@@ -195,7 +195,7 @@ func TestABindMountInALeftoverLosesNoFile(t *testing.T) {
 	}
 	n.bind(data, "pods/gone/volumes/kubernetes.io~local-volume/pv")
 	empty := n.dir("elsewhere/none")
-	n.bind(empty, "pods/hollow/volumes/kubernetes.io~local-volume/pv") // nothing to be seen, and a mount all the same
+	n.bind(empty, "pods/hollow/volumes/kubernetes.io~local-volume/pv") // looks empty, but is a mount all the same
 	for range 100 {
 		for path, i := range n.remove() {
 			if i.Removed {
@@ -221,7 +221,7 @@ func TestLinksAndDevicesInALeftoverLeadNowhere(t *testing.T) {
 	must(t, os.Symlink(filepath.Dir(outside), filepath.Join(leftover, "dir")))
 	must(t, os.Link(outside, filepath.Join(leftover, "hard")))
 	must(t, unix.Mknod(filepath.Join(leftover, "node"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 250))))
-	must(t, os.Symlink(n.dir("elsewhere/pod"), filepath.Join(n.root, "pods/linked"))) // a pod's directory that is none
+	must(t, os.Symlink(n.dir("elsewhere/pod"), filepath.Join(n.root, "pods/linked"))) // a link, not a pod's directory
 	for range 3 {
 		if i := n.remove()["pods/gone"]; i.Safe || i.Removed {
 			t.Fatalf("got %+v", i)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A pod that ends while the scan looks removes what the scan has open.
+// A pod that ends during the scan removes a directory that the scan has open.
 func TestADirectoryThatGoesWhileItIsReadIsEmpty(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "gone")
 	if err := os.Mkdir(at, 0o700); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// failing is a journal on a disk that is full, and one that is not.
+// failing is a journal on a full disk or, if well is set, on a sound one.
 type failing struct {
 	manager.Store
 	well bool
@@ -98,7 +98,7 @@ plugin_manager_total_plugins{socket_path="/b",state="desired_state_of_world"} 1
 	}
 }
 
-// many are a node with as many pods as one can think of, all of whose volumes wait.
+// many is a node with 30,000 volumes, all of which wait.
 type many struct{ shown }
 
 func (many) Volumes() (all []manager.VolumeStatus) {
@@ -108,7 +108,7 @@ func (many) Volumes() (all []manager.VolumeStatus) {
 	return all
 }
 
-// However many pods and volumes there are, the number of series does not grow.
+// The number of series does not grow with pods and volumes.
 //
 // Faults: A127.
 func TestSeriesAreBounded(t *testing.T) {

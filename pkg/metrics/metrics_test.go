@@ -154,12 +154,12 @@ func TestEndedCallsAreMeasuredUnderTheKubeletsNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]bool{}
-	for _, metric := range families[len(families)-1].GetMetric() { // by name, after the gauges
+	for _, metric := range families[len(families)-1].GetMetric() { // sorted by name: after the gauges
 		var labels []string
 		for _, l := range metric.GetLabel() {
 			labels = append(labels, l.GetValue())
 		}
-		got[strings.Join(labels, " ")] = true // by the labels' names: migrated, operation_name, status, volume_plugin
+		got[strings.Join(labels, " ")] = true // sorted by label name: migrated, operation_name, status, volume_plugin
 	}
 	for _, want := range []string{
 		"false volume_attach success kubernetes.io/csi:d.example", "false mount_device success kubernetes.io/csi:d.example",
@@ -174,7 +174,7 @@ func TestEndedCallsAreMeasuredUnderTheKubeletsNames(t *testing.T) {
 	}
 }
 
-// Names and helps are as Prometheus' own linter wants them.
+// Names and help texts pass Prometheus' own linter.
 func TestLint(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m, err := New(r)
@@ -189,7 +189,7 @@ func TestLint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = store.Commit(t.Context(), nil) // it fails, and is measured
+	_ = store.Commit(t.Context(), nil) // fails, and is measured
 	soonest := func() (time.Time, bool) { return now, true }
 	if err := errors.Join(RegisterTokens(r, soonest, time.Now), RegisterSockets(r, func() map[string]bool { return map[string]bool{"/s": true} })); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// Alerts name metrics that there are, and pages that there are.
+// Alerts use metrics and pages that exist.
 func TestAlertsAreOfThisProgram(t *testing.T) {
 	const tree = "../../"
 	b, err := os.ReadFile(tree + "deploy/prometheus/alerts.yaml")
@@ -225,7 +225,7 @@ func TestAlertsAreOfThisProgram(t *testing.T) {
 	}
 }
 
-// names are those of this room's metrics.
+// names returns the names of this package's metrics.
 func names() map[string]bool {
 	known := map[string]bool{"storage_operation_duration_seconds": true, "csi_volmgr_journal_write_seconds_count": true, "csi_volmgr_journal_recovered": true, "csi_volmgr_api_server_away_seconds": true}
 	descs := make(chan *prometheus.Desc, 100)
@@ -239,7 +239,7 @@ func names() map[string]bool {
 	return known
 }
 
-// Each panel of the dashboard asks for metrics that there are.
+// Each panel of the dashboard uses metrics that exist.
 func TestDashboardIsOfThisProgram(t *testing.T) {
 	b, err := os.ReadFile("../../deploy/grafana/csi-volmgr.json")
 	if err != nil {
@@ -255,7 +255,7 @@ func TestDashboardIsOfThisProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := names()
-	// Those of other rooms: pkg/stats, pkg/csiclient, and Prometheus's own.
+	// The metrics of pkg/stats, pkg/csiclient, and Prometheus's own.
 	for _, name := range []string{"kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes", "csi_operations_seconds", "up"} {
 		known[name] = true
 	}

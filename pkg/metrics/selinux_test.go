@@ -51,8 +51,8 @@ func (labelled) Pods() []manager.PodStatus {
 	}
 }
 
-// A volume is counted once, however many pods have it; conflicts, of pods and within
-// one, are errors where labels are applied and warnings elsewhere.
+// A volume counts once, however many pods have it; conflicts between pods or within one are
+// errors if labels are applied, and warnings otherwise.
 //
 // Items: H11, H16, H10, H13, H15.
 // Scenarios: U-102, U-103.

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// One large manifest is decoded at a time, small ones do not wait for it, and a
-// client that waits for its turn or for its decoding can go.
+// Large manifests are decoded one at a time, small ones do not wait for them, and a client
+// can go while it waits for its turn or for its decoding.
 func TestLargeManifestsAreDecodedOneAtATime(t *testing.T) {
 	o := NewObjects(ObjectsConfig{})
 	small := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"

@@ -7,7 +7,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// lockedJournal reports that the drain may change between what is read and what is begun.
+// lockedJournal fails the test if the drain may change between reading the record and acting on it.
 type lockedJournal struct {
 	Journal // nil
 	t       *testing.T

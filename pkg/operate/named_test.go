@@ -9,7 +9,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 )
 
-// Who has a volume beside csi-volmgr, by what the kernel shows of every namespace and process.
+// The holders of a volume besides csi-volmgr, from what the kernel shows of every namespace
+// and process.
 func TestWhoHoldsANamedVolume(t *testing.T) {
 	const root = "/var/lib/kubelet"
 	own := root + "/pods/u/volumes/kubernetes.io~csi/pv/mount"
@@ -57,7 +58,7 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 	}
 }
 
-// A process that could not be inspected may hold a volume; process 1 is no front end's.
+// A process that could not be inspected may hold a volume; process 1 belongs to no front end.
 func TestProcessThatIsNotReadMayHoldAVolume(t *testing.T) {
 	for _, tc := range []struct {
 		unread []holders.Unread

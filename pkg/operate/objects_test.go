@@ -15,7 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// nothing is a node that has no pod and uses no volume.
+// nothing is a node without pods and volumes in use.
 type nothing struct{}
 
 func (nothing) SetPod(state.PodWant)                {}
@@ -24,8 +24,8 @@ func (nothing) SourceSynced(string)                 {}
 func (nothing) Wanted(controller.Key) string        { return "" }
 func (nothing) InUse(state.VolumeID, string) string { return "" }
 
-// Who deletes a claim, and looks, finds no volume of it either: the catalog shows
-// what the controller has a moment later.
+// After the deletion of a claim the user finds no volume of it either: the catalog still
+// shows the volume for a moment after the controller removed it.
 func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 	var none nothing
 	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
@@ -48,7 +48,7 @@ func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, cancel := context.WithCancel(t.Context())
-	cancel() // it says how it stands, and waits for nothing
+	cancel() // so waitDeleted only checks, and does not wait
 	if err := o.waitDeleted(now, controller.Key{Namespace: "default", Name: "data"}); err == nil {
 		t.Errorf("the claim counts as deleted, and %d volumes are shown", len(catalog.Volumes()))
 	}

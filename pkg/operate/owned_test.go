@@ -19,8 +19,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// A snapshot, a clone and a schedule of a claim that the cluster has are refused at once, with what to
-// do; those of a claim of the node's own are not.
+// A snapshot, a clone or a schedule of a claim of the cluster is refused at once, with advice; one of
+// a claim of the node's own is not.
 func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 	var none nothing
 	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
@@ -52,7 +52,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 		if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "kubectl apply -n shop") {
 			t.Errorf("%v, want that %s", err, what)
 		}
-		for _, name := range []string{"theirs", "ours"} { // a check is refused for the same, and applies nothing
+		for _, name := range []string{"theirs", "ours"} { // a check is refused for the same reason, and applies nothing
 			_, err := o.Apply(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", name, 1)), Check: true})
 			if refused := errors.Is(err, server.ErrConflict); refused != (name == "theirs") || !refused && err != nil {
 				t.Errorf("check of %s: %v", name, err)
@@ -70,7 +70,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 	if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "kubectl create") {
 		t.Errorf("a schedule: %v", err)
 	}
-	// One that was set before the claim was the cluster's makes none.
+	// A schedule that was set before the claim was the cluster's makes no snapshot.
 	err = o.makeSnapshot(t.Context(), schedule.Schedule{Namespace: "shop", Name: "s", Claim: "theirs"}, "s-1")
 	if !errors.Is(err, server.ErrConflict) {
 		t.Errorf("a snapshot of the schedule: %v", err)

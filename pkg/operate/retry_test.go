@@ -8,7 +8,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
-// A snapshot that is to be tried again is so in the controller, and in the audit log.
+// A retry of a snapshot reaches the controller, and is in the audit log.
 func TestASnapshotIsTriedAgain(t *testing.T) {
 	var told []controller.Key
 	log := audit.Open(t.TempDir(), nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// What has an owner, or is named by an object or the loop, is left out; a snapshot is no volume
-// of the same handle, and another driver's volume is another one.
+// Only volumes and snapshots without an owner remain, which no object and no record of the loop
+// names; a snapshot with a volume's handle is not that volume, nor is another driver's volume.
 func TestWhatNoRecordKnowsIsLeft(t *testing.T) {
 	got := unowned([]controller.Listing{
 		{Driver: "a.example", Unsure: "claim default/new", Stored: []controller.Stored{

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A finding keeps the time at which it was first there, and is new only where its text is.
+// A finding keeps the time at which it first appeared, and is new only if its text is.
 func TestFindingsAreNotedOnce(t *testing.T) {
 	var f Findings
 	at := func(minute int) time.Time { return time.Unix(int64(60*minute), 0) }
@@ -32,8 +32,8 @@ func TestFindingsAreNotedOnce(t *testing.T) {
 	}
 }
 
-// Pauses double up to the last one, each longer by chance; a server that names its pause
-// is not asked before, and one that is back starts them anew.
+// Pauses double up to the last one, each longer by a random part; a server that names a
+// pause is not asked earlier, and one that is back resets the pauses.
 func TestPausesDouble(t *testing.T) {
 	var b Backoff
 	between := func(what string, least time.Duration, err error) {

@@ -26,7 +26,7 @@ func sent(err error) error {
 	return fmt.Errorf("list: %w", &url.Error{Op: "Get", URL: "https://api.test:6443/api/v1/pods", Err: err})
 }
 
-// What requests fail of is one of few causes, and none where it is the object's matter.
+// A failed request has one of few causes, and none if the object itself is the reason.
 //
 // Faults: A175, A221.
 func TestCauses(t *testing.T) {
@@ -63,7 +63,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// Findings of one cause are one outage; what is about one object stays by itself.
+// Findings of one cause are one outage; a finding about one object stays by itself.
 //
 // Faults: A175.
 func TestFindingsOfOneCauseAreOne(t *testing.T) {
@@ -111,7 +111,7 @@ func TestFindingsOfOneCauseAreOne(t *testing.T) {
 	}
 }
 
-// The sentence has the cause, since when, what goes on, what waits, and where to look.
+// The sentence says the cause, since when, what goes on, what waits, and which page helps.
 //
 // Faults: A175.
 func TestTheSentence(t *testing.T) {

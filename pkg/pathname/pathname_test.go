@@ -14,7 +14,7 @@ func TestWithin(t *testing.T) {
 		{"/", "/", true},
 		{"/a", "/", true},
 		{"/", "/a", false},
-		{"/a/b", "/a/", true}, // as an operator may write a directory
+		{"/a/b", "/a/", true}, // an operator may write a directory like this
 		{"pods/a", "pods", true},
 		{"pods2", "pods", false},
 		{"/pods", "pods", false},

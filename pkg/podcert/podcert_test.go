@@ -59,7 +59,7 @@ func request(keyType string) podcert.Request {
 
 func (w *world) get() (podcert.Credential, error) { return w.q.Get(w.t.Context(), request("ED25519")) }
 
-// later calls get and returns what that returns, once it does.
+// later calls get in the background and returns a channel for its error.
 func (w *world) later() <-chan error {
 	done := make(chan error, 1)
 	go func() { _, err := w.get(); done <- err }()
@@ -67,7 +67,7 @@ func (w *world) later() <-chan error {
 	return done
 }
 
-// open returns the requests without an answer.
+// open returns the unanswered requests.
 func (w *world) open() (open []certificatesv1.PodCertificateRequest) {
 	w.t.Helper()
 	all, err := w.certs.PodCertificateRequests("").List(w.t.Context(), metav1.ListOptions{})
@@ -97,7 +97,7 @@ func (w *world) chain(public crypto.PublicKey) string {
 	return "words\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der, Headers: map[string]string{"a": "b"}})) + "more\n"
 }
 
-// issue has the signer issue a certificate for an hour, to be renewed after half of it.
+// issue makes the signer issue a certificate for an hour, to be renewed after half of it.
 func (w *world) issue(r certificatesv1.PodCertificateRequest) {
 	w.t.Helper()
 	stub, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
@@ -117,7 +117,7 @@ func (w *world) answer(r certificatesv1.PodCertificateRequest, kind string) {
 	w.server.Put(&r)
 }
 
-// issued gets a certificate that the signer issues while that waits.
+// issued gets a certificate that the signer issues while get waits.
 func (w *world) issued() {
 	w.t.Helper()
 	done := w.later()
@@ -131,7 +131,7 @@ func (w *world) issued() {
 	}
 }
 
-// asked counts the requests that were made since it was last called.
+// asked counts the requests that were made since its last call.
 func (w *world) asked() (n int) {
 	for _, r := range w.server.Took() {
 		if strings.HasPrefix(r, "create podcertificaterequests") {
@@ -141,8 +141,8 @@ func (w *world) asked() (n int) {
 	return n
 }
 
-// TestACertificateIsAskedForIssuedAndRenewed: for a key made here, once until its
-// time has come, and then for another key.
+// A certificate is requested for a key made here, once until its time has come, and then
+// for another key.
 //
 // Items: L12.
 func TestACertificateIsAskedForIssuedAndRenewed(t *testing.T) {
@@ -184,7 +184,7 @@ func TestACertificateIsAskedForIssuedAndRenewed(t *testing.T) {
 	})
 }
 
-// TestAnOlderServerIsAskedAsItCan: one that has the requests as v1beta1 only.
+// A server that has the requests as v1beta1 only is asked in that version.
 //
 // Items: L12.
 func TestAnOlderServerIsAskedAsItCan(t *testing.T) {
@@ -210,8 +210,8 @@ func TestAnOlderServerIsAskedAsItCan(t *testing.T) {
 	})
 }
 
-// TestASlowSignerIsWaitedFor: not for ever in one call, by one request, and not
-// for ever by that either; one that was deleted is made again.
+// A call does not wait for ever for a slow signer. Calls share one request, and make
+// another one when it was deleted or has waited too long.
 //
 // Items: L12.
 func TestASlowSignerIsWaitedFor(t *testing.T) {
@@ -247,7 +247,7 @@ func TestASlowSignerIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestARefusalIsShownAndStays: the signer is asked no more for this pod.
+// A refusal is shown, and the signer is asked no more for this pod.
 //
 // Items: L12.
 func TestARefusalIsShownAndStays(t *testing.T) {
@@ -273,7 +273,7 @@ func TestARefusalIsShownAndStays(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeRenewedIsGoodUntilItEnds: and then the reason is shown.
+// A certificate that cannot be renewed is used until it expires; then the reason is shown.
 //
 // Items: L12.
 func TestWhatCannotBeRenewedIsGoodUntilItEnds(t *testing.T) {
@@ -303,7 +303,7 @@ func TestWhatCannotBeRenewedIsGoodUntilItEnds(t *testing.T) {
 	})
 }
 
-// TestACertificateForAnotherKeyIsNotGivenToAPod: nor one that is none.
+// A pod never gets a certificate for another key, nor a malformed one.
 func TestACertificateForAnotherKeyIsNotGivenToAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -327,7 +327,7 @@ func TestACertificateForAnotherKeyIsNotGivenToAPod(t *testing.T) {
 	})
 }
 
-// TestKeysAreOfTheTypeThatIsAskedFor.
+// A key has the type that the pod asks for.
 //
 // Items: L12.
 func TestKeysAreOfTheTypeThatIsAskedFor(t *testing.T) {

@@ -16,7 +16,7 @@ func ended(volume string, n int) manager.EndedCall {
 	return manager.EndedCall{Volume: state.VolumeID(volume), Began: time.Unix(int64(n), 0), Code: fmt.Sprint(n)}
 }
 
-// The first call of a volume stays, and of the rest the last ones.
+// The recorder keeps a volume's first call, and the last ones of the rest.
 func TestFirstAndLastCallsAreKept(t *testing.T) {
 	var r Recorder
 	for n := range 3 * PerVolume {
@@ -28,7 +28,7 @@ func TestFirstAndLastCallsAreKept(t *testing.T) {
 	}
 }
 
-// The volume that was quiet for the longest makes room, and no other.
+// The volume that has been quiet for longest makes room, and no other.
 func TestOldestVolumeMakesRoom(t *testing.T) {
 	var r Recorder
 	for n := range Volumes {
@@ -63,8 +63,8 @@ func TestCallsOfSeveralVolumesAreInOrderOfTime(t *testing.T) {
 	}
 }
 
-// What people read of a call is kept whole, and nothing that is as large as a
-// record: 1,000 volumes with four calls each take less than 1 MB.
+// Calls keep everything that people read, and nothing as large as a record: 1,000 volumes
+// with four calls each take less than 1 MB.
 func TestCallsAreKeptWholeAndSmall(t *testing.T) {
 	var r Recorder
 	ok := manager.EndedCall{Volume: "v", Driver: "d", Migrated: true, Op: plan.Expand, SizeBytes: 7, Pod: "p", Began: time.Unix(1, 2), TookNanos: 3}
@@ -82,8 +82,8 @@ func TestCallsAreKeptWholeAndSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkRecord is the one call of a volume that was not known before, after
-// thousands of others, as on a node whose pods come and go.
+// BenchmarkRecord records the first call of a new volume after thousands of others, as on a
+// node whose pods come and go.
 func BenchmarkRecord(b *testing.B) {
 	var r Recorder
 	n := 0
@@ -97,7 +97,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// A volume and a pod that are gone are found by the names that people know.
+// The calls of a volume and a pod that are gone are found by the names that people know.
 //
 // Faults: A166.
 func TestCallsOfWhatIsGoneAreFoundByName(t *testing.T) {

@@ -25,8 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen before it fails. No
-// test passes because of it.
+// patience is how long a test waits for an event before it fails. No test passes because of it.
 const patience = 2 * time.Minute
 
 // registrar is a plugin's registration server on a real socket.
@@ -45,12 +44,12 @@ type registrar struct {
 	served   chan struct{}
 }
 
-// csi is the info of an ordinary driver.
+// csi returns the info of an ordinary driver.
 func csi(name string) *registerapi.PluginInfo {
 	return &registerapi.PluginInfo{Type: registerapi.CSIPlugin, Name: name, Endpoint: "/csi/" + name + ".sock", SupportedVersions: []string{"1.0.0"}}
 }
 
-// serve starts a registrar at path; what the test wants otherwise is set by change.
+// serve starts a registrar at path; change adjusts it first.
 func serve(t *testing.T, path string, info *registerapi.PluginInfo, change ...func(*registrar)) *registrar {
 	t.Helper()
 	r := &registrar{
@@ -71,7 +70,7 @@ func serve(t *testing.T, path string, info *registerapi.PluginInfo, change ...fu
 	return r
 }
 
-// ofUser has a process of a user listen.
+// ofUser makes a process of this user listen.
 func ofUser(uid uint32) func(*registrar) { return func(r *registrar) { r.user = uid } }
 
 func (r *registrar) listen(path string) net.Listener {
@@ -94,7 +93,7 @@ func (r *registrar) listen(path string) net.Listener {
 	return l
 }
 
-// as runs do as a user: on this thread, and not in the whole process as [unix.Setresuid].
+// as runs do as another user, on this thread alone; [unix.Setresuid] would change the whole process.
 func as(uid uint32, do func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -110,7 +109,7 @@ func as(uid uint32, do func() error) error {
 	}
 	err := do()
 	if err := become(0); err != nil {
-		panic(err) // the thread is no use any more
+		panic(err) // the thread cannot be used any more
 	}
 	return err
 }
@@ -202,8 +201,8 @@ func (r *registrar) news() *registerapi.RegistrationStatus {
 	}
 }
 
-// recorder is a Handler that keeps what happened, in order, and whether it was
-// allowed to happen.
+// recorder is a Handler that records what happened, in order, and fails the test if it was
+// not allowed.
 type recorder struct {
 	mu     sync.Mutex
 	log    []string
@@ -270,7 +269,7 @@ type world struct {
 	end func()
 }
 
-// start runs a watcher on dir; at the test's end everything must be down.
+// start runs a watcher on dir; when the test ends, every driver must be down.
 func start(t *testing.T, dir string, change ...func(*Watcher, *recorder)) *world {
 	t.Helper()
 	h := &recorder{}
@@ -311,7 +310,7 @@ func wait(t *testing.T, c <-chan struct{}, what string) {
 
 func (x *world) path(name string) string { return filepath.Join(x.dir, name) }
 
-// until waits until the socket of that name is as ok wants it.
+// until waits until ok holds for the socket of that name.
 func (x *world) until(name string, ok func(SocketStatus) bool) SocketStatus {
 	x.t.Helper()
 	late := time.After(patience)
@@ -336,7 +335,7 @@ func (x *world) untilState(name string, want State) SocketStatus {
 	return x.until(name, func(s SocketStatus) bool { return s.State == want })
 }
 
-// untilGone waits until no socket of that name is known.
+// untilGone waits until the watcher knows no socket of that name.
 func (x *world) untilGone(name string) {
 	x.t.Helper()
 	late := time.After(patience)

@@ -34,7 +34,7 @@ func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 	}
 	x := start(t, dir)
 
-	// start waited for Synced: nothing more is needed.
+	// start waited for Synced, so all sockets are known.
 	if n := len(x.w.Sockets()); n != 2 {
 		t.Fatalf("%d sockets are known, want 2: %+v", n, x.w.Sockets())
 	}
@@ -138,7 +138,7 @@ func TestChangingASocketsModeIsNoNewGeneration(t *testing.T) {
 	if err := os.Chmod(r.path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	serve(t, x.path("b-reg.sock"), csi("b.example.com")) // its coming up proves that a scan was made since
+	serve(t, x.path("b-reg.sock"), csi("b.example.com")) // once it is up, a scan has been made since
 	x.untilState("b-reg.sock", Up)
 	if s := x.untilState("a-reg.sock", Up); s.Generation != 1 {
 		t.Errorf("generation %d, want 1", s.Generation)
@@ -200,7 +200,7 @@ func TestRefusalsAreReportedAndToldOnce(t *testing.T) {
 	}
 }
 
-// A driver's own socket in the registration directory is named as that mistake.
+// If a driver's own socket is in the registration directory, the problem names that mistake.
 // Faults: A072.
 func TestADriversOwnSocketIsNamedAsTheMistake(t *testing.T) {
 	dir := t.TempDir()
@@ -248,7 +248,7 @@ func TestWhereAKubeletWatchesTooNobodyIsToldAnything(t *testing.T) {
 	x := start(t, dir, func(w *Watcher, _ *recorder) { w.shared = true })
 	x.untilState("good-reg.sock", Up)
 	x.untilState("bad-reg.sock", Refused)
-	for i := range 3 { // give it every occasion
+	for i := range 3 { // so that it has every occasion
 		name := fmt.Sprintf("%d.sock", i)
 		serve(t, x.path(name), csi(fmt.Sprint(i)))
 		x.untilState(name, Up)
@@ -293,7 +293,7 @@ func TestGarbageAndSilenceAreReportedAndHarmNobodyElse(t *testing.T) {
 	if len(hung.told) > 0 {
 		t.Errorf("a hung registrar was told %v", <-hung.told)
 	}
-	close(hang) // it recovers, with no event anywhere
+	close(hang) // it recovers, and no event says so
 	x.untilState("hung.sock", Up)
 }
 
@@ -325,8 +325,8 @@ func TestOfTwoSocketsWithOneNameTheSecondTakesOverWhenTheFirstGoes(t *testing.T)
 	}
 }
 
-// A process of another user that can write the directory is no driver, whatever name
-// it has, of one that is up or of none yet: it is told nothing and asked nothing.
+// A process of another user that can write the directory is no driver, whether it takes the
+// name of a driver that is up or a new one: it gets no request and no answer.
 //
 // Attacks: C18.
 func TestASocketOfAnotherUserRegistersNothing(t *testing.T) {
@@ -343,7 +343,7 @@ func TestASocketOfAnotherUserRegistersNothing(t *testing.T) {
 			}
 			first.quit()
 			x.untilGone("1.sock")
-			serve(t, x.path("3.sock"), csi("a.example.com")) // the name is free, and not the rogue's
+			serve(t, x.path("3.sock"), csi("a.example.com")) // the name is free, and the rogue did not get it
 			x.untilState("3.sock", Up)
 			want := []string{"up a.example.com 1.sock", "down a.example.com 1.sock", "up a.example.com 3.sock"}
 			if got := x.h.lines(); !slices.Equal(got, want) {
@@ -356,8 +356,8 @@ func TestASocketOfAnotherUserRegistersNothing(t *testing.T) {
 	}
 }
 
-// TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed: but not
-// before that one is.
+// A registrar that outlives its driver loses the name to another socket, but only once that
+// socket's driver is served.
 func TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed(t *testing.T) {
 	dir := t.TempDir()
 	endpoint := func(name string) *registerapi.PluginInfo {
@@ -365,7 +365,7 @@ func TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed(t *testing
 		info.Endpoint = filepath.Join(dir, name)
 		return info
 	}
-	var served atomic.Bool // the second's endpoint
+	var served atomic.Bool // the second's endpoint is served
 	x := start(t, filepath.Join(dir, "r"), func(_ *Watcher, h *recorder) {
 		h.onDown = func(p Plugin) {
 			if filepath.Base(p.Socket) == "1.sock" && !served.Load() {
@@ -413,7 +413,7 @@ func TestARegistrarThatDiesAloneLeavesItsDriverUp(t *testing.T) {
 	x := start(t, dir)
 	r.news()
 	r.die()
-	serve(t, x.path("b.sock"), csi("b.example.com")) // a scan is made
+	serve(t, x.path("b.sock"), csi("b.example.com")) // so that a scan is made
 	x.untilState("b.sock", Up)
 	x.untilState("a.sock", Up)
 }
@@ -534,7 +534,7 @@ func TestLostEventsAreMadeUpForByAScan(t *testing.T) {
 			r := serve(t, filepath.Join(hidden, "a.sock"), csi("a.example.com"))
 			x := start(t, t.TempDir(), func(w *Watcher, _ *recorder) { w.times.rescan = c.rescan })
 			if err := x.w.fs.Remove(x.dir); err != nil {
-				t.Log(err) // the timer may just be at it
+				t.Log(err) // the timer may be adding the watch again
 			}
 			if err := os.Rename(r.path, x.path("a.sock")); err != nil {
 				t.Fatal(err)
@@ -562,8 +562,8 @@ func TestTheDirectoryMayBeRemovedAndMadeAnew(t *testing.T) {
 	x.untilState("b.sock", Up)
 }
 
-// TestAnyInterleavingOfTwoInstancesEndsWithTheLiveOneUp is the rolling update:
-// an old and a new instance make, remove and rename their sockets in any order.
+// This is the rolling update: an old and a new instance make, remove and rename their
+// sockets in any order, and in the end the live one is up.
 // Faults: A066.
 func TestAnyInterleavingOfTwoInstancesEndsWithTheLiveOneUp(t *testing.T) {
 	seed := rand.Uint64()

@@ -122,21 +122,21 @@ func (r *rig) with(change func()) {
 	change()
 }
 
-// records is how many schedules the journal has.
+// records returns the number of schedules in the journal.
 func (r *rig) records() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.values)
 }
 
-// lines are the calls so far.
+// lines returns the calls so far.
 func (r *rig) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.log)
 }
 
-// number is how many snapshots there are.
+// number returns the number of snapshots.
 func (r *rig) number() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +202,7 @@ func (r *rig) set(keep int) {
 	synctest.Wait()
 }
 
-// A schedule goes on over restarts; what was missed meanwhile is made up for once.
+// A schedule survives restarts; one snapshot makes up for all that were missed meanwhile.
 func TestAScheduleIsKeptOverRestarts(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set(3)
@@ -234,8 +234,8 @@ func TestAScheduleIsKeptOverRestarts(t *testing.T) {
 	})
 }
 
-// A client that lists, sets or removes a schedule before Run has read the journal finds what
-// the journal has: a record that was replaced unread would make its snapshots twice, and
+// If a client lists, sets or removes a schedule before Run has read the journal, the keeper
+// reads the journal first: replacing a record unread would make its snapshots twice, and
 // delete none of them.
 func TestAClientMayBeQuickerThanRun(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -309,8 +309,8 @@ func TestADaemonThatDiesMakesNoneTwice(t *testing.T) {
 	}
 }
 
-// What cannot be made is tried again and said; before all snapshots are known nothing is done;
-// one that is to stay is the operator's.
+// A snapshot that cannot be made is retried, and the schedule says why it waits. The keeper does
+// nothing before all snapshots are known. It leaves a snapshot that is to stay to the operator.
 func TestWhatAScheduleWaitsFor(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.with(func() { r.unknown = true })
@@ -337,8 +337,8 @@ func TestWhatAScheduleWaitsFor(t *testing.T) {
 	})
 }
 
-// A schedule that is wrong is refused; a record that cannot be read is shown, holds up no
-// other, and can be removed.
+// An invalid schedule is refused; an unreadable record is shown, delays no other, and can
+// be removed.
 func TestSchedulesThatAreWrong(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for want, s := range map[string]Schedule{

@@ -30,8 +30,8 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// A schedule is due at the full hour, at midnight, on Monday; what was missed is made up for
-// once, and a clock that was ahead stops nothing.
+// A schedule is due at the full hour, at midnight, or on Monday; one snapshot makes up for
+// all that were missed, and a clock that was ahead stops no schedule.
 func TestWhenAScheduleIsDue(t *testing.T) {
 	at := func(s string) time.Time {
 		d, err := time.Parse(time.DateTime, s)
@@ -44,7 +44,7 @@ func TestWhenAScheduleIsDue(t *testing.T) {
 		every Every
 		last  time.Time
 		now   time.Time
-		want  string // the name of what is begun; "" for none
+		want  string // the name of the snapshot that begins; "" for none
 		due   time.Time
 	}{
 		"the first, at once":         {Hourly, time.Time{}, start, "s-20261125-170000", at("2026-11-25 17:00:00")},
@@ -68,8 +68,8 @@ func TestWhenAScheduleIsDue(t *testing.T) {
 	}
 }
 
-// run lives a schedule for a number of moments; each snapshot becomes ready unless sick says
-// that its driver is away. It returns what was deleted, in order.
+// run takes a schedule through n moments; each snapshot becomes ready unless sick says that
+// its driver is away. It returns the deleted snapshots, in order.
 func run(t *testing.T, r record, clock func(i int) time.Time, n int, sick func(i int) bool) (record, map[string]Known, []string) {
 	t.Helper()
 	there := map[string]Known{}
@@ -124,8 +124,8 @@ func count(r record, there map[string]Known) (ready int) {
 	return ready
 }
 
-// The 25th of an hourly schedule that keeps 24 deletes the first, and nothing else; whatever
-// the clock does in between, 24 stay, and the youngest is among them.
+// The 25th snapshot of an hourly schedule that keeps 24 deletes the first, and nothing else;
+// whatever the clock does in between, 24 stay, and the youngest is among them.
 func TestTheOldestReadyOneGoes(t *testing.T) {
 	never := func(int) bool { return false }
 	hour := func(i int) time.Time { return start.Add(time.Duration(i) * time.Hour) }
@@ -164,7 +164,8 @@ func TestTheOldestReadyOneGoes(t *testing.T) {
 	}
 }
 
-// While the last is not ready none is made, and none is deleted; one that keeps one has one.
+// While the last snapshot is not ready, none is made and none is deleted; a schedule that
+// keeps one has one.
 func TestNonePileUpAtADriverThatIsAway(t *testing.T) {
 	hour := func(i int) time.Time { return start.Add(time.Duration(i) * time.Hour) }
 	_, there, deleted := run(t, hourly(3), hour, 40, func(i int) bool { return i >= 5 && i < 35 })
@@ -177,7 +178,7 @@ func TestNonePileUpAtADriverThatIsAway(t *testing.T) {
 	}
 }
 
-// One that cannot be deleted holds up no snapshot until there are three too many.
+// A snapshot that cannot be deleted blocks new ones only when there are three too many.
 func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
 	r, there := hourly(2), map[string]Known{}
 	begun := 0
@@ -195,8 +196,8 @@ func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
 	}
 }
 
-// A snapshot that a person deleted is forgotten, and one whose name a person's has is made
-// under another.
+// A snapshot that a person deleted is forgotten, and if a person's snapshot has a name, the
+// schedule uses another.
 func TestSnapshotsOfOthers(t *testing.T) {
 	r := hourly(2)
 	r.Made, r.Last = []string{"gone", "here"}, start.Truncate(time.Hour)
@@ -208,7 +209,7 @@ func TestSnapshotsOfOthers(t *testing.T) {
 	if a := next(r, map[string]Known{name: {}, name + "-2": {}}, start); a.verb != begin || a.name != name+"-3" {
 		t.Errorf("%+v", a)
 	}
-	for i := range 3 { // those of others are not counted
+	for i := range 3 { // snapshots of others do not count
 		r.Made = append(r.Made, fmt.Sprint(i))
 	}
 	r.Last = start.Truncate(time.Hour)

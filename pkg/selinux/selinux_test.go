@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTheLabelOfContainersFilesIsThePolicys: and a host whose policy knows no
+// The policy defines the label of containers' files; a host whose policy knows no
 // containers has none.
 func TestTheLabelOfContainersFilesIsThePolicys(t *testing.T) {
 	for name, tc := range map[string]struct{ config, contexts, want, err string }{

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// unwatched are n subjects of one driver that have figures only.
+// unwatched returns n subjects of one driver that have figures only.
 func unwatched(n int, a *asked) []subject {
 	var all []subject
 	for i := range n {
@@ -20,9 +20,9 @@ func unwatched(n int, a *asked) []subject {
 	return all
 }
 
-// TestFiguresThatNobodyReadsAreNotAskedFor: nor is it looked who there is; once
-// a client reads, all are asked soon, however many share a driver, and until some
-// minutes after the last read.
+// The collector asks for no figures while no client reads them, and does not even look for
+// subjects. Once a client reads, it soon asks all, however many share a driver, and
+// continues until some minutes after the last read.
 func TestFiguresThatNobodyReadsAreNotAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 1000
@@ -61,8 +61,8 @@ func TestFiguresThatNobodyReadsAreNotAskedFor(t *testing.T) {
 	})
 }
 
-// TestHealthIsWatchedWithoutReaders: and only of those that can say how they fare,
-// also where they come when none was watched.
+// Health is watched without readers, but only of subjects that can report it, even if they
+// appear when none was watched.
 func TestHealthIsWatchedWithoutReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &asked{answer: full(1)}, &asked{answer: full(1)}
@@ -81,7 +81,7 @@ func TestHealthIsWatchedWithoutReaders(t *testing.T) {
 	})
 }
 
-// TestChangesAreLookedAtSeldom: a storm of them is a look every ten seconds.
+// A storm of changes causes one look every ten seconds.
 func TestChangesAreLookedAtSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(1)}
@@ -97,7 +97,7 @@ func TestChangesAreLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// TestWhoReadsFirstWaitsForAnswers: but a second at most, and none after that.
+// The first reader waits for answers, a second at most; later readers do not wait.
 func TestWhoReadsFirstWaitsForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -142,8 +142,7 @@ func TestWhoReadsFirstWaitsForAnswers(t *testing.T) {
 	})
 }
 
-// TestMetricsShowNoFiguresOfLongAgo: the first scrape after a while has none, and the
-// next has those of now.
+// The first scrape after a while has no figures, and the next has current ones.
 func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}
@@ -165,7 +164,7 @@ func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
 		scrape(0)
 		scrape(50)
 		a.say(func(ctx context.Context) (Report, error) { <-ctx.Done(); return Report{}, ctx.Err() })
-		for range 20 { // what was said since it is read stays, should the driver fail
+		for range 20 { // an answer given since the first read stays, even if the driver fails later
 			time.Sleep(time.Minute)
 			scrape(50)
 		}
@@ -178,7 +177,7 @@ func TestMetricsShowNoFiguresOfLongAgo(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead: no client wants to know any more.
+// A queued question is dropped after the last read: no client wants the answer any more.
 func TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: func(ctx context.Context) (Report, error) { <-ctx.Done(); return Report{}, ctx.Err() }}
@@ -195,8 +194,8 @@ func TestWhoWaitsInTheQueueIsNotAskedAfterTheLastRead(t *testing.T) {
 	})
 }
 
-// TestWhoReadsWaitsForALook: that none is queued before it does not say that all
-// have answered.
+// A reader waits until the subjects have been listed: an empty queue before that does not
+// mean that all have answered.
 func TestWhoReadsWaitsForALook(t *testing.T) {
 	n := &node{subjects: unwatched(1, &asked{answer: full(1)})}
 	c := New(Config{Subjects: n.each, Question: n.question})
@@ -207,7 +206,7 @@ func TestWhoReadsWaitsForALook(t *testing.T) {
 	}
 }
 
-// TestALookCostsNothingForAVolumeThatIsNotWatched: as often as it may be.
+// A look allocates nothing for a volume that is not watched, since looks are frequent.
 func TestALookCostsNothingForAVolumeThatIsNotWatched(t *testing.T) {
 	subjects := unwatched(1000, &asked{})
 	n := &node{subjects: subjects}

@@ -18,9 +18,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// asked is a subject that counts how often it is asked.
+// asked is a subject that counts its calls.
 type asked struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	calls  int
 	answer func(ctx context.Context) (Report, error)
 }
@@ -37,7 +37,7 @@ func (a *asked) say(answer func(ctx context.Context) (Report, error)) {
 	a.answer = answer
 }
 
-// subject is watched, as long as a test does not say that it is not.
+// subject returns a subject that is watched, unless the test changes that.
 func (a *asked) subject(key string) subject {
 	return subject{
 		Subject: Subject{Key: key, Driver: "d", Claim: "default/" + key, Watched: true},
@@ -57,9 +57,9 @@ type subject struct {
 	Question
 }
 
-// node has subjects, which may change.
+// node is a list of subjects, which may change.
 type node struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	subjects []subject
 	changed  chan struct{}
 	looks    int
@@ -107,7 +107,7 @@ func (n *node) set(subjects ...subject) {
 	n.changed = make(chan struct{})
 }
 
-// run runs a collector over subjects until the test ends.
+// run runs a collector for subjects until the test ends.
 func run(t *testing.T, subjects ...subject) (*Collector, *node, *[]Status) {
 	t.Helper()
 	var told []Status
@@ -120,7 +120,7 @@ func run(t *testing.T, subjects ...subject) (*Collector, *node, *[]Status) {
 	return c, n, &told
 }
 
-// series are the samples of claim default/data, without what is before each name.
+// series returns the samples of claim default/data, without the common prefix of their names.
 func series(t *testing.T, c *Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -147,8 +147,8 @@ func full(n int64) func(context.Context) (Report, error) {
 	}
 }
 
-// TestAVolumeIsAskedForEveryMinuteOrTwo: and a client that reads gets the last answer
-// with its time, never a question of its own.
+// A volume is asked every minute or two, and a client that reads gets the last answer with
+// its time, and never causes a call.
 //
 // Items: O01, O03.
 func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
@@ -185,7 +185,7 @@ func TestAVolumeIsAskedForEveryMinuteOrTwo(t *testing.T) {
 	})
 }
 
-// TestADriverThatCannotSayIsNoNews: nothing is shown of its volumes, nor logged.
+// A volume whose driver cannot report is neither shown nor logged.
 //
 // Items: O02.
 func TestADriverThatCannotSayIsNoNews(t *testing.T) {
@@ -203,7 +203,7 @@ func TestADriverThatCannotSayIsNoNews(t *testing.T) {
 	})
 }
 
-// TestHealthIsToldWhenItChanges: as one status, however the driver says it.
+// A change of health is reported once, as one status, in whatever form the driver reports it.
 //
 // Items: O03, O04, N-84.
 // Scenarios: U-92.
@@ -248,8 +248,8 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 	})
 }
 
-// What is wrong with a driver's storage is a series for each kind and reason, in
-// Kubernetes' words, until it has passed; of a volume there is none.
+// Each kind and reason of trouble with a driver's storage is a series, in Kubernetes'
+// words, until the trouble has passed; trouble of a volume is none.
 //
 // Items: Q08.
 func TestTroubleOfADriversStorageIsASeries(t *testing.T) {
@@ -285,8 +285,7 @@ csi_node_storage_health_status{driver_name="d",reason="Slow",status="StorageDegr
 	})
 }
 
-// TestAQuestionThatHangsHoldsUpNobody: it is shown with its age, is not asked a
-// second time, and takes only its driver's share.
+// A call that hangs is shown with its age, is not repeated, and takes only its driver's share.
 //
 // Items: N-82.
 // Faults: A044.
@@ -345,7 +344,8 @@ func TestTheLastAnswerOutlivesAQuestionThatFails(t *testing.T) {
 	})
 }
 
-// An answer that fails in part has what was answered; the rest is as it was said before.
+// If an answer fails in part, the collector uses the rest, and keeps the earlier values for
+// the failed part.
 func TestAnAnswerThatFailsInPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: full(40)}
@@ -374,8 +374,7 @@ func TestAnAnswerThatFailsInPart(t *testing.T) {
 	})
 }
 
-// TestWhoTakesLongIsAskedSeldom: a question that is work has the time that it
-// needs, and takes no more than a twentieth of all time.
+// A slow call gets the time that it needs, and takes no more than a twentieth of all time.
 func TestWhoTakesLongIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &asked{answer: func(ctx context.Context) (Report, error) {
@@ -400,8 +399,8 @@ func TestWhoTakesLongIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestStorageThatDiesIsAskedForAtOnce: and when it is back; no more is asked of
-// storage that is as it was.
+// Storage that dies is asked at once, and again when it is back; storage that does not
+// change is not asked more often.
 func TestStorageThatDiesIsAskedForAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// TestPassed is the process that sockets are passed to.
+// TestPassed is the process that gets the sockets.
 func TestPassed(t *testing.T) {
 	path := os.Getenv("SYSTEMD_TEST_SOCKET")
 	if path == "" {
 		t.Skip("for TestSocketThatSystemdListensOnIsTaken")
 	}
 	getenv := func(name string) string {
-		if name == "LISTEN_PID" { // of whom systemd starts, which a test cannot know before
+		if name == "LISTEN_PID" { // systemd sets it to the new process's id, which a test cannot know before
 			return strconv.Itoa(os.Getpid())
 		}
 		return os.Getenv(name)
@@ -61,7 +61,7 @@ func TestSocketThatSystemdListensOnIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	none, err := os.Open(os.DevNull) // passed too, and no socket
+	none, err := os.Open(os.DevNull) // passed too, but not a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestSocketThatSystemdListensOnIsTaken(t *testing.T) {
 		}
 		done <- ""
 	}()
-	c, err := net.DialTimeout("unix", path, time.Minute) // answered when the process is there
+	c, err := net.DialTimeout("unix", path, time.Minute) // answered once the process runs
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// supervisor is systemd's end of the socket.
+// supervisor returns systemd's end of the socket.
 func supervisor(t *testing.T) (path string, next func() string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sd") // t.TempDir is too long for a socket's path
+	dir, err := os.MkdirTemp("", "sd") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A sign of life is given while there is life, and not otherwise.
+// The watchdog gets a sign of life only while the check succeeds.
 func TestWatchdogFollowsWhatIsAlive(t *testing.T) {
 	path, next := supervisor(t)
 	n, err := New(env("NOTIFY_SOCKET="+path, "WATCHDOG_USEC=3000"), 7)

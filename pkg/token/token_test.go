@@ -32,7 +32,7 @@ func request(uid string) Request {
 	return Request{Pod: state.Pod{UID: state.PodUID(uid), Namespace: "default", Name: "web", ServiceAccount: "web"}, Audience: "vault"}
 }
 
-// counter issues tokens that live as long as is asked, or an hour, and are numbered.
+// counter issues numbered tokens, with the requested lifetime or an hour.
 type counter struct {
 	mu    sync.Mutex
 	calls int
@@ -131,7 +131,7 @@ func TestOneTokenIsAskedForOnceAndAlone(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		// A request that hangs holds up no other's, and the waiting caller may give up.
+		// A request that hangs delays no other request, and its caller may give up.
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := c.Token(ctx, request("u1")); !errors.Is(err, context.Canceled) {
@@ -258,7 +258,7 @@ func signer(t *testing.T, key crypto.Signer) *Signer {
 	return s
 }
 
-// TestSignedTokensVerify: each algorithm by what verifies it, written apart.
+// The standard library verifies the signature of each algorithm.
 func TestSignedTokensVerify(t *testing.T) {
 	ec := func(bits int, h crypto.Hash) func(crypto.PublicKey, []byte, []byte) bool {
 		return func(k crypto.PublicKey, text, sig []byte) bool {
@@ -406,7 +406,7 @@ func TestSoonestExpiryOfTheTokensThatAreKept(t *testing.T) {
 		}
 		began := time.Now()
 		for _, step := range []struct {
-			lifetime, after, soonest time.Duration // soonest is since began
+			lifetime, after, soonest time.Duration // soonest is counted from began
 		}{
 			{3 * time.Hour, 0, 3 * time.Hour},
 			{time.Hour, 0, time.Hour},
@@ -421,7 +421,7 @@ func TestSoonestExpiryOfTheTokensThatAreKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			if step.lifetime == 3*time.Hour && step.after > 0 {
-				// Nothing was renewed, so that nothing was forgotten yet.
+				// No token was renewed, so none has been forgotten yet.
 				r.Pod.UID = "other"
 				if _, err := c.Token(t.Context(), r); err != nil {
 					t.Fatal(err)
@@ -434,7 +434,7 @@ func TestSoonestExpiryOfTheTokensThatAreKept(t *testing.T) {
 	})
 }
 
-// BenchmarkTokenAmongMany is the token of one more pod.
+// BenchmarkTokenAmongMany measures the token of one more pod.
 func BenchmarkTokenAmongMany(b *testing.B) {
 	c := NewCache(&counter{}, nil)
 	n := 0

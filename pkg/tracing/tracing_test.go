@@ -21,7 +21,7 @@ import (
 
 var began = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 
-// rig takes calls a second apart that took half of one each.
+// rig gets calls a second apart that take half a second each.
 type rig struct {
 	*Tracer
 	spans *tracetest.InMemoryExporter
@@ -41,7 +41,7 @@ func (r *rig) call(volume string, op plan.Kind, pod state.PodUID, failure string
 	r.now = r.now.Add(time.Second)
 }
 
-// traces are the spans' names by the order in which their traces began.
+// traces returns the names of the spans of each trace, in the order in which the traces began.
 func (r *rig) traces() (traces []string) {
 	number := map[string]int{}
 	for _, s := range r.spans.GetSpans() {
@@ -62,11 +62,11 @@ func TestALifeIsOneTrace(t *testing.T) {
 	r.call("v", plan.Publish, "p1", "")
 	r.call("v", plan.Publish, "p2", "")
 	r.call("v", plan.Unpublish, "p1", "")
-	r.call("v", plan.Publish, "p3", "") // p2 has it still: the same life
+	r.call("v", plan.Publish, "p3", "") // p2 still has it: the same life
 	r.call("v", plan.Unpublish, "p2", "")
 	r.call("v", plan.Unpublish, "p3", "")
 	r.call("v", plan.Unstage, "", "")
-	r.call("v", plan.Stage, "", "") // and again
+	r.call("v", plan.Stage, "", "") // a second life
 	r.call("other", plan.Publish, "p1", "")
 	r.endAll()
 	want := []string{
@@ -107,7 +107,7 @@ func TestLivesAreBounded(t *testing.T) {
 	}
 }
 
-// What is sent is what a collector takes: a POST of protobuf to /v1/traces.
+// The exporter sends what a collector accepts: a POST of protobuf to /v1/traces.
 func TestSpansReachACollector(t *testing.T) {
 	got := make(chan string, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -145,7 +145,7 @@ func TestClassesAndTheAnnotationOfNodes(t *testing.T) {
 	if out, err := translate.Class(other, translate.Kinds()); err != nil || out != other {
 		t.Errorf("a class of a CSI driver: %v, %v", out, err)
 	}
-	// Only what is to be translated is, and is said to be.
+	// Only the kinds asked for are translated and listed.
 	some := []string{"cinder", "awsElasticBlockStore", "rbd"}
 	if got := translate.MigratedPlugins(some); got != "kubernetes.io/aws-ebs,kubernetes.io/cinder" {
 		t.Errorf("of %q: %q", some, got)

@@ -12,10 +12,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
 
-// attributes are those of a volume, where there are any.
+// attributes are the attributes of a volume, if it has any.
 type attributes = map[string]string
 
-// Every field of every kind that its driver can be told reaches it, from a pod and
+// Every field of every kind that its driver understands reaches the driver, from a pod and
 // from a PersistentVolume.
 //
 // Items: P01.
@@ -34,7 +34,7 @@ func TestEveryFieldReachesItsDriver(t *testing.T) {
 		pod          corev1.VolumeSource
 		volume       corev1.PersistentVolumeSource
 		want         corev1.CSIPersistentVolumeSource
-		wantOfVolume func(*corev1.CSIPersistentVolumeSource) // where it is another
+		wantOfVolume func(*corev1.CSIPersistentVolumeSource) // if it differs
 	}{
 		"aws": {
 			corev1.VolumeSource{AWSElasticBlockStore: aws},
@@ -117,8 +117,8 @@ func TestEveryFieldReachesItsDriver(t *testing.T) {
 	}
 }
 
-// Where a volume is becomes its driver's topology, whether the node affinity says
-// so or labels do, of this age or of before; a disk of several zones is a region's.
+// A volume's location becomes its driver's topology, from the node affinity or from labels,
+// current or deprecated; a disk in several zones belongs to the region.
 //
 // Items: P01.
 func TestTopologyOfEveryDriver(t *testing.T) {
@@ -138,7 +138,7 @@ func TestTopologyOfEveryDriver(t *testing.T) {
 			}}}}
 			for _, pv := range []*corev1.PersistentVolume{byLabel, byAffinity} {
 				if strings.Contains(key, "vmware") && pv == byLabel {
-					continue // of vSphere, labels say nothing
+					continue // labels mean nothing for vSphere
 				}
 				got, err := translate.Volume(pv)
 				if err != nil || got.Spec.NodeAffinity == nil {
@@ -164,7 +164,8 @@ func TestTopologyOfEveryDriver(t *testing.T) {
 	}
 }
 
-// What cannot be translated names its field, for the kinds of the library too.
+// The error for a volume that cannot be translated names its field, also for the kinds of
+// the library.
 //
 // Items: P02.
 func TestRefusalsOfTheLibraryNameTheirField(t *testing.T) {

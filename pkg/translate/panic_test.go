@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The library may panic on what any author of a pod can write.
+// The author of a pod can write something that makes the library panic.
 func TestPanicOfTheLibraryIsAnError(t *testing.T) {
 	for name, f := range map[string]func() (*corev1.PersistentVolume, error){
 		"panic":     func() (*corev1.PersistentVolume, error) { panic("assignment to entry in nil map") },

@@ -22,7 +22,7 @@ var sources = []struct {
 	pod    corev1.VolumeSource
 	volume corev1.PersistentVolumeSource
 	driver string
-	// Handles, which differ where the library makes them of the object's name.
+	// Handles; they differ if the library makes them from the object's name.
 	podHandle, volumeHandle string
 }{
 	{
@@ -86,7 +86,7 @@ func TestEveryKindBecomesItsCSISource(t *testing.T) {
 	var kinds []string
 	for _, s := range sources {
 		kinds = append(kinds, s.kind)
-		readOnly := s.kind != "vsphereVolume" // it has no such field
+		readOnly := s.kind != "vsphereVolume" // vsphereVolume has no such field
 		t.Run(s.kind, func(t *testing.T) {
 			if !translate.Has(s.kind) {
 				t.Errorf("Has(%q) is false", s.kind)

@@ -22,7 +22,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// installed is a node on which csi-volmgr ran.
+// installed returns a node on which csi-volmgr has run.
 func installed(t *testing.T) Config {
 	t.Helper()
 	dir := t.TempDir()

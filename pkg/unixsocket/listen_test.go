@@ -12,10 +12,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
-// The socket that a service manager listens on is served, stays when the daemon
-// goes, and has one daemon.
+// The daemon serves the socket of a service manager, leaves it when it ends, and allows no
+// second daemon.
 func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
-	dir, err := os.MkdirTemp("", "sd") // t.TempDir is too long for a socket's path
+	dir, err := os.MkdirTemp("", "sd") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 		}
 		return f
 	}
-	for range 2 { // as over a restart
+	for range 2 { // the second time as after a restart
 		l, err := unixsocket.Listen(t.Context(), path, pass())
 		if err != nil {
 			t.Fatal(err)
@@ -68,8 +68,8 @@ func TestPassedSocketStaysWhenTheDaemonGoes(t *testing.T) {
 	}
 }
 
-// A process may listen where nothing is, and where no process listens any more; a
-// path of any length is asked.
+// A process may listen on a path that does not exist, or on which no process listens any
+// more; the path may have any length.
 func TestPathIsFreeWhereNoProcessListens(t *testing.T) {
 	top, err := os.MkdirTemp("", "sd")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Whether a FUSE file system is alive is found out without holding it: one whose
-// server does not answer can be unmounted, and one that is dead is told.
+// The check whether a FUSE file system has a server does not hold the file system: one
+// whose server does not answer can be unmounted, and a dead one is reported.
 func TestAFrozenFUSEFileSystemIsNotHeldByWhoLooksAtIt(t *testing.T) {
 	w := watcher(t)
 	target := filepath.Join(w.Root, "frozen")
@@ -46,14 +46,14 @@ func TestAFrozenFUSEFileSystemIsNotHeldByWhoLooksAtIt(t *testing.T) {
 	}
 }
 
-// mountFUSE mounts a FUSE file system whose server says that it is there and nothing more.
+// mountFUSE mounts a FUSE file system whose server answers the first request and no other.
 func mountFUSE(t *testing.T, path string) *os.File {
 	t.Helper()
 	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { server.Close() }) // twice is no harm
+	t.Cleanup(func() { server.Close() }) // closing it twice is harmless
 	if err := unix.Mount("frozen", path, "fuse.frozen", 0, fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,fd=%d", server.Fd())); err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func mountFUSE(t *testing.T, path string) *os.File {
 	return server
 }
 
-// What is no FUSE file system is not asked, one with a server is not dead, and one
-// whose server has ended is.
+// A file system that is not FUSE is not asked, a FUSE one with a server is not dead, and
+// one whose server has ended is.
 //
 // Faults: A163.
 func TestAFUSEFileSystemWithoutServerIsDead(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAFUSEFileSystemWithoutServerIsDead(t *testing.T) {
 	v := state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d"}}
 	if info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd())); err != nil {
 		t.Fatal(err)
-	} else if strings.Contains(string(info), "fuse_connection:") { // else a server that answers nothing is asked
+	} else if strings.Contains(string(info), "fuse_connection:") { // else Dead would ask the server, which answers nothing
 		known(target)
 		if err := w.Dead(within(t), v, target); err != nil {
 			t.Errorf("served: %v", err)

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// watcher watches a root of its own.
+// watcher returns a Mounts for a root of its own.
 func watcher(t *testing.T) *Mounts {
 	t.Helper()
 	root := t.TempDir()

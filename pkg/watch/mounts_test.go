@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestEveryChangeOfTheMountTableIsTold: the table is looked at at the start;
-// changes of one moment are one, two looks are a pause apart, and a look that
-// failed is made again without a change.
+// The table is read at the start. Changes of one moment cause one look, two looks are a
+// pause apart, and a failed look is repeated without a change.
 func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -66,9 +65,8 @@ func TestEveryChangeOfTheMountTableIsTold(t *testing.T) {
 	})
 }
 
-// TestLongLooksAtTheMountTableAreRare: where the table changes all the time, a look
-// comes after a pause in proportion to the one before it, but no look that hung
-// puts off the next for long.
+// If the table changes all the time, the pause before a look is proportional to the time
+// that the last one took, but a look that hung does not postpone the next for long.
 func TestLongLooksAtTheMountTableAreRare(t *testing.T) {
 	for takes, want := range map[time.Duration]time.Duration{
 		time.Millisecond:       driftPause,

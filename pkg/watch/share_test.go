@@ -6,7 +6,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Calls count for the server, the namespace and the kind of their volume.
+// A call counts for the server, the namespace and the kind of its volume.
 //
 // Attacks: C50.
 func TestAttackSharesOfAVolume(t *testing.T) {

@@ -145,7 +145,8 @@ func TestReadOfNothing(t *testing.T) {
 	}
 }
 
-// A directory of volumes that is itself a mount is not entered: what is in it is not known.
+// Read does not enter a directory of volumes that is itself a mount, since it cannot know
+// the content.
 func TestReadStopsAtAMountAboveVolumes(t *testing.T) {
 	p := newPlace(t)
 	p.mount("pods")
@@ -169,7 +170,7 @@ func TestWhatAKubeletKeepsGoesWithTheVolume(t *testing.T) {
 	p.dir("plugins/kubernetes.io/csi/d/none/globalmount")
 	p.file("plugins/kubernetes.io/csi/volumeDevices/pv-2/data/vol_data.json", "{}")
 	p.file("plugins/kubernetes.io/csi/volumeDevices/pv-2/dev/u", "")
-	for range 2 { // a second time there is nothing to do
+	for range 2 { // the second time there is nothing to do
 		r := p.keeper()
 		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: &state.Spec{Name: "pv-1", Mode: state.Filesystem}, Mounts: mounts(layout.Target(state.Filesystem, "u", "pv-1"))}, "u"))
 		must(t, r.BeforeUnpublish(t.Context(), state.Volume{Spec: &state.Spec{Name: "keys", Builtin: true}, Mounts: mounts("")}, "u"))
@@ -183,8 +184,8 @@ func TestWhatAKubeletKeepsGoesWithTheVolume(t *testing.T) {
 	}
 }
 
-// TestARemovalThatWasCutOffIsTakenUp: whatever it had removed already, what is
-// empty above goes.
+// An interrupted removal is completed: whatever it had removed already, the empty
+// directories above go too.
 func TestARemovalThatWasCutOffIsTakenUp(t *testing.T) {
 	p := newPlace(t)
 	v := state.Volume{Spec: &state.Spec{Name: "keys", Builtin: true}, Mounts: map[state.PodUID]state.Mount{"u": {}}}
@@ -270,7 +271,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 	if _, err := os.Lstat(outside); err != nil {
 		t.Error(err)
 	}
-	p.dir("elsewhere/pv-2") // without notes: what cannot be reached is not said to be gone either
+	p.dir("elsewhere/pv-2") // has no notes: a directory out of reach does not count as gone either
 	for _, dir := range []string{p.root + "/pods/u/volumes/kubernetes.io~csi/pv-2", t.TempDir()} {
 		v.Mounts["u"] = state.Mount{MountSpec: state.MountSpec{Target: dir + "/mount"}}
 		v.Spec.StagePath = dir + "/globalmount"
@@ -280,7 +281,7 @@ func TestLinksLeadNowhere(t *testing.T) {
 	}
 }
 
-// The root's own path may go through a link.
+// The path of the root itself may contain a link.
 func TestNotesAreFoundBelowARootThatALinkLeadsTo(t *testing.T) {
 	p := newPlace(t)
 	notes := p.file("pods/u/volumes/kubernetes.io~csi/pv-1/vol_data.json", "{}")
