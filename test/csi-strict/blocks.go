@@ -28,14 +28,14 @@ type metadata struct {
 	driver *Driver
 }
 
-// blocksRequest is a request of the service.
+// blocksRequest is a request of the SnapshotMetadata service.
 type blocksRequest interface {
 	proto.Message
 	GetStartingOffset() int64
 	GetMaxResults() int32
 }
 
-// blocksStream is the answer to one.
+// blocksStream is the answer to a request.
 type blocksStream interface {
 	grpc.ServerStream
 	sendBlocks(capacity int64, blocks []*csi.BlockMetadata) error
@@ -183,7 +183,7 @@ func (j *judge) blocksOf(c *call, field, id string) *Snapshot {
 	return j.model.Snapshots[id]
 }
 
-// offset checks the starting offset of an answer.
+// offset checks the starting offset of a request.
 func (j *judge) offset(c *call, req blocksRequest, id string) {
 	if s := j.model.Snapshots[id]; s != nil && (req.GetStartingOffset() < 0 || req.GetStartingOffset() > s.SizeBytes) {
 		c.breach(codes.OutOfRange, "N-24", "starting_offset %d, and the volume has %d bytes", req.GetStartingOffset(), s.SizeBytes)

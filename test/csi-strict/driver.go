@@ -210,7 +210,7 @@ func noted(err error) error {
 // save is called with mu held.
 func (d *Driver) save() error { return noted(d.judge.model.save(d.cfg.StateDir)) }
 
-// noteTold records that the CO was told the driver's current abilities.
+// noteTold records that the CO got the driver's current abilities.
 func (d *Driver) noteTold(name string) {
 	if !strings.HasSuffix(name, "Capabilities") || name == "ValidateVolumeCapabilities" {
 		return

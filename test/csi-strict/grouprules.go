@@ -13,7 +13,7 @@ const (
 	ruleAlone   = "G-2" // a member is deleted with its group only
 )
 
-// grouping: group calls are made only if the driver says that it has them.
+// grouping: group calls are made only if the driver has the ability.
 func (j *judge) grouping(c *call) {
 	if !j.told.groups() {
 		c.breach(codes.Unimplemented, "N-13", "%s, and the driver has no %s in %s", c.name, groupSnapshots, groupService)

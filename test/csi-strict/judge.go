@@ -41,7 +41,7 @@ type finding struct {
 // call is a request with the facts about it when it arrives.
 type call struct {
 	ctx     context.Context
-	node    string // that it arrived on; "" if there is only one socket, and for controllers' calls
+	node    string // on which it arrived; "" if there is only one socket, and for controllers' calls
 	id      uint64
 	name    string
 	req     proto.Message

@@ -22,7 +22,7 @@ const (
 type court struct {
 	*judge
 	now  time.Time
-	node string // that calls arrive on
+	node string // on which calls arrive
 }
 
 func newCourt(s Script) *court {

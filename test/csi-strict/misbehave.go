@@ -47,7 +47,7 @@ func (d *Driver) misbehave(c *call, f Fault, handler grpc.UnaryHandler) (any, er
 	return resp, err
 }
 
-// wait lets the fault's delay pass.
+// wait waits for the fault's delay.
 func wait(ctx context.Context, f Fault) error {
 	if f.Delay == 0 {
 		return nil
@@ -111,7 +111,7 @@ func (d *Driver) effect(c *call, f Fault, handler grpc.UnaryHandler) (any, error
 func (d *Driver) hold(c *call) (life context.Context, release func()) {
 	life = context.WithoutCancel(c.ctx)
 	gone, cancel := context.WithCancel(life)
-	cancel() // no caller waits for it, so calls that arrive meanwhile are no breach
+	cancel() // no caller waits any more, so calls that arrive meanwhile are no breach
 	held := *c
 	held.ctx = gone
 	d.mu.Lock()

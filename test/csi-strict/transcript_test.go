@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A process that is killed in the middle of a line spoils no line of the next one.
+// If a process is killed in the middle of a line, the lines of the next process are intact.
 func TestALineThatAKillCutOffIsRemoved(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(transcriptPath(dir), []byte("{\"event\":\"begin\",\"id\":1}\n{\"event\":\"end\",\"id"), 0o600); err != nil {

@@ -16,7 +16,7 @@ func (k *court) on(node string, req proto.Message) []string {
 	return k.call(req, codes.OK, seen{staging: true, parent: true})
 }
 
-// stageAt is a stage at a path of its node's own.
+// stageAt is a request to stage at a path.
 func stageAt(path string) *csi.NodeStageVolumeRequest {
 	r := stage()
 	r.StagingTargetPath = path

@@ -24,8 +24,8 @@ func main() {
 }
 
 func run() error {
-	// The flags are those that csi-driver-host-path has, so that whatever starts
-	// that one starts this one too.
+	// The flags are those of csi-driver-host-path, so that a program that starts that
+	// driver can start this one.
 	name := flag.String("drivername", "strict.csi-volmgr.dev", "CSI name")
 	node := flag.String("nodeid", "node-1", "node id")
 	state := flag.String("statedir", "", "directory of state, script and transcript")
