@@ -22,10 +22,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 )
 
-// The suite can run once in a process (ginkgo), so each configuration has its
-// own: this test binary again, with these in its environment.
+// The suite can run only once in a process (ginkgo), so each configuration has its own:
+// this test binary again, with these variables in its environment.
 const (
-	envDir      = "CSI_SANITY_DIR"      // where the child works
+	envDir      = "CSI_SANITY_DIR"      // the child's directory
 	envEndpoint = "CSI_SANITY_ENDPOINT" // the driver to test; "" for our own
 	envAccess   = "CSI_SANITY_ACCESS"
 	envSize     = "CSI_SANITY_SIZE"
@@ -42,12 +42,12 @@ type setup struct {
 	expand   string
 	params   string
 	mutable  string
-	// leave is of specs that the suite is not to run.
+	// leave lists the specs that the suite skips.
 	leave string
 }
 
-// justified are the reasons to skip that our driver's capabilities justify: it
-// needs no attachment to its own node, and health by lists and on nodes, and topology of snapshots, are abilities it does not have.
+// justified are the reasons to skip that our driver's capabilities justify: it needs no attachment to its own node, and
+// it lacks health in lists and on nodes, and topology of snapshots.
 var justified = []string{
 	"ControllerPublishVolume not supported",
 	"Controller Publish, UnpublishVolume not supported",
@@ -58,8 +58,8 @@ var justified = []string{
 	"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported",
 }
 
-// TestDriverIsSane tests our own driver in each of its kinds or, where
-// CSI_ENDPOINT is set, the driver there instead.
+// TestDriverIsSane tests our own driver in each of its kinds or, if CSI_ENDPOINT is set,
+// the driver at that endpoint.
 func TestDriverIsSane(t *testing.T) {
 	if endpoint := os.Getenv("CSI_ENDPOINT"); endpoint != "" {
 		run(t, setup{
@@ -72,7 +72,7 @@ func TestDriverIsSane(t *testing.T) {
 	for name, s := range map[string]setup{
 		"image": {access: "mount", size: "16Mi", expand: "32Mi", mutable: "readAheadKB=64"},
 		"block": {access: "block", size: "16Mi", expand: "32Mi", mutable: "readAheadKB=64"},
-		// Directories have no mutable parameter, and the suite modifies them by none, which CSI does not allow.
+		// Directories have no mutable parameter, and the suite modifies them without one, which CSI does not allow.
 		"directory": {
 			access: "mount", size: "1Gi", expand: "2Gi", params: "type=directory",
 			leave: "ModifyVolume .* should (fail if volume does not exist|modify a volume)",
@@ -88,7 +88,7 @@ func TestDriverIsSane(t *testing.T) {
 	}
 }
 
-// run runs the suite in a process of its own and fails with what failed in it.
+// run runs the suite in a process of its own and reports its failures.
 func run(t *testing.T, s setup) report {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -137,7 +137,7 @@ func TestSuite(t *testing.T) {
 	sanity.Test(t, config)
 }
 
-// pairs reads KEY=VALUE,KEY=VALUE.
+// pairs parses KEY=VALUE,KEY=VALUE.
 func pairs(text string) map[string]string {
 	all := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -209,8 +209,8 @@ func checkNothingLeft(t *testing.T, dir, stateDir string) {
 	}
 }
 
-// detachLeftovers frees the loop devices that a child which failed has left
-// attached to files below dir; its mounts are gone with its namespace.
+// detachLeftovers detaches the loop devices of files below dir that a failed child has
+// left; its mounts have gone with its namespace.
 func detachLeftovers(t *testing.T, dir string) {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -233,7 +233,7 @@ func detachLeftovers(t *testing.T, dir string) {
 	}
 }
 
-// report is what the suite did, by junit's schema.
+// report is the result of the suite, in junit's schema.
 type report struct {
 	Suites []struct {
 		Cases []struct {
@@ -258,8 +258,8 @@ func readReport(path string) (report, error) {
 	return r, xml.Unmarshal(b, &r)
 }
 
-// skips counts skipped specs by reason; those the suite itself leaves out for
-// now (pending) are not among them.
+// skips counts skipped specs by reason, except those that the suite itself leaves out for
+// now (pending).
 func (r report) skips() map[string]int {
 	reasons := map[string]int{}
 	for _, s := range r.Suites {

@@ -23,9 +23,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// usual are the rules that the suite itself breaks, by call: it sends on purpose
-// what must be refused, leaves fields out, repeats at once what failed, and asks
-// for abilities before every test.
+// usual are the rules that the suite itself breaks, by call: it deliberately sends requests
+// that must be refused, leaves fields out, repeats failed calls at once, and asks for
+// abilities before every test.
 var usual = map[string][]string{
 	"NodeGetCapabilities":     {"N-15"},
 	"NodeStageVolume":         {"N-24", "N-30", "N-39", "N-40", "N-46", "N-53"},
@@ -38,9 +38,8 @@ var usual = map[string][]string{
 	"CreateVolume":            {"N-23", "N-46"},
 }
 
-// justified are the reasons to skip a test: services and abilities that the
-// driver does not have, since it is there for what a node does with a volume;
-// and what the suite itself has turned off.
+// justified are the reasons to skip a test: services and abilities that the driver lacks, since
+// it exists for what a node does with a volume; and tests that the suite itself has turned off.
 var justified = []string{
 	"GetSnapshot not supported",
 	"ControllerModifyVolume not supported", "Modify volume not supported", "Modify Volume not supported",
@@ -50,7 +49,7 @@ var justified = []string{
 	"SNAPSHOT_ACCESSIBILITY_CONSTRAINTS not supported", "pending", "skipped - testnodevolumeattachlimit not enabled",
 }
 
-// The suite runs once in a process (ginkgo).
+// The suite can run only once in a process (ginkgo).
 func TestStrictDriverIsSane(t *testing.T) {
 	dir, err := os.MkdirTemp("", "strict-")
 	if err != nil {
@@ -96,8 +95,8 @@ func TestStrictDriverIsSane(t *testing.T) {
 	}
 }
 
-// checkReport tells how many tests passed, and fails the test for one that was
-// skipped for no good reason.
+// checkReport prints how many tests passed, and fails for one that was skipped without a
+// justified reason.
 func checkReport(t *testing.T, path string) {
 	t.Helper()
 	var report struct {
