@@ -30,7 +30,7 @@ spec:
   volumes: [{name: cache, emptyDir: {}}]
 `
 
-// The mistake is on purpose: nobody serves this driver.
+// The mistake is on purpose: no process serves this driver.
 const stuckPod = `
 apiVersion: v1
 kind: Pod
@@ -45,7 +45,7 @@ metadata: {name: nobody.example}
 spec: {volumeLifecycleModes: [Ephemeral], attachRequired: false}
 `
 
-// daemon is the program in a namespace of its own.
+// daemon is csi-volmgr in a mount namespace of its own.
 type daemon struct {
 	program, socket, page string
 }
@@ -92,12 +92,12 @@ func startDaemon(t *testing.T) daemon {
 	if address == "" {
 		t.Fatal("the program ended before it had an address")
 	}
-	// The socket is in the namespace: verbs enter it.
+	// The socket is in that namespace, so commands have to enter it.
 	d.program, d.page = fmt.Sprintf("nsenter --mount --target %d %s", cmd.Process.Pid, program), "http://"+address+"/ui/"
 	return d
 }
 
-// httpAddress finds the address in the line with which the daemon starts.
+// httpAddress finds the address in the log line of the start.
 func httpAddress(line string) string {
 	if !strings.Contains(line, "daemon starts") {
 		return ""
@@ -117,7 +117,7 @@ func (d daemon) verb(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-// browser opens a tab, whose log lines of the page's script go to the test.
+// browser opens a tab; what the page's script logs goes to the test's log.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
@@ -158,8 +158,8 @@ func script(expression string) step {
 	}
 }
 
-// until waits, in the page, until an expression is true; the page looks again at
-// each change of its document.
+// until waits in the page until an expression is true, and evaluates it at each change of
+// the document.
 func until(expression string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		_, err := chromedp.Poll[bool](expression, chromedp.WithPollingMutation(), chromedp.WithPollingTimeout(limit))(ctx, target)
@@ -174,7 +174,7 @@ func row(name string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll('#pods .row')].find((r) => r.querySelector('.name').textContent === %q)`, name)
 }
 
-// shot keeps a picture of the page where UI_SHOTS asks for it.
+// shot saves a picture of the page if UI_SHOTS is set.
 func shot(t *testing.T, name string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		png, err := chromedp.FullScreenshot(100)(ctx, target)
@@ -188,8 +188,8 @@ func shot(t *testing.T, name string) step {
 	}
 }
 
-// picture keeps what is in sight for the documents, where UI_DOCS asks for it, in
-// as few colours and bytes as it takes.
+// picture saves the visible part of the page for the documents if UI_DOCS is set, with few
+// colours and bytes.
 func picture(t *testing.T, name string) step {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		dir := os.Getenv("UI_DOCS")
@@ -220,13 +220,12 @@ func TestPageShowsTheNodeLive(t *testing.T) {
 		t.Errorf("the page is of node %q", node)
 	}
 
-	// A change shows without a reload, as a row and in the timeline.
+	// A change appears without a reload, as a row and in the timeline.
 	d.verb(t, webPod, "apply", "-f", "-")
 	do(t, ctx, until(row("default/web")+`?.querySelector('.state').textContent === 'ready'`),
 		until(`document.querySelector('#timeline').textContent.includes('default/web')`))
 
-	// A mistake shows with its reason, in the words of the explanation, which is
-	// the command line's.
+	// A mistake appears with its reason, in the same words as on the command line.
 	d.verb(t, stuckPod, "apply", "-f", "-")
 	do(t, ctx, until(row("default/stuck")+`?.querySelector('li .why')?.textContent.includes('nobody.example')`),
 		script(row("default/stuck")+`.querySelector('button').click()`),
@@ -234,7 +233,7 @@ func TestPageShowsTheNodeLive(t *testing.T) {
 		until(`document.querySelector('#explain-text').textContent.includes('because      ' + `+row("default/stuck")+`.querySelector('li .why').textContent + '\n')`),
 		shot(t, "explain"), scheme("dark"), picture(t, "page-dark"), scheme("light"), script(`document.querySelector('#explain button').click()`))
 
-	// The filter leaves what is not as wanted.
+	// The filter hides the pods that are well.
 	do(t, ctx, script(`document.querySelector('#unwell').click()`), until(`document.querySelectorAll('#pods .row').length === 1`),
 		shot(t, "filtered"), script(`document.querySelector('#unwell').click()`), until(`document.querySelectorAll('#pods .row').length === 2`))
 
@@ -251,7 +250,7 @@ func TestPageShowsTheNodeLive(t *testing.T) {
 		t.Error("a phone has to scroll sideways")
 	}
 
-	// What goes, goes from the page.
+	// A deleted pod disappears from the page.
 	d.verb(t, "", "delete", "pod", "web")
 	do(t, ctx, until(`!`+row("default/web")))
 }

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// colours is how many a picture keeps: text on a plain page needs no more.
+// colours is the number of colours in a picture: text on a plain page needs no more.
 const colours = 32
 
-// fewColours returns a PNG with the colours that are there most often; each other
-// one becomes the nearest of them.
+// fewColours returns a PNG with the most frequent colours; each other colour becomes the
+// nearest of them.
 func fewColours(data []byte) ([]byte, error) {
 	full, err := png.Decode(bytes.NewReader(data))
 	if err != nil {
