@@ -25,7 +25,7 @@ type Server struct {
 	mu       sync.Mutex
 	fail     func(Request) *Answer
 	version  int
-	oldest   int // versions before are compacted
+	oldest   int // older versions are compacted
 	objects  map[string]map[string]object
 	history  []event
 	watches  map[*watcher]bool
@@ -53,7 +53,7 @@ type event struct {
 
 type watcher struct {
 	match func(event) bool
-	life  time.Duration // 0 is for ever
+	life  time.Duration // 0 is endless
 	queue []event       // guarded by the server's mu
 	poke  chan struct{} // capacity 1: there is something in queue
 	end   chan struct{}
@@ -82,7 +82,7 @@ func (s *Server) Clients(wrap func(http.RoundTripper) http.RoundTripper) (*kubec
 	return made.Core, made.Storage
 }
 
-// LimitedClients returns clients that may send so many requests a second, and at once.
+// LimitedClients returns clients with a limit of requests a second, and of requests at once.
 func (s *Server) LimitedClients(wrap func(http.RoundTripper) http.RoundTripper, perSecond float32, atOnce int) (*kubeclient.Core, *kubeclient.Storage) {
 	c := s.config(wrap)
 	c.QPS, c.Burst = perSecond, atOnce
@@ -195,7 +195,7 @@ func (s *Server) end(w *watcher) {
 	w.close()
 }
 
-// Endless makes watches continue past the timeout that the client asked for, as with a
+// Endless makes watches continue past the timeout that the client asked for, as on a
 // connection whose other side is gone.
 func (s *Server) Endless() {
 	s.mu.Lock()

@@ -42,7 +42,7 @@ func (r Request) String() string {
 // Answer is a failure that a test wants instead of the server's answer.
 type Answer struct {
 	Code int
-	// RetryAfter is a number of seconds, "" for none.
+	// RetryAfter is a number of seconds; "" for none.
 	RetryAfter string
 	// Hang: no answer at all until the client gives up.
 	Hang bool
