@@ -21,7 +21,7 @@ type Runtime struct {
 	t    *testing.T
 	path string
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	server     *grpc.Server
 	sandboxes  map[string]*runtimev1.PodSandbox
 	containers map[string]*runtimev1.Container
