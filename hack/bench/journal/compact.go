@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// compact writes what is alive into a new file with room for as much again, and
-// puts it in the place of the old one.
+// compact writes all live records into a new file with room for as much again, and replaces
+// the old one by it.
 func (w *wal) compact() error {
 	next := w.path() + ".new"
 	f, err := os.OpenFile(next, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -38,8 +38,8 @@ func (w *wal) compact() error {
 	return nil
 }
 
-// fill writes zeros behind the first frame, not holes: a block that has never
-// been written costs a write of metadata at its first fdatasync.
+// fill writes zeros after the first frame, not holes: the first fdatasync of a block that
+// was never written would also write metadata.
 func fill(f *os.File, first []byte, size int64) error {
 	if _, err := f.Write(first); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 
 type pebbleStore struct{ db *pebble.DB }
 
-// OpenPebble opens a pebble directory, with the small memtable that a journal
-// of some megabytes wants.
+// OpenPebble opens a pebble directory, with a small memtable, which suits a journal of some
+// megabytes.
 func OpenPebble(dir string) (Store, error) {
 	db, err := pebble.Open(dir, &pebble.Options{MemTableSize: 4 << 20, Logger: quiet{}})
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *pebbleStore) Load() (map[string][]byte, error) {
 
 func (s *pebbleStore) Close() error { return s.db.Close() }
 
-// quiet drops pebble's notes about its files.
+// quiet drops pebble's log lines about its files.
 type quiet struct{}
 
 func (quiet) Infof(string, ...any)              {}

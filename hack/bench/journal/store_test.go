@@ -23,8 +23,7 @@ func open(t testing.TB, how func(string) (Store, error), dir string) Store {
 	return s
 }
 
-// What was written is there after Close and Open, whatever was written before
-// it, over many compactions of the log.
+// Every value survives Close and Open, over many compactions of the log.
 func TestStoresKeepWhatWasWritten(t *testing.T) {
 	for name, how := range stores() {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +74,8 @@ func same(t *testing.T, s Store, want map[string][]byte) {
 	}
 }
 
-// A log that was cut anywhere in its last frame holds all frames before it; a
-// byte that is wrong before the last frame is damage and not the end.
+// A log that is truncated anywhere in its last frame has all earlier frames; a wrong byte
+// before the last frame is damage and not the end.
 func TestLogKnowsTornFromDamaged(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, OpenWAL, dir)
@@ -121,9 +120,9 @@ func TestLogKnowsTornFromDamaged(t *testing.T) {
 	}
 }
 
-// BenchmarkWrite is one durable write of n records of 1 kB among 4,000. Set
-// JOURNAL_DIR to a directory on the disk to measure: the default, TMPDIR, may be
-// a tmpfs, where a durable write costs only its CPU.
+// BenchmarkWrite measures one durable write of n records of 1 kB among 4,000. Set
+// JOURNAL_DIR to a directory on the disk to measure: the default, TMPDIR, may be a tmpfs,
+// on which a durable write costs only its CPU.
 func BenchmarkWrite(b *testing.B) {
 	for _, n := range []int{1, 64, 1000} {
 		for name, how := range stores() {
@@ -159,7 +158,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen is a start with 4,000 records.
+// BenchmarkOpen measures a start with 4,000 records.
 func BenchmarkOpen(b *testing.B) {
 	for name, how := range stores() {
 		b.Run("store="+name, func(b *testing.B) {

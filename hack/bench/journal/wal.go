@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// The log is a file of zeros, written ahead, in which frames follow each other:
+// The log is a preallocated file of zeros, in which frames follow each other:
 //
 //	length of the body  4 bytes, little endian; 0 ends the log
 //	CRC-32C of what follows  4 bytes
@@ -20,17 +20,15 @@ import (
 //	body                for each change: key and value, each with its length in
 //	                    4 bytes before it; a value of length 2^32-1 deletes
 //
-// A write is one pwrite and one fdatasync, which flushes no metadata since the
-// blocks are there already. When the file is full, what is alive is written to
-// a new one, which takes its place by rename.
+// A write is one pwrite and one fdatasync, which flushes no metadata since the blocks exist already.
+// When the file is full, all live records are written to a new one, which replaces it by rename.
 const (
 	frameHead   = 16
 	minLogBytes = 4 << 20
 	deleted     = ^uint32(0)
 )
 
-// ErrDamaged says that the log has sound frames behind one that is not: no torn
-// write leaves that.
+// ErrDamaged means that sound frames follow a damaged one: a torn write cannot cause that.
 var ErrDamaged = errors.New("the log is damaged")
 
 type wal struct {
@@ -40,12 +38,12 @@ type wal struct {
 	end  int64 // where the next frame goes
 	seq  uint64
 	live map[string][]byte
-	// dirty says that a write failed, so what the disk holds is not known.
+	// dirty means that a write failed, so the content of the disk is not known.
 	dirty error
 }
 
-// OpenWAL opens the log in dir and makes it where there is none. A last frame
-// that was not written whole is dropped: its Write never returned.
+// OpenWAL opens the log in dir, or makes one. It drops a last frame that was not written
+// whole: its Write never returned.
 func OpenWAL(dir string) (Store, error) {
 	w := &wal{dir: dir, live: map[string][]byte{}}
 	data, err := os.ReadFile(w.path())
@@ -58,7 +56,7 @@ func OpenWAL(dir string) (Store, error) {
 	if err := w.replay(data); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", w.path(), err)
 	}
-	// Begin with a new file: the torn frame is gone, and the rest compact.
+	// A new file has no torn frame, and is compact.
 	return w, w.compact()
 }
 
@@ -94,7 +92,7 @@ func frame(data []byte) (body []byte, seq uint64, ok bool) {
 	return data[frameHead : frameHead+n], binary.LittleEndian.Uint64(data[8:]), true
 }
 
-// tornOrDamaged looks whether a later frame is sound behind the one that is not.
+// tornOrDamaged checks whether a sound frame follows the bad one.
 func (w *wal) tornOrDamaged(data []byte) error {
 	for i := 1; i+frameHead <= len(data); i++ {
 		if binary.LittleEndian.Uint32(data[i:]) == 0 {
@@ -127,7 +125,7 @@ func (w *wal) apply(body []byte) error {
 	return nil
 }
 
-// take cuts one length and its bytes off; a deletion is nil.
+// take cuts off one length and its bytes; a deletion is nil.
 func take(b []byte) (value, rest []byte, ok bool) {
 	if len(b) < 4 {
 		return nil, nil, false

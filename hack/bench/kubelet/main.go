@@ -5,7 +5,7 @@
 // real mounter, against benchdriver and an API (in-process fake clientset, or
 // fakeapi over HTTPS with the kubelet's client limits).
 //
-// Each pod has a goroutine, as it has a pod worker in the kubelet, that calls
+// Each pod has a goroutine, like a pod worker in the kubelet, that calls
 // WaitForAttachAndMount and later WaitForUnmount.
 package main
 
@@ -171,8 +171,7 @@ func client() (clientset.Interface, []apiruntime.Object) {
 			}
 		}
 		c := fake.NewSimpleClientset(objs...)
-		// The fake keeps every call it ever got: forget them, or the
-		// harness leaks into the numbers.
+		// The fake keeps every call that it got: clear them, or the harness distorts the numbers.
 		go wait.Forever(c.ClearActions, 500*time.Millisecond)
 		return c, objs
 	}

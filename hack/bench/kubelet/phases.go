@@ -54,7 +54,7 @@ func (p *profile) stop(name string) {
 	}
 }
 
-// full mounts, idles and unmounts, iterations times.
+// full runs the iterations: mount, idle, unmount.
 func (b *bench) full() {
 	r := &b.r
 	var lat, unm, first, done, totals, unmTotals, unstTotals []float64
@@ -65,7 +65,7 @@ func (b *bench) full() {
 			time.Sleep(300*time.Millisecond + time.Duration(rand.Intn(300))*time.Millisecond)
 			_ = b.ctl.Reset()
 			for _, p := range b.pods {
-				// The kubelet's housekeeping would have removed these.
+				// The kubelet's housekeeping would have removed these directories.
 				if err := os.RemoveAll(filepath.Join(*root, "pods", string(p.UID))); err != nil {
 					log.Fatal(err)
 				}
@@ -193,7 +193,7 @@ func (b *bench) idle() {
 	}
 }
 
-// restart: a fresh manager finds the volumes of an earlier one on disk.
+// restart measures how a fresh manager finds on disk the volumes of an earlier one.
 func (b *bench) restart(t0 time.Time, registered <-chan time.Time, run func()) {
 	r := &b.r
 	s0 := benchdef.TakeSnap()
@@ -237,7 +237,7 @@ func (b *bench) restart(t0 time.Time, registered <-chan time.Time, run func()) {
 	r.CPUMount, r.CPUKidsMount = s1.CPU(s0), benchdef.Round(s1.Kids-s0.Kids)
 	r.CPU = benchdef.Round(r.CPUMount + r.CPUKidsMount)
 	r.AllocMount = benchdef.Round(float64(s1.AllocBytes-s0.AllocBytes) / 1e6)
-	time.Sleep(2 * time.Second) // calls of volumes that were already reported
+	time.Sleep(2 * time.Second) // to see calls for volumes that were already reported
 	d, _ := b.ctl.Stats(false)
 	delete(d.Calls, "registered")
 	r.Calls, r.Conns = d.Calls, d.Conns
@@ -251,9 +251,8 @@ func (b *bench) restart(t0 time.Time, registered <-chan time.Time, run func()) {
 	}
 }
 
-// propagate measures how long a changed configMap takes to reach the file:
-// after a pod sync that comes right after the change, and with nothing but
-// the kubelet's periodic syncs.
+// propagate measures how long a changed configMap takes to reach the file: after a pod sync
+// right after the change, and with only the kubelet's periodic syncs.
 func (b *bench) propagate() {
 	r := &b.r
 	c, err := clientset.NewForConfig(restConfig(-1, 0))

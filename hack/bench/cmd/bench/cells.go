@@ -15,15 +15,15 @@ type cell struct {
 	latency               time.Duration
 	iters                 int
 	idle, idleSync        time.Duration
-	api                   string // fake or http; the kubelet's
+	api                   string // the kubelet's: fake or http
 	qps                   float64
 	burst                 int
 	variant               string
-	foreign               int // other mounts that are there
+	foreign               int // number of other mounts
 	noDirect              bool
-	// only are the systems that take part, of kubelet, volmgr and daemon; "" is all.
+	// only lists the systems that take part (kubelet, volmgr, daemon); "" is all.
 	only string
-	// slowKubelet: it takes minutes, and part in the first repetition only.
+	// slowKubelet: the kubelet takes minutes, so it takes part in the first repetition only.
 	slowKubelet bool
 }
 
@@ -31,7 +31,7 @@ func (c cell) name() string {
 	return fmt.Sprintf("%s/%s/%s/%s/%dx%d/%s/%s", c.fs, c.workload, c.phase, c.mode, c.pods, c.volumes, c.latency, c.variant)
 }
 
-// iters is how often a cycle is repeated within one run, for pooled latencies.
+// iters returns how often a cycle is repeated within one run, for pooled latencies.
 func iters(n int) int {
 	switch {
 	case n <= 1:
@@ -92,8 +92,8 @@ func apiCells(mk func(func(*cell))) {
 	}
 }
 
-// intreeCells: objects that the manager has when the clock starts, which the
-// kubelet cannot do; an API server without limits; a change in 500 pods at once.
+// intreeCells has objects that the manager knows when the clock starts, which the kubelet
+// cannot do; an API server without limits; and a change in 500 pods at once.
 func intreeCells(mk func(func(*cell))) {
 	mkInTree := func(f func(*cell)) {
 		mk(func(c *cell) {
@@ -109,7 +109,7 @@ func intreeCells(mk func(func(*cell))) {
 	})
 }
 
-// cells lists those of the suites that are asked for.
+// cells returns the cells of the named suites.
 func cells(names string) (l []cell, err error) {
 	asked := strings.Split(names, ",")
 	for _, name := range asked {

@@ -23,16 +23,16 @@ type env struct {
 	drv, server                                  *exec.Cmd
 }
 
-// area is the directory for a file system's cells, and the driver's backing.
-// Binding a directory costs the kernel time in proportion to the mounts that
-// lie directly on the mount the directory is on (all of them, if the backing
-// directories share a file system with the pods'): the driver has one of its
-// own where that can be had, so that its own cost is linear, as real devices' is.
+// area returns the directory for a file system's cells, and that of the driver's backing.
+// Binding a directory costs the kernel time in proportion to the mounts directly on the
+// mount that contains it (all of them, if the backing directories share a file system with
+// the pods'): if possible the driver has a file system of its own, so that its own cost is
+// linear, as with real devices.
 func area(fs string) (dir, backing string) {
 	return filepath.Join(*work, fs), filepath.Join(*work, fs+"-backing")
 }
 
-// mountAreas makes the directories.
+// mountAreas makes and mounts the directories.
 func mountAreas() error {
 	for _, fs := range []string{"tmpfs", "disk"} {
 		dir, backing := area(fs)
@@ -120,7 +120,7 @@ func (e *env) startAPI() {
 	}
 }
 
-// mountForeign makes mounts that are nobody's, as containers have them.
+// mountForeign makes mounts that belong to no system under test, as containers have them.
 func (e *env) mountForeign() {
 	if e.foreign == 0 {
 		return
@@ -133,8 +133,8 @@ func (e *env) mountForeign() {
 		log.Fatal(err)
 	}
 	for i := range e.foreign {
-		// A mount on a mount's own file system makes the next one slower (see
-		// area), so that these come in groups that have one each.
+		// A mount on a mount's own file system makes the next one slower (see area), so
+		// these come in groups on a file system each.
 		group := filepath.Join(base, fmt.Sprint(i/100))
 		if i%100 == 0 {
 			_ = os.Mkdir(group, 0o755)
@@ -191,7 +191,7 @@ func procCPU(c *exec.Cmd) float64 {
 	return s.User
 }
 
-// once runs a program that appends one Result line, and returns it.
+// once runs a program that appends one Result line, and returns that result.
 func (e *env) once(prog string, args ...string) (*benchdef.Result, error) {
 	tmp := filepath.Join(e.dir, "out.jsonl")
 	_ = os.Remove(tmp)
@@ -220,7 +220,7 @@ func (e *env) once(prog string, args ...string) (*benchdef.Result, error) {
 	return r, nil
 }
 
-// label are the flags that every program takes.
+// label returns the flags that every program takes.
 func (e *env) label(rep int) []string {
 	return []string{
 		fmt.Sprintf("--pods=%d", e.pods), fmt.Sprintf("--volumes=%d", e.volumes), "--mode=" + e.mode,
@@ -236,7 +236,7 @@ func (e *env) direct(rep int) (runs []func() (*benchdef.Result, error)) {
 	}
 	n := e.pods * e.volumes
 	concs := strings.Split(*conc, ",")
-	if e.latency > 0 && n > 64 { // with a slow driver the floor is all at once
+	if e.latency > 0 && n > 64 { // with a slow driver, all calls at once are the floor
 		concs = append(concs, strconv.Itoa(n))
 	}
 	for _, cc := range concs {
@@ -245,7 +245,7 @@ func (e *env) direct(rep int) (runs []func() (*benchdef.Result, error)) {
 			log.Fatalf("--direct-concurrency: %v", err)
 		}
 		if c > n && c != 1 && (c != 8 || n == 1) || e.latency > 0 && c < 32 && n > 100 {
-			continue // the same as fewer, or hopeless
+			continue // the same as a lower concurrency, or hopeless
 		}
 		args := append(e.label(rep), "--root="+filepath.Join(e.dir, "d"+cc), "--socket="+e.drvSock, "--concurrency="+cc,
 			fmt.Sprintf("--variant=%s", e.variant), fmt.Sprintf("--iterations=%d", max(1, e.iters, min(5, 2000/n))))

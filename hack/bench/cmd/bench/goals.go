@@ -7,7 +7,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 )
 
-// measure is one number that a goal is judged by.
+// measure is one number that decides about a goal.
 type measure struct {
 	what  string
 	cell  func(benchdef.Result) bool
@@ -16,11 +16,11 @@ type measure struct {
 	ratio bool
 	limit float64
 	unit  string
-	// of computes the number from all runs of a system, where no single run has it.
+	// of computes the number from all runs of a system, if no single run has it.
 	of func(all, runs results) float64
 }
 
-// goal is what is to be reached, by number.
+// goal is a target of the project, by number.
 type goal struct {
 	n        int
 	what     string
@@ -41,8 +41,8 @@ func slow(r benchdef.Result) bool {
 	return r.Pods == 110 && r.Volumes == 5 && r.LatencyMs == 50 && r.FS == "tmpfs"
 }
 
-// inTree is csi-volmgr with objects that it knows, and the kubelet with an API
-// server without limits, since it knows none before its pods come.
+// inTree matches csi-volmgr with objects that it knows, and the kubelet with an API server
+// without limits, since the kubelet knows no objects before its pods come.
 func inTree(r benchdef.Result) bool {
 	want := ""
 	if r.System == "kubelet" {
@@ -53,7 +53,7 @@ func inTree(r benchdef.Result) bool {
 
 func changed(r benchdef.Result) bool { return r.Workload == "intree" && r.Phase == "propagate" }
 
-// requestsPerPod are those to the API server that count against its limit, so not watches.
+// requestsPerPod counts the requests to the API server that its limit applies to, so no watches.
 func requestsPerPod(r benchdef.Result) (n float64) {
 	for what, c := range r.APIReqs {
 		if !strings.HasPrefix(what, "watch ") {
@@ -164,8 +164,8 @@ func growth(what string, m metric) measure {
 
 func idle(r benchdef.Result) bool { return r.Variant == "idle" && r.Workload == "csi" }
 
-// readyRatio compares a restart with listing the directories and one look at
-// the mount table, which the bare calls do for as many volumes.
+// readyRatio divides the time of a restart by that of listing the directories and reading
+// the mount table once, which the bare calls do for as many volumes.
 func readyRatio(everything, runs results) float64 {
 	var v []float64
 	for _, r := range runs {
@@ -190,8 +190,8 @@ func foreignRatio(everything, runs results) float64 {
 	return runs.med(mountP99) / without.med(mountP99)
 }
 
-// goals prints how every goal fares, for each system under test. Where noise
-// leaves no run beside its bare calls, those of all are taken, and marked.
+// goals prints the result of every goal, for each system under test. If noise leaves no run
+// beside its bare calls, goals uses and marks noisy runs.
 func goals(l, all results) {
 	fmt.Println("\n## goals (x: times the bare calls at their best concurrency, median over the repetitions; ~: only noisy runs)")
 	var rows [][]string
@@ -221,8 +221,8 @@ func limit(m measure) string {
 	return strings.TrimSpace(num(m.limit) + " " + m.unit)
 }
 
-// judged is the number that the limit is for, the runs that it is from, and
-// whether noisy ones had to be taken.
+// judged returns the number to compare with the limit, the runs that it comes from, and
+// whether they include noisy ones.
 func (m measure) judged(l, all results, system string) (j float64, runs results, noisy bool) {
 	for _, of := range []results{l, all} {
 		runs = of.of(system, m.cell)

@@ -76,12 +76,12 @@ func report(path string) {
 	table(l)
 }
 
-// runCell runs everything on one cell, in an order that turns with each repetition.
+// runCell runs everything on one cell; the order rotates with each repetition.
 func runCell(c cell, rep int) {
 	log.Printf("rep %d %s", rep, c.name())
 	e := setup(c)
 	defer e.close()
-	if !c.noDirect { // not counted: the driver's backing directories, the page cache
+	if !c.noDirect { // a warm-up that does not count: the driver's backing directories, the page cache
 		args := append(e.label(0), "--root="+filepath.Join(e.dir, "warm"), "--socket="+e.drvSock, "--concurrency=8")
 		if _, err := e.once("directbench", args...); err != nil {
 			log.Printf("  warm-up: %v", err)
@@ -105,7 +105,7 @@ func runCell(c cell, rep int) {
 	}
 }
 
-// takesPart reports whether a system does the work of a cell in a repetition, from 0 on.
+// takesPart reports whether a system does a cell's work in a repetition; the first one is 0.
 func takesPart(c cell, name string, rep int) bool {
 	if c.only != "" && !slices.Contains(strings.Split(c.only, ","), name) {
 		return false

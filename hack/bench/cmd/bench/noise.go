@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 )
 
-// busy is the CPU time, in seconds, that all processors have spent working.
+// busy returns the CPU time, in seconds, that all processors have spent working.
 func busy() (b float64) {
 	s, _ := os.ReadFile("/proc/stat")
 	f := strings.Fields(strings.SplitN(string(s), "\n", 2)[0])
@@ -23,7 +23,7 @@ func busy() (b float64) {
 	return b
 }
 
-// quiet waits for half a second in which the machine does little, for a while at most.
+// quiet waits until the machine has done little for half a second, up to a limit.
 func quiet() {
 	for d := time.Now().Add(*quietWait); time.Now().Before(d); {
 		b0, t0 := busy(), time.Now()

@@ -18,15 +18,15 @@ func unstaged(r benchdef.Result) float64 { return max(r.UnstageTotalMs, r.Unmoun
 func cpu(r benchdef.Result) float64      { return r.CPU }
 func drvCPU(r benchdef.Result) float64   { return r.CPUDrvMount + r.CPUDrvUnm }
 
-// results are the runs that a report is made of.
+// results are the runs in a report.
 type results []benchdef.Result
 
-// workOf names a cell: runs of one name do the same work.
+// workOf names a cell: runs with the same name do the same work.
 func workOf(r benchdef.Result) string {
 	return fmt.Sprintf("%s/%s/%s/%s/%06dx%d/%g/%s", r.FS, r.Workload, r.Phase, r.Mode, r.Pods, r.Volumes, r.LatencyMs, r.Variant)
 }
 
-// quietest leaves out runs that failed, and noisy ones where there are quieter ones.
+// quietest leaves out runs that failed, and noisy ones if there are quieter ones.
 func quietest(l []benchdef.Result) results {
 	key := func(r benchdef.Result) string { return fmt.Sprintf("%s|%s|%d", workOf(r), r.System, r.Conc) }
 	quiet := map[string]bool{}
@@ -58,8 +58,8 @@ func (l results) values(m metric) (v []float64) {
 
 func (l results) med(m metric) float64 { return benchdef.Median(l.values(m)) }
 
-// floor is the least of the bare calls for the same work in the same
-// repetition, over all concurrencies; 0 where there is none.
+// floor returns the least number of the bare calls for the same work in the same
+// repetition, over all concurrencies; 0 if there is none.
 func (l results) floor(r benchdef.Result, m metric) (best float64) {
 	for _, d := range l {
 		if d.System == "direct" && d.Rep == r.Rep && workOf(d) == workOf(r) {
@@ -71,7 +71,7 @@ func (l results) floor(r benchdef.Result, m metric) (best float64) {
 	return best
 }
 
-// ratio is the median over repetitions of a run's number to the bare calls'.
+// ratio returns the median, over the repetitions, of a run's number divided by the bare calls'.
 func (l results) ratio(runs results, m metric) float64 {
 	var v []float64
 	for _, r := range runs {
@@ -82,7 +82,7 @@ func (l results) ratio(runs results, m metric) float64 {
 	return benchdef.Median(v)
 }
 
-// bare returns the median over repetitions of the bare calls' least.
+// bare returns the median, over the repetitions, of the bare calls' least number.
 func (l results) bare(runs results, m metric) float64 {
 	var v []float64
 	for _, r := range runs {

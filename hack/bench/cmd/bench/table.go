@@ -25,7 +25,7 @@ func num(f float64) string {
 	return fmt.Sprintf("%.2f", f)
 }
 
-// label names a cell for people.
+// label returns the name of a cell for people.
 func label(r benchdef.Result) string {
 	s := fmt.Sprintf("%d", r.Pods)
 	if r.Volumes != 1 {
@@ -51,7 +51,7 @@ func label(r benchdef.Result) string {
 type column struct {
 	head  string
 	value metric
-	// ratio: times the bare calls.
+	// ratio: as a multiple of the bare calls' number.
 	ratio bool
 }
 
@@ -120,7 +120,7 @@ func perVolume(m metric) metric {
 	return func(r benchdef.Result) float64 { return m(r) * 1e6 / float64(r.Pods*r.Volumes) }
 }
 
-// table prints everything that was measured.
+// table prints all measurements.
 func table(raw []benchdef.Result) {
 	for _, r := range raw {
 		if r.Errors > 0 {

@@ -189,7 +189,7 @@ func main() {
 	var scans []float64
 	var cpuM, cpuMS, cpuU, drvM, drvU, alloc, mallocs []float64
 	for it := 0; it < *iters; it++ {
-		if it > 0 { // every cycle starts with no pod directories, as every new pod does
+		if it > 0 { // every cycle starts without pod directories, as every new pod does
 			for _, d := range []string{"pods", "plugins"} {
 				if err := os.RemoveAll(filepath.Join(*root, d)); err != nil {
 					log.Fatal(err)
@@ -270,8 +270,8 @@ func main() {
 	}
 }
 
-// scan is the least a restarted manager has to do to know what is mounted:
-// find the volumes' directories and read the mount table once.
+// scan does the least that a restarted manager has to do to know what is mounted: find the
+// volumes' directories and read the mount table once.
 func scan() float64 {
 	t := time.Now()
 	found := map[string]bool{}

@@ -1,8 +1,7 @@
-// fakeapi is a small API server for measuring: it holds a workload's objects
-// in memory and serves get, list, watch (also the streaming list), create,
-// update, patch and the token request over HTTPS with HTTP/2, in protobuf or
-// JSON, to real clients. It does no admission, no authorization and no
-// validation: it is the cheapest API server there can be.
+// fakeapi is a small API server for measurements: it holds a workload's objects in memory
+// and serves get, list, watch (also the streaming list), create, update, patch and the
+// token request over HTTPS with HTTP/2, in protobuf or JSON, to real clients. It does no
+// admission, authorization or validation: no API server is cheaper.
 package main
 
 import (
@@ -38,7 +37,7 @@ var (
 	volumes  = flag.Int("volumes", 1, "volumes per pod (csi)")
 )
 
-// podOf is pod p of the workload, and what it names.
+// podOf returns pod p of the workload, and the objects that it names.
 func podOf(p int) (*v1.Pod, []runtime.Object) {
 	if *workload == "intree" {
 		return objects.InTree(p, 0)
@@ -46,7 +45,7 @@ func podOf(p int) (*v1.Pod, []runtime.Object) {
 	return objects.CSI(p, *volumes)
 }
 
-// serveChanges serves what a scheduler, users and whoever runs the pods do.
+// serveChanges serves the changes that a scheduler, users and the agent that runs the pods make.
 func (s *store) serveChanges(mux *http.ServeMux) {
 	number := func(r *http.Request, name string) int {
 		n, _ := strconv.Atoi(r.URL.Query().Get(name))

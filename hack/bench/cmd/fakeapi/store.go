@@ -55,7 +55,7 @@ func (s *store) count(k string) {
 	s.mu.Unlock()
 }
 
-// put stores and tells the watchers.
+// put stores an object and notifies the watchers.
 func (s *store) put(res string, o runtime.Object) {
 	a, _ := meta.Accessor(o)
 	s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *store) put(res string, o runtime.Object) {
 	s.tell(res, a, watch.Event{Type: t, Object: o})
 }
 
-// tell gives an event to the watchers that it concerns; s.mu is held.
+// tell sends an event to the watchers that it concerns; the caller holds s.mu.
 func (s *store) tell(res string, a metav1.Object, e watch.Event) {
 	for w := range s.watchers {
 		if w.res == res && (w.ns == "" || w.ns == a.GetNamespace()) && (w.name == "" || w.name == a.GetName()) {
@@ -88,7 +88,7 @@ func (s *store) tell(res string, a metav1.Object, e watch.Event) {
 	}
 }
 
-// remove deletes and tells the watchers.
+// remove deletes an object and notifies the watchers.
 func (s *store) remove(res, ns, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

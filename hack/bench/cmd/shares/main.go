@@ -1,5 +1,5 @@
-// Command shares prints what the parts of csi-volmgr take of the CPU profiles that
-// volmgrbench wrote (--profile-dir), as the table of docs/performance.md.
+// Command shares prints how much of the CPU profiles that volmgrbench wrote (--profile-dir)
+// belongs to each part of csi-volmgr, as the table of docs/performance.md.
 package main
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// part is a line of the table: the samples with a function on their stack whose
-// name contains one of has, and which no part before it has.
+// part is a line of the table: the samples with a function on their stack whose name
+// contains one of has, except those of an earlier part.
 type part struct {
 	name string
 	has  []string
@@ -25,7 +25,7 @@ type part struct {
 
 const other = "the rest"
 
-// parts begins with what a function does not choose to do.
+// parts begins with the work of the Go runtime, which can hit any function.
 func parts() []part {
 	return []part{
 		{"garbage collection", []string{"runtime.gc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.wbBuf", "runtime.markroot", "runtime.scan", "runtime.(*gcWork)", "runtime.deductAssist", "runtime.(*mspan).sweep", "runtime.(*sweepLocked)"}},
@@ -85,7 +85,7 @@ func run(dir string) error {
 	return nil
 }
 
-// phase is what the profiles of one phase say.
+// phase has the samples of one phase's profiles.
 type phase struct {
 	name string
 	of   map[string]int64 // nanoseconds, by part
@@ -126,7 +126,7 @@ func partOf(s *profile.Sample) string {
 	return other
 }
 
-// table writes it as Markdown, largest first by the first phase.
+// table writes the phases as Markdown, sorted by the first one, largest part first.
 func table(phases []phase) {
 	names := []string{other}
 	for _, p := range parts() {

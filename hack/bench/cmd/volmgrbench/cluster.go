@@ -14,9 +14,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
-// cluster is the rest of a cluster: who binds pods to the node, and deletes them
-// when they have ended. It has fakeapi do so through its control socket, which
-// costs this process less than a client of the API would.
+// cluster is the rest of a cluster: it binds pods to the node, and deletes them when they
+// have ended. It does so through fakeapi's control socket, which costs this process less
+// than an API client would.
 type cluster struct{ ctl *benchdef.Ctl }
 
 func (c *cluster) put(p int) error    { return c.ctl.Do(fmt.Sprintf("/put?pod=%d", p)) }
@@ -25,7 +25,7 @@ func (c *cluster) change(p, gen int) error {
 	return c.ctl.Do(fmt.Sprintf("/change?pod=%d&gen=%d", p, gen))
 }
 
-// signer issues tokens where there is no API server that does.
+// signer returns an issuer of tokens for runs without an API server.
 func signer() (token.Issuer, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -34,7 +34,7 @@ func signer() (token.Issuer, error) {
 	return token.NewSigner(key, "https://bench.example.com")
 }
 
-// tokenKey writes a key for the daemon, and returns its file.
+// tokenKey writes a key for the daemon, and returns its path.
 func tokenKey(dir string) (string, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -48,7 +48,7 @@ func tokenKey(dir string) (string, error) {
 	return file, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// kubeconfig writes how the daemon reaches fakeapi, and returns its file.
+// kubeconfig writes the daemon's kubeconfig for fakeapi, and returns its path.
 func kubeconfig(f *harness.Flags) (string, error) {
 	file := filepath.Join(f.Root, "kubeconfig")
 	return file, os.WriteFile(file, []byte(fmt.Sprintf(`apiVersion: v1

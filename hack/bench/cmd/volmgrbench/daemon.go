@@ -24,23 +24,23 @@ import (
 )
 
 const (
-	// callers is how many pods are applied or deleted at a time.
+	// callers is how many pods are applied or deleted at once.
 	callers = 32
-	// maxWaits is how many pods are waited for with a request each; the daemon
-	// serves 128 streams, and more pods are followed by one watch.
+	// maxWaits is the largest number of pods for which each wait is a request of its own;
+	// the daemon serves 128 streams, and one watch follows more pods.
 	maxWaits = 64
-	// patience is beyond any run.
+	// patience is longer than any run.
 	patience = 10 * time.Minute
 )
 
-// daemon is csi-volmgr as the program that a node runs, asked through its API:
-// a request to apply each pod, and one to wait for it or a watch for them all.
+// daemon is csi-volmgr as the program that a node runs, used through its API: a request
+// applies each pod, and another one waits for it, or one watch follows all pods.
 type daemon struct {
 	flags   *harness.Flags
 	pods    []*corev1.Pod
 	setup   []k8sruntime.Object
 	program string
-	api     *cluster // nil where pods are applied
+	api     *cluster // nil if pods are applied
 
 	cmd    *exec.Cmd
 	client *client.Client
@@ -54,7 +54,7 @@ type daemon struct {
 	ended chan error // of the watch
 }
 
-// standing is what the watch last said of a pod.
+// standing is the last state of a pod in the watch.
 type standing struct {
 	mounted, gone bool
 	changed       chan struct{}
@@ -82,7 +82,7 @@ func (d *daemon) start(ctx context.Context) (harness.System, error) {
 	}
 	d.meter = benchdef.NewMeter(d.cmd.Process.Pid)
 	d.client = client.New(socket)
-	for { // no event tells of a socket that does not exist yet
+	for { // no event announces a socket that does not exist yet
 		if _, err := d.client.Version(ctx); err == nil {
 			break
 		} else if !errors.Is(err, client.ErrNoDaemon) || time.Since(d.meter.Began) > patience {
@@ -99,7 +99,7 @@ func (d *daemon) start(ctx context.Context) (harness.System, error) {
 			return nil, err
 		}
 	}
-	if d.flags.Phase == "restart" { // no pod is applied; to encode them would take from the start that is measured
+	if d.flags.Phase == "restart" { // no pod is applied; encoding them would slow the measured start
 		return d, nil
 	}
 	for _, pod := range d.pods {
@@ -118,7 +118,7 @@ func (d *daemon) start(ctx context.Context) (harness.System, error) {
 	return d, d.driverUp(ctx)
 }
 
-// more are the daemon's arguments for what the work needs of a cluster.
+// more returns the daemon's arguments for the parts of a cluster that the work needs.
 func (d *daemon) more() ([]string, error) {
 	if d.api != nil {
 		file, err := kubeconfig(d.flags)
@@ -188,7 +188,7 @@ func unmounted(p server.PodStatus) bool {
 	return true
 }
 
-// until waits until the watch has said what ok asks for.
+// until waits until ok holds for the watched state of pod p.
 func (d *daemon) until(ctx context.Context, p int, ok func(*standing) bool) error {
 	for {
 		d.mu.Lock()
@@ -292,7 +292,7 @@ func (d *daemon) stop() error {
 	return d.cmd.Wait()
 }
 
-// Idle closes the connections of the burst, which would all end 20 seconds after
+// Idle closes the connections of the burst, which would otherwise all end 20 seconds after
 // it; the watch goes on.
 func (d *daemon) Idle() { d.client.Close() }
 

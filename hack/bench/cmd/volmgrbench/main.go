@@ -37,13 +37,13 @@ func main() {
 	program := flag.String("program", "csi-volmgr", "the daemon's program (--via=daemon)")
 	flag.Parse()
 	pods, setup := work(f)
-	t0 := time.Now() // the pods are the harness's: of a restart csi-volmgr gets none
+	t0 := time.Now() // the harness made the pods; in a restart csi-volmgr gets none
 	var api *cluster
 	if f.API != "" {
 		api = &cluster{benchdef.NewCtl(f.APIControlSocket)}
 	}
 	if f.Phase == "restart" || api != nil {
-		setup = nil // applied before, and kept; or the API server has them
+		setup = nil // an earlier run applied and kept them, or the API server has them
 	}
 	var r harness.Run
 	switch *via {
@@ -81,7 +81,7 @@ func work(f *harness.Flags) (pods []*corev1.Pod, setup []k8sruntime.Object) {
 // stateDir is where the journal of a root is kept.
 func stateDir(root string) string { return filepath.Join(root, "state") }
 
-// manifests encodes objects, some at a time, as `apply` takes them.
+// manifests encodes objects, several in a manifest, as `apply` takes them.
 func manifests(objs []k8sruntime.Object) ([]server.Manifest, error) {
 	var out []server.Manifest
 	for len(objs) > 0 {
@@ -105,7 +105,7 @@ type embedded struct {
 	flags *harness.Flags
 	pods  []*corev1.Pod
 	setup []k8sruntime.Object
-	api   *cluster // nil where pods are applied
+	api   *cluster // nil if pods are applied
 
 	node   *node.Node
 	cancel context.CancelFunc
@@ -138,7 +138,7 @@ func (e *embedded) start(ctx context.Context) (_ harness.System, err error) {
 			return nil, err
 		}
 	}
-	e.setup = nil // it is not csi-volmgr's memory
+	e.setup = nil // so that it does not count as csi-volmgr's memory
 	if e.flags.Phase == "restart" {
 		return e, nil
 	}
@@ -185,7 +185,7 @@ func (e *embedded) known(ctx context.Context) error {
 	return e.synced(ctx)
 }
 
-// synced waits until all sources have spoken.
+// synced waits until every source has listed its objects.
 func (e *embedded) synced(ctx context.Context) error {
 	for {
 		changed := e.node.Manager().Changed()

@@ -15,8 +15,8 @@ import (
 // DriverName is the name that benchdriver registers under.
 const DriverName = "bench.csi.example.com"
 
-// Result is one JSON line. A system under test leaves out what it does not
-// measure; bench adds the labels it knows (rep, variant).
+// Result is one JSON line. A system under test omits what it does not measure; bench adds
+// the labels that it knows (rep, variant).
 type Result struct {
 	System    string  `json:"system"`
 	Workload  string  `json:"workload"` // csi, intree
@@ -30,16 +30,16 @@ type Result struct {
 	LatencyMs float64 `json:"latency_ms"`
 	Conc      int     `json:"concurrency,omitempty"`
 
-	// Mount: per-pod latency from "pod known to the manager" until the
-	// manager says all its volumes are there.
+	// Mount: per-pod latency from "pod known to the manager" until the manager reports all
+	// its volumes as mounted.
 	MountP50   float64 `json:"mount_p50_ms"`
 	MountP90   float64 `json:"mount_p90_ms"`
 	MountP99   float64 `json:"mount_p99_ms"`
 	MountMax   float64 `json:"mount_max_ms"`
 	TotalMs    float64 `json:"total_ms"` // first pod known -> last pod mounted
 	VolsPerSec float64 `json:"vols_per_s"`
-	// The same, seen by the driver: pod known -> NodePublish of its last
-	// volume returned; and the first NodeStage start.
+	// The same, as the driver sees it: from pod known until NodePublish of its last volume
+	// returned; and until the first NodeStage started.
 	DrvStartP50 float64 `json:"drv_first_call_p50_ms,omitempty"`
 	DrvDoneP50  float64 `json:"drv_done_p50_ms,omitempty"`
 	DrvDoneP99  float64 `json:"drv_done_p99_ms,omitempty"`
@@ -58,8 +58,8 @@ type Result struct {
 	UnmountVolsPerS float64 `json:"unmount_vols_per_s,omitempty"`
 	UnmRPCP50       float64 `json:"unmount_rpc_p50_ms,omitempty"`
 
-	// CPU of the manager process (user+sys), of the children it reaped, of
-	// the driver, per phase.
+	// CPU of the manager process (user+sys), of the children that it reaped, and of the
+	// driver, per phase.
 	CPUMount     float64 `json:"cpu_mount_s"`
 	CPUMountSys  float64 `json:"cpu_mount_sys_s,omitempty"`
 	CPUUnmount   float64 `json:"cpu_unmount_s,omitempty"`
@@ -92,8 +92,8 @@ type Result struct {
 	RegisteredMs float64 `json:"registered_ms,omitempty"`
 	ReadyMs      float64 `json:"all_mounted_ms,omitempty"`
 
-	// Floor of a restart (direct only): walk the pods' directories, read each
-	// vol_data.json-like file, parse mountinfo once.
+	// Floor of a restart (direct only): walk the pods' directories, read each file like
+	// vol_data.json, parse mountinfo once.
 	ScanMs float64 `json:"scan_ms,omitempty"`
 
 	// In-tree update propagation.
@@ -113,8 +113,8 @@ type Result struct {
 	FirstErr  string           `json:"first_error,omitempty"`
 	StartedAt string           `json:"started_at,omitempty"`
 	LoadAvg   string           `json:"loadavg,omitempty"`
-	// CPU of everything that is not part of the measurement while it ran,
-	// in % of the machine (set by bench).
+	// CPU, in % of the machine, that everything outside the measurement used during it (set
+	// by bench).
 	NoisePct float64 `json:"noise_pct"`
 }
 

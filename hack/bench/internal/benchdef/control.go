@@ -30,7 +30,7 @@ type VolumeLog struct {
 // Ctl talks to a control socket (driver or fakeapi).
 type Ctl struct{ c *http.Client }
 
-// NewCtl dials nothing yet.
+// NewCtl returns a client; it connects at the first call.
 func NewCtl(sock string) *Ctl {
 	if sock == "" {
 		return nil
@@ -60,7 +60,7 @@ func (c *Ctl) get(path string, into any) error {
 	return json.Unmarshal(b, into)
 }
 
-// Stats reads the counters; with timeline also each volume's times.
+// Stats returns the counters; with timeline also each volume's times.
 func (c *Ctl) Stats(timeline bool) (s DriverStats, err error) {
 	if c == nil {
 		return
@@ -90,7 +90,7 @@ func (c *Ctl) Counts() (m map[string]int64) {
 	return
 }
 
-// Do has fakeapi do what path says.
+// Do sends fakeapi a command, which is a path.
 func (c *Ctl) Do(path string) error { return c.get(path, nil) }
 
 // Diff subtracts counter maps.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Meter reads what another process uses. It knows nothing of its allocations.
+// Meter measures another process's resources. It cannot see the allocations.
 type Meter struct {
 	pid   int
 	Began time.Time
@@ -19,7 +19,7 @@ type Meter struct {
 // NewMeter returns the meter of a process that began just now.
 func NewMeter(pid int) *Meter { return &Meter{pid: pid, Began: time.Now()} }
 
-// Snap reads its CPU time, to the nanosecond, and its context switches.
+// Snap returns the CPU time, to the nanosecond, and the context switches.
 func (m *Meter) Snap() Snap {
 	s := Snap{At: time.Now()}
 	var ts unix.Timespec
@@ -46,7 +46,7 @@ func (m *Meter) RSS() (now, peak float64) {
 	return Round(status(b, "VmRSS:") / 1024), Round(status(b, "VmHWM:") / 1024)
 }
 
-// ResetPeakRSS sets the peak back to what is resident.
+// ResetPeakRSS sets the peak to the current RSS.
 func (m *Meter) ResetPeakRSS() {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", m.pid), []byte("5"), 0)
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snap is what a process has used so far.
+// Snap holds the resources that a process has used so far.
 type Snap struct {
 	User, Sys, Kids float64 // seconds
 	AllocBytes      uint64
@@ -31,7 +31,7 @@ func TakeSnap() Snap {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &ts)
 	sys := tv(s.Stime)
-	user := max(0, float64(ts.Sec)+float64(ts.Nsec)/1e9-sys) // together to the nanosecond
+	user := max(0, float64(ts.Sec)+float64(ts.Nsec)/1e9-sys) // their sum is exact to the nanosecond
 	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &c)
 	sm := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(sm)
@@ -44,7 +44,7 @@ func TakeSnap() Snap {
 // CPU is user+sys since o.
 func (s Snap) CPU(o Snap) float64 { return math.Round((s.User+s.Sys-o.User-o.Sys)*1e6) / 1e6 }
 
-// ResetPeakRSS sets VmHWM back to the current RSS.
+// ResetPeakRSS sets VmHWM to the current RSS.
 func ResetPeakRSS() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
 // RSS returns current and peak resident MB of this process.
@@ -91,7 +91,7 @@ func PeakGoroutines(stop <-chan struct{}) <-chan int {
 	return out
 }
 
-// LoadAvg is the first three fields of /proc/loadavg.
+// LoadAvg returns the first three fields of /proc/loadavg.
 func LoadAvg() string {
 	b, _ := os.ReadFile("/proc/loadavg")
 	f := strings.Fields(string(b))

@@ -1,5 +1,5 @@
-// Package harness drives a system under test through the phases of a
-// workload and measures it: what a pod waits, what the system uses.
+// Package harness drives a system under test through the phases of a workload and measures
+// how long pods wait and which resources the system uses.
 package harness
 
 import (
@@ -17,22 +17,20 @@ import (
 // System is a volume manager under test. Its methods may be called by many
 // goroutines at once.
 type System interface {
-	// Mount makes pod p known and returns when the system says that its
-	// volumes are there.
+	// Mount makes pod p known and returns when the system reports its volumes as mounted.
 	Mount(ctx context.Context, p int) error
-	// Unmount says that pod p has ended and returns when the system says that
-	// nothing of its volumes is mounted.
+	// Unmount ends pod p and returns when the system reports that nothing of its volumes is mounted.
 	Unmount(ctx context.Context, p int) error
-	// Usage says what the system has used since it started.
+	// Usage returns the resources that the system has used since it started.
 	Usage() benchdef.Snap
 	// RSS returns its resident megabytes, now and at their peak since the last call of ResetRSS.
 	RSS() (now, peak float64)
 	ResetRSS()
-	// Goroutines counts them, 0 where that is not known.
+	// Goroutines returns their number, or 0 if it is not known.
 	Goroutines() int
 }
 
-// Flags are those that every system under test takes; see README.md.
+// Flags are the flags that every system under test takes; see README.md.
 type Flags struct {
 	Root, RegistrationDir, ControlSocket, Workload, Phase, Mode, Variant, Out, ProfileDir string
 	API, APIControlSocket                                                                 string
@@ -41,7 +39,7 @@ type Flags struct {
 	Idle                                                                                  time.Duration
 }
 
-// Register declares the flags. Those of the kubelet alone are taken and ignored.
+// Register declares the flags. Those for the kubelet alone are accepted and ignored.
 func Register() *Flags {
 	f := &Flags{}
 	flag.StringVar(&f.Root, "root", "", "directory for the state and the pods' volumes")
@@ -67,9 +65,9 @@ func Register() *Flags {
 	return f
 }
 
-// Run measures one system. t0 is when the system may begin; start starts the
-// system and returns when the driver is registered with it, but in the phase
-// restart at once, with a function that waits until all is known.
+// Run measures one system. T0 is when the system may begin. Start starts it and returns
+// when the driver is registered with it; in the phase restart it returns at once, and Known
+// waits until everything is known.
 type Run struct {
 	Name  string
 	Flags *Flags
@@ -80,7 +78,7 @@ type Run struct {
 	Known func(ctx context.Context) error
 	// Update changes a pod's configMap to the generation (phase propagate).
 	Update func(ctx context.Context, p, gen int) error
-	// Stop ends the system; what is mounted stays mounted.
+	// Stop ends the system; mounts stay.
 	Stop func() error
 }
 
@@ -109,7 +107,7 @@ func (r Run) Main(ctx context.Context) {
 		log.Fatal(err)
 	}
 	end := func() {}
-	if f.Phase == "restart" { // which begins with the start
+	if f.Phase == "restart" { // restart is measured from the start
 		end = b.profile("restart")
 	}
 	var err error
@@ -147,7 +145,7 @@ func (r Run) Main(ctx context.Context) {
 }
 
 func (b *bench) prepare() {
-	time.Sleep(300 * time.Millisecond) // what starting left to do is not the pods' burden
+	time.Sleep(300 * time.Millisecond) // what is left of the start must not count against the pods
 	if err := b.ctl.Reset(); err != nil {
 		log.Fatal(err)
 	}

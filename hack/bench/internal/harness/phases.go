@@ -18,7 +18,7 @@ func (b *bench) mountAll() ([]float64, float64) {
 	return lat, benchdef.Ms(time.Since(t0))
 }
 
-// unmountAll also returns how long it took until the driver had unstaged the last.
+// unmountAll also returns how long the driver took to unstage the last volume.
 func (b *bench) unmountAll() (lat []float64, total, unstaged float64) {
 	lat, t0 := b.each("unmount", b.sys.Unmount)
 	total = benchdef.Ms(time.Since(t0))
@@ -41,7 +41,7 @@ func (b *bench) unmountAll() (lat []float64, total, unstaged float64) {
 	return lat, total, benchdef.Ms(time.Unix(0, last).Sub(t0))
 }
 
-// series collects one number of every cycle.
+// series collects one number per cycle.
 type series map[string][]float64
 
 func (s series) add(name string, v ...float64) { s[name] = append(s[name], v...) }
@@ -54,7 +54,7 @@ func (b *bench) full() {
 		if it > 0 {
 			time.Sleep(100*time.Millisecond + time.Duration(rand.Intn(100))*time.Millisecond)
 			_ = b.ctl.Reset()
-			_ = os.RemoveAll(filepath.Join(b.Flags.Root, "pods")) // as for the others: every cycle starts without
+			_ = os.RemoveAll(filepath.Join(b.Flags.Root, "pods")) // every cycle starts without, as in the other programs
 			_ = os.MkdirAll(filepath.Join(b.Flags.Root, "pods"), 0o750)
 		}
 		b.mountCycle(s, it == 0)
@@ -145,7 +145,7 @@ func (b *bench) unmountCycle(s series, first bool) {
 	}
 }
 
-// peakGoroutines samples the system's goroutines, without those in which the
+// peakGoroutines samples the number of the system's goroutines, without those in which the
 // harness waits for pods.
 func (b *bench) peakGoroutines(stop <-chan struct{}) <-chan int {
 	out := make(chan int, 1)
@@ -166,14 +166,13 @@ func (b *bench) peakGoroutines(stop <-chan struct{}) <-chan int {
 	return out
 }
 
-// settle is how long after a burst nothing is measured yet: what looks at its traces
-// once does so within two seconds, and it wakes more threads than a minute of rest.
+// settle is the pause between a burst and the measurement of rest: one-time cleanup after a
+// burst happens within two seconds, and wakes more threads than a minute of rest.
 const settle = 3 * time.Second
 
-// idler is a system with clients of the harness's own that hold on to what they
-// asked with.
+// idler is a system whose clients, which the harness made, keep resources such as connections.
 type idler interface {
-	// Idle lets go of it: to close it later would wake the system.
+	// Idle releases them: releasing them later would wake the system.
 	Idle()
 }
 
@@ -204,7 +203,7 @@ func (b *bench) idle() {
 	r.IdleSwitches = benchdef.Round(float64(u1.Switches-u0.Switches) / el)
 }
 
-// restart: a new process finds what an earlier one mounted.
+// restart measures how a new process finds what an earlier one mounted.
 func (b *bench) restart(end func()) {
 	r := &b.r
 	if err := b.Known(b.ctx); err != nil {
@@ -216,14 +215,14 @@ func (b *bench) restart(end func()) {
 	u := b.sys.Usage()
 	r.CPUMount = benchdef.Round(u.User + u.Sys)
 	r.CPU = r.CPUMount
-	time.Sleep(2 * time.Second) // calls for volumes that are known already would show
+	time.Sleep(2 * time.Second) // so that calls for volumes that are already known would be seen
 	d, _ := b.ctl.Stats(false)
 	delete(d.Calls, "registered")
 	r.Calls, r.Conns = d.Calls, d.Conns
 	b.unmountAll()
 }
 
-// profile begins a CPU profile if one is asked for, and returns its end.
+// profile begins a CPU profile if one is asked for, and returns a function that ends it.
 func (b *bench) profile(name string) func() {
 	dir := b.Flags.ProfileDir
 	if dir == "" {
@@ -232,14 +231,14 @@ func (b *bench) profile(name string) func() {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		log.Fatal(err)
 	}
-	name = fmt.Sprintf("%s-%d.pb.gz", name, os.Getpid()) // of each repetition one
+	name = fmt.Sprintf("%s-%d.pb.gz", name, os.Getpid()) // one for each repetition
 	f, err := os.Create(filepath.Join(dir, "cpu-"+name))
 	if err != nil {
 		log.Fatal(err)
 	}
-	runtime.SetCPUProfileRate(250) // as many as the kernel gives; StartCPUProfile complains and leaves it
+	runtime.SetCPUProfileRate(250) // the kernel's most; StartCPUProfile complains and keeps it
 	if err := pprof.StartCPUProfile(f); err != nil {
-		return func() {} // the last cycle's goes on
+		return func() {} // the last cycle's profile goes on
 	}
 	return func() {
 		pprof.StopCPUProfile()

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// sweepPause is how exact the times of files are.
+	// sweepPause is the precision of the files' times.
 	sweepPause = time.Millisecond
-	// propagateTime is beyond what any system but the kubelet takes.
+	// propagateTime is longer than any system but the kubelet needs.
 	propagateTime = 2 * time.Minute
 )
 
-// propagate changes the configMaps of all pods at once and measures when each
-// one's file has the new content.
+// propagate changes the configMaps of all pods at once and measures when each pod's file
+// has the new content.
 func (b *bench) propagate() {
 	time.Sleep(2 * time.Second) // what mounting left to do
 	end := b.profile("propagate")
@@ -31,8 +31,8 @@ func (b *bench) propagate() {
 	b.r.CPU = benchdef.Round(b.r.UpdCPU)
 }
 
-// changeAll returns each pod's time from the change until its file shows it. One
-// goroutine looks at all files in turn, since many would take the processors.
+// changeAll returns each pod's time from the change until its file shows it. One goroutine
+// reads all files in turn, since many would take the processors.
 func (b *bench) changeAll(gen int) []float64 {
 	want, lat := fmt.Sprintf("gen-%d", gen), make([]float64, b.Flags.Pods)
 	began := make([]atomic.Int64, b.Flags.Pods) // since t0

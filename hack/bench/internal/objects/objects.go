@@ -1,5 +1,5 @@
-// Package objects makes the API objects of a workload: the same for the fake
-// API server, for the kubelet and for any other system under test.
+// Package objects makes the API objects of a workload: the same for the fake API server,
+// the kubelet and every other system under test.
 package objects
 
 import (
@@ -87,8 +87,8 @@ func CSI(p, n int) (*v1.Pod, []runtime.Object) {
 	return pod, objs
 }
 
-// InTree returns pod p with a configMap, a secret, an emptyDir and the
-// projected volume every pod gets, and its objects. gen changes the data.
+// InTree returns pod p with a configMap, a secret, an emptyDir and the projected volume
+// that every pod gets, and its objects. gen changes the data.
 func InTree(p, gen int) (*v1.Pod, []runtime.Object) {
 	pod := basePod(p)
 	cm, sec := ConfigMap(p, gen), &v1.Secret{
@@ -106,7 +106,7 @@ func InTree(p, gen int) (*v1.Pod, []runtime.Object) {
 	return pod, []runtime.Object{cm, sec}
 }
 
-// ConfigMap is the configMap of pod p with data of generation gen.
+// ConfigMap returns the configMap of pod p with data of generation gen.
 func ConfigMap(p, gen int) *v1.ConfigMap {
 	return &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("cm-%05d", p), Namespace: Namespace, UID: types.UID(fmt.Sprintf("cm-uid-%05d", p))},
