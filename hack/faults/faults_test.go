@@ -67,7 +67,7 @@ func TestTestsAreRunOncePackageByPackage(t *testing.T) {
 	}
 }
 
-// Every need is of a fault that there is.
+// Every need belongs to a fault that exists.
 func TestNeeds(t *testing.T) {
 	for id := range needs(needsText) {
 		if !slices.ContainsFunc(items.Catalog(items.Faults), func(i items.Item) bool { return i.ID == id }) {

@@ -1,6 +1,6 @@
-// Program faults runs the tests that claim faults (see hack/items), or with
-// -list=Attacks attacks, and prints for each how they went, or what one needs that
-// this machine lacks. It fails when one of the tests does.
+// Program faults runs the tests that claim faults (see hack/items), or with -list=Attacks
+// attacks, and prints the result of each fault, or what its tests need that this machine
+// lacks. It fails when one of the tests does.
 package main
 
 import (
@@ -59,7 +59,7 @@ func run(root, timeout string, list items.Kind) (failed bool, err error) {
 	return t.count("FAIL") > 0, nil
 }
 
-// suite is the claiming tests of one package.
+// suite has the tests of one package that claim something.
 type suite struct {
 	dir, module string
 	tests       []string
@@ -86,7 +86,7 @@ func suites(claims map[string][]items.Claim) []suite {
 	return all
 }
 
-// functions are the tests' functions: a page of scenarios is a subtest of one.
+// functions returns the tests' functions: a page of scenarios is a subtest of one.
 func (s suite) functions() (names []string) {
 	for _, test := range s.tests {
 		name, _, _ := strings.Cut(test, "/")
@@ -96,8 +96,7 @@ func (s suite) functions() (names []string) {
 	return slices.Compact(names)
 }
 
-// special is the build tag that the tests of a directory are behind, and what
-// they lack here to be run.
+// special returns the build tag of a directory's tests, and what this machine lacks to run them.
 func special(dir string) (tag, lacks string) {
 	switch dir {
 	case "test/cluster":
@@ -114,7 +113,7 @@ func special(dir string) (tag, lacks string) {
 	return "", ""
 }
 
-// run runs the tests of a suite and adds how they went to results, by "dir test".
+// run runs the tests of a suite and adds their results, by "dir test".
 func (s suite) run(root, timeout string, results map[string]outcome) error {
 	rel, err := filepath.Rel(filepath.FromSlash(s.module), filepath.FromSlash(s.dir))
 	if err != nil {
@@ -140,8 +139,8 @@ func (s suite) run(root, timeout string, results map[string]outcome) error {
 		return err
 	}
 	went, readErr := read(out)
-	_, _ = io.Copy(io.Discard, out) // after an error of reading, so that go test can end
-	_ = cmd.Wait()                  // a test that failed is in what it wrote
+	_, _ = io.Copy(io.Discard, out) // after a read error, so that go test can end
+	_ = cmd.Wait()                  // the output says which tests failed
 	if readErr != nil {
 		return fmt.Errorf("%s: %w", s.dir, readErr)
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
-// outcome is how a test went: "pass", "fail" or "skip", and for the last two
-// what it said.
+// outcome is the result of a test: "pass", "fail" or "skip", and for the last two its last
+// line of output.
 type outcome struct{ result, text string }
 
 // event is a line of go test -json.
 type event struct{ Action, Test, Output string }
 
-// read returns how each test went, subtests in the one that they are of: it
-// failed if one of them did, and was skipped only by itself.
+// read returns the result of each test and subtest: a test fails if one of its subtests
+// does, and is skipped only by itself.
 func read(r io.Reader) (map[string]outcome, error) {
 	went, said := map[string]outcome{}, map[string][]string{}
 	dec := json.NewDecoder(r)
@@ -50,7 +50,7 @@ func last(lines []string) string {
 	return lines[len(lines)-1]
 }
 
-// needs reads lines of a fault, a tab and what it needs.
+// needs parses lines of a fault, a tab and what the fault needs.
 func needs(text string) map[string]string {
 	m := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -61,7 +61,7 @@ func needs(text string) map[string]string {
 	return m
 }
 
-// row is a fault and how it stands: "pass", "FAIL", "needs" or "no test".
+// row is a fault and its state: "pass", "FAIL", "needs" or "no test".
 type row struct {
 	items.Item
 	state, text string
@@ -69,7 +69,7 @@ type row struct {
 
 type table []row
 
-// judge says of each fault how it stands.
+// judge determines the state of each fault.
 func judge(list []items.Item, claims map[string][]items.Claim, results map[string]outcome, needs map[string]string) table {
 	var t table
 	for _, i := range list {
