@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// maxLoopPlaces is in how many places the tests of pkg/manager may use the loop directly: to
-// stall it, to ask how much it holds, and to take its steps one at a time. It goes down, never
-// up: a scenario is a page of pkg/manager/testdata or calls the Manager.
+// maxLoopPlaces is the number of places in which the tests of pkg/manager may use the loop
+// directly: to stall it, to ask how much it holds, and to take its steps one at a time. It
+// goes down, never up: a scenario is a page of pkg/manager/testdata or calls the Manager.
 const maxLoopPlaces = 3
 
 func TestFewTestsReachIntoTheLoop(t *testing.T) {

@@ -50,8 +50,8 @@ func requirements(text string) map[string]string {
 	return out
 }
 
-// older compares versions: numbers first, then what follows them, where a release
-// is newer than what leads to it.
+// older compares versions: numbers first, then their suffixes; a release is newer than its
+// prereleases.
 func older(a, b string) bool {
 	va, vb := modVer.FindStringSubmatch(a), modVer.FindStringSubmatch(b)
 	if va == nil || vb == nil {
@@ -67,8 +67,8 @@ func older(a, b string) bool {
 	return pre(va[4]) < pre(vb[4])
 }
 
-// pre is what follows the numbers, so that it sorts: a release ("" or
-// "+incompatible") comes after all that leads to it.
+// pre returns the suffix of a version in a form that sorts: a release ("" or
+// "+incompatible") comes after its prereleases.
 func pre(s string) string {
 	if strings.HasPrefix(s, "-") {
 		return s

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxPhrases is how many phrases of docs/style.md the tree may still have. It goes
-// down, and never up: reword the new sentence.
+// maxPhrases is how many phrases of docs/style.md the tree may still have. It goes down,
+// never up: reword the new sentence.
 const maxPhrases = 40
 
 // phrase matches what docs/style.md asks writers to avoid, since each hides an actor.
@@ -75,7 +75,7 @@ func phrasingsBelow(t *testing.T, tree fs.FS) (found []phrasing) {
 			t.Fatal(err)
 		}
 		if bytes.IndexByte(text, 0) >= 0 {
-			continue // no text
+			continue // not text
 		}
 		info, err := fs.Stat(tree, name)
 		if err != nil {

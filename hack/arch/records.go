@@ -14,7 +14,7 @@ const recordRoom = "pkg/state"
 // flight and the readers of the status. A shared value is replaced, never written to.
 var records = []string{"Volume", "PodWant"}
 
-// builders are the rooms that build records: what they write to has no other reader yet.
+// builders are the rooms that build records: a record under construction has no other reader yet.
 var builders = []string{"pkg/resolve", "pkg/handover", "pkg/intree/drivertest", "pkg/intree/drivertest/disktest"}
 
 // changing are the functions that write to memory that their first argument refers to.
@@ -57,8 +57,8 @@ func typeName(n *types.Named) string { return n.Obj().Pkg().Path() + "." + n.Obj
 type recordWrites struct {
 	info *types.Info
 	of   map[string]bool // recordTypes
-	// aliases are the variables that were declared as a map or slice of a record, and
-	// copied the expressions of those that the function replaced by a copy before.
+	// aliases are the variables that were declared as a map or slice of a record; copied
+	// has the expressions of those that the function has replaced by a copy.
 	aliases map[types.Object]bool
 	copied  map[string]bool
 	found   []token.Pos
@@ -129,8 +129,8 @@ func (w *recordWrites) shared(e ast.Expr) bool {
 	return false
 }
 
-// had reports whether e is a map or a slice that a record has and that was not copied,
-// or a variable that was declared as one.
+// had reports whether e is a map or a slice of a record that was not copied, or a variable
+// that was declared as one.
 func (w *recordWrites) had(e ast.Expr) bool {
 	switch w.typeOf(e).Underlying().(type) {
 	case *types.Map, *types.Slice:

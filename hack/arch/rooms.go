@@ -95,7 +95,7 @@ var rooms = []room{
 	{dir: "hack", may: []string{"*"}},
 }
 
-// impure are the imports that a pure room may not have.
+// impure are the imports that a pure room must not have.
 var impure = []string{
 	"context", "io/fs", "io/ioutil", "log", "log/slog", "net", "net/http", "os", "os/exec",
 	"path/filepath", "sync", "sync/atomic", "syscall", "golang.org/x/sys/unix", "k8s.io/client-go",

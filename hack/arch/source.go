@@ -250,7 +250,7 @@ func isErrorText(e ast.Expr) bool {
 
 func isText(e ast.Expr) bool {
 	lit, ok := e.(*ast.BasicLit)
-	return ok && lit.Kind == token.STRING && len(lit.Value) > len(`""`) // whether there is one may be asked
+	return ok && lit.Kind == token.STRING && len(lit.Value) > len(`""`) // comparing with "" is allowed
 }
 
 // undocumented lists exported identifiers without a comment. A group of
