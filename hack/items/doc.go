@@ -1,4 +1,4 @@
-// Package items knows what csi-volmgr has to show, and which test shows it.
+// Package items has the lists of what csi-volmgr has to show, and finds the tests that show it.
 //
 // It has four lists: the items of parity (the behaviour of a host of CSI drivers, and
 // CSI's requirements for one), the faults that a node must survive, the attacks that it
