@@ -26,7 +26,7 @@ func others(doc string) (map[string]string, error) { return rows(doc, otherHeadi
 // partHeading.
 func parts(doc string) (map[string]string, error) { return rows(doc, partHeading) }
 
-// marks returns both.
+// marks returns what parts returns, and what others returns.
 func marks(doc string) (open, otherwise map[string]string, err error) {
 	if otherwise, err = others(doc); err == nil {
 		open, err = parts(doc)

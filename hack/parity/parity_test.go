@@ -145,7 +145,7 @@ func TestTheMutantsOfTheTree(t *testing.T) {
 	}
 }
 
-// A mutant whose text is gone, or whose test claims another item, is reported.
+// A mutant is reported if its text is gone or its test claims another item.
 func TestAStaleMutantIsTold(t *testing.T) {
 	claims := map[string][]items.Claim{"A01": {{Dir: "pkg/x", Test: "TestA"}}}
 	m := mutant{Item: "A01", File: "main.go", Old: "package main", New: "", Dir: "pkg/x", Test: "TestA"}

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
-// apart are the directories whose tests need something that make prepares (a control plane,
-// a virtual machine, a runtime): targets of their own run them.
+// apart returns the make target for a directory whose tests need something that make prepares:
+// a control plane, a virtual machine, a runtime. For other directories it returns "".
 func apart(dir string) string {
 	switch dir {
 	case "test/cluster":

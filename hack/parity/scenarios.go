@@ -28,7 +28,7 @@ const (
 type scenario struct {
 	id       string
 	upstream string   // the file, and what the scenario is about
-	want     string   // of csi-volmgr
+	want     string   // what is wanted of csi-volmgr
 	result   string   // same, differs or notOurs
 	tests    []string // "pkg/x TestY", sorted
 }
@@ -75,7 +75,7 @@ func (s scenario) problems() []string {
 	return nil
 }
 
-// tested returns those of the scenarios that a test here shows.
+// tested returns the scenarios that a test here shows.
 func tested(all []scenario) (of []scenario) {
 	for _, s := range all {
 		if len(s.tests) > 0 {

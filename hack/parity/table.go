@@ -10,7 +10,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
-// most is how many items may differ on purpose.
+// most is the largest number of items that may differ on purpose.
 const most = 14
 
 // line is one item with its tests and reasons.
