@@ -123,7 +123,7 @@ var kindsOfVolumes = sync.OnceValue(func() map[string]bool {
 	return names
 })
 
-// world has the objects as sources have them.
+// world has the objects as csi-volmgr's sources have them.
 type world struct {
 	objects map[resolve.Key]runtime.Object
 }
@@ -228,8 +228,8 @@ func (w *world) seen() (text string, problems []string) {
 				problems = append(problems, v.Problem)
 			}
 			if v.Spec.Builtin {
-				// This is the source as it was written: that it reaches the kind does not show
-				// what the kind does with it.
+				// This is the source as it was written: reaching the kind does not prove that
+				// the kind uses it.
 				want.Volumes[i].Spec.Config = nil
 			}
 		}
