@@ -52,8 +52,7 @@ func TestDirectoriesAreMadeFromWhatThereIs(t *testing.T) {
 	}
 }
 
-// Removing the empty directories above one volume's target makes no other volume's call
-// fail.
+// Removing the empty directories above one target makes no call for another target fail.
 func TestDirectoriesAreMadeWhileOthersRemoveThem(t *testing.T) {
 	root := t.TempDir()
 	d, err := openDirs(root)

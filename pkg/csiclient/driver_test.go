@@ -609,8 +609,7 @@ func TestSecretsAreInNoLogAndNoError(t *testing.T) {
 		if strings.HasPrefix(method, "NodeUn") {
 			return nil
 		}
-		// The driver quotes all that it was given, with a line break that would forge a log
-		// line.
+		// The driver quotes all that it was given; the line break would forge a log line.
 		return status.Errorf(codes.Internal, "mount -o %v failed:\nlevel=ERROR %v", secretsIn(req), strings.Repeat("x", 5000))
 	}
 	n.f.mu.Unlock()

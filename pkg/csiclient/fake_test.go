@@ -60,8 +60,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// patience is how long a test waits for an event before it fails. No test passes because of
-// it.
+// patience is how long a test waits for an event before it fails; a test that passes
+// never waits that long.
 const patience = 2 * time.Minute
 
 const driverName = "fake.example.com"

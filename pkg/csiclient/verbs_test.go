@@ -304,8 +304,7 @@ func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 	if outcome(t, err) != state.Refused || !strings.Contains(err.Error(), "volume_context") || n.f.calls(nodeStage) > 0 {
 		t.Errorf("%v after %d calls", err, n.f.calls(nodeStage))
 	}
-	// A secret is sent as it is or not at all: one that is no text, or too long, is not
-	// cut.
+	// A secret is sent whole or not at all: one that is no text, or too long, is not cut.
 	for name, secrets := range map[string]map[string]string{
 		"binary": {"k": "\xff\xfe"}, "a key that is no text": {"\xff": "v"}, "much": {"k": strings.Repeat("x", 5000)},
 	} {

@@ -15,8 +15,8 @@ func requestsWithin() []proto.Message {
 	return []proto.Message{&csi.NodeStageVolumeRequest{}, &csi.NodePublishVolumeRequest{}, &csi.NodeUnpublishVolumeRequest{}, &csi.NodeUnstageVolumeRequest{}}
 }
 
-// fill sets every text field of m to text(path of the field). Of a oneof, the last member
-// stays.
+// fill sets every text field of m to text(path of the field). Of a oneof, the last
+// member stays.
 func fill(m protoreflect.Message, path string, text func(path string) string) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {

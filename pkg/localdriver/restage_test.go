@@ -10,7 +10,7 @@ import (
 )
 
 // The driver stages a volume again that was unstaged by hand while pods have it: the new
-// stage shows what the pods write, and teardown works as ever.
+// stage shows what the pods write, and teardown works as usual.
 //
 // Faults: A162.
 func TestAStageUnmountedByHandIsMadeAgainUnderPods(t *testing.T) {

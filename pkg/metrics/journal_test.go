@@ -98,7 +98,7 @@ plugin_manager_total_plugins{socket_path="/b",state="desired_state_of_world"} 1
 	}
 }
 
-// many is a node with 30,000 volumes, all of which wait.
+// many is a node with 30,000 volumes that all wait.
 type many struct{ shown }
 
 func (many) Volumes() (all []manager.VolumeStatus) {

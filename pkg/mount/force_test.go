@@ -14,8 +14,8 @@ import (
 )
 
 // A mount whose server does not answer cannot be unmounted normally while a process waits
-// for the server. Force makes the waiting call fail, and the mount goes after that; it
-// needs no further call for the path, where one was left behind.
+// for the server. Force makes the waiting call fail, and the mount goes after that, even if
+// an earlier call for the path was left behind.
 func TestForceEndsWhoWaitsForTheServer(t *testing.T) {
 	pool := isolate.New(isolate.Config{Command: helperCommand, Service: Service()})
 	t.Cleanup(func() { must(t, pool.Close()) })

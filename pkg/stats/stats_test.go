@@ -249,7 +249,7 @@ func TestHealthIsToldWhenItChanges(t *testing.T) {
 }
 
 // Each kind and reason of trouble with a driver's storage is a series, in Kubernetes'
-// words, until the trouble has passed; trouble of a volume is none.
+// words, until the trouble has passed; trouble of a volume has no series.
 //
 // Items: Q08.
 func TestTroubleOfADriversStorageIsASeries(t *testing.T) {

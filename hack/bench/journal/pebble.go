@@ -9,8 +9,8 @@ import (
 
 type pebbleStore struct{ db *pebble.DB }
 
-// OpenPebble opens a pebble directory, with a small memtable, which suits a journal of some
-// megabytes.
+// OpenPebble opens a pebble directory, with the small memtable that suits a journal of
+// some megabytes.
 func OpenPebble(dir string) (Store, error) {
 	db, err := pebble.Open(dir, &pebble.Options{MemTableSize: 4 << 20, Logger: quiet{}})
 	if err != nil {
