@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// The driver stages a volume again that was unstaged by hand while pods have it: the new
-// stage shows what the pods write, and teardown works as usual.
+// If a stage was unmounted by hand while pods have the volume, the driver stages it again:
+// the new stage shows what the pods write, and teardown works as usual.
 //
 // Faults: A162.
 func TestAStageUnmountedByHandIsMadeAgainUnderPods(t *testing.T) {

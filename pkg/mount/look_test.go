@@ -199,7 +199,7 @@ func mountFuse(t *testing.T, target string) *os.File {
 	return server
 }
 
-// LookInTable finds mounts that cannot be opened because their storage is dead.
+// lookInTable finds mounts that cannot be opened because their storage is dead.
 func TestLookInTableFindsTheMountsAtAPath(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		target := mkdir(t, dir, "target")
