@@ -32,7 +32,7 @@ func wantSize(t *testing.T, path string, bytes int64) {
 	}
 }
 
-// The sizes span the 300 MiB below which mkfs.xfs needs another option.
+// The sizes span the 300 MiB below which mkfs.xfs needs --unsupported.
 func TestFileSystemHasTheSizeOfItsVolume(t *testing.T) {
 	for _, test := range []struct {
 		fsType string
