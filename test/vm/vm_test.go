@@ -30,8 +30,7 @@ type payload struct {
 	tests []tests
 	// args are additional kernel arguments.
 	args string
-	// installed is set if csi-volmgr is installed with its units, as by make
-	// install.
+	// installed is set if csi-volmgr is installed with its units.
 	installed bool
 }
 
@@ -181,7 +180,7 @@ func (m machine) initrd(p payload) string {
 // driver, the example of a service and the units of the tests.
 func (m machine) install(tree string) {
 	m.Helper()
-	m.do(m.root, nil, "make", "--no-print-directory", "--silent", "install", "BIN="+filepath.Join(m.TempDir(), "csi-volmgr"), "DESTDIR="+tree, "PREFIX=/usr")
+	m.do(m.root, nil, "make", "install", "--no-print-directory", "--silent", "BIN="+filepath.Join(m.TempDir(), "csi-volmgr"), "DESTDIR="+tree, "PREFIX=/usr")
 	m.do(m.root, nil, "go", "build", "-ldflags=-s -w", "-o", filepath.Join(tree, "usr/local/bin/csi-strict"), "./test/csi-strict/cmd")
 	// In Debian /sbin is a link to /usr/sbin, in this machine it is not.
 	m.do(tree, nil, "mkdir", "sbin")
