@@ -4,7 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"path/filepath"
 	"testing"
+
+	bolt "go.etcd.io/bbolt"
 )
 
 // The sums of every journal on disk have this form.
@@ -35,4 +38,27 @@ func TestSumsFollowChanges(t *testing.T) {
 	if len(s.Buckets) != 1 || s.Buckets["x"] != want.Buckets["x"] {
 		t.Errorf("%v, want %v", s.Buckets, want.Buckets)
 	}
+}
+
+// The pages that a start writes are little more than what they hold. A spare copy consists of
+// these pages.
+func TestARebuiltFileHasFullPages(t *testing.T) {
+	c := content{metaBucket: {formatKey: []byte("1")}, volumesBucket: {}}
+	value, holds := make([]byte, 700), 0
+	for i := range 1000 {
+		key := fmt.Sprintf("d^%04d", i)
+		c[volumesBucket][key] = value
+		holds += len(key) + len(value)
+	}
+	path := filepath.Join(t.TempDir(), "state.db")
+	must(t, c.rebuild(path, c.sums()))
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
+	must(t, err)
+	defer db.Close()
+	must(t, db.View(func(tx *bolt.Tx) error {
+		if tx.Size() > int64(holds)*3/2 {
+			t.Errorf("pages of %d bytes hold %d", tx.Size(), holds)
+		}
+		return nil
+	}))
 }
