@@ -302,7 +302,7 @@ func (b *Binder) inputs() inputs {
 	if len(w.claims) == 0 && len(w.choices) == 0 {
 		return w
 	}
-	byRef := map[source.Key][]*corev1.PersistentVolume{}
+	named := map[source.Key]bool{} // claims that a volume's claimRef names
 	for _, pv := range b.c.Catalog.Volumes() {
 		if b.c.Catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == b.c.Remote {
 			continue
@@ -310,14 +310,12 @@ func (b *Binder) inputs() inputs {
 		w.volumes = append(w.volumes, pv)
 		if ref := pv.Spec.ClaimRef; ref != nil {
 			key := source.Key{Kind: resolve.KindClaim, Namespace: ref.Namespace, Name: ref.Name}
-			byRef[key] = append(byRef[key], pv)
+			if claim, ok := b.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim); ok && resolve.RefNames(pv, claim) {
+				named[key] = true
+			}
 		}
 	}
-	w.claims = slices.DeleteFunc(w.claims, func(c claimOf) bool {
-		return slices.ContainsFunc(byRef[c.key()], func(pv *corev1.PersistentVolume) bool {
-			return resolve.RefNames(pv, c.PersistentVolumeClaim)
-		})
-	})
+	w.claims = slices.DeleteFunc(w.claims, func(c claimOf) bool { return named[c.key()] })
 	return w
 }
 
