@@ -21,23 +21,23 @@ type SyncTracker struct {
 
 // NewSyncTracker returns a SyncTracker in which no provider has delivered.
 func NewSyncTracker(providers []string) *SyncTracker {
-	h := &SyncTracker{silent: map[string]bool{}}
+	t := &SyncTracker{silent: map[string]bool{}}
 	for _, p := range providers {
-		h.silent[p] = true
+		t.silent[p] = true
 	}
-	return h
+	return t
 }
 
 // Spoke notes that a provider has delivered all its objects.
-func (h *SyncTracker) Spoke(provider string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.silent, provider)
+func (t *SyncTracker) Spoke(provider string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.silent, provider)
 }
 
 // Silent returns the sorted names of the providers that have not delivered all their objects.
-func (h *SyncTracker) Silent() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Sorted(maps.Keys(h.silent))
+func (t *SyncTracker) Silent() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.silent))
 }
