@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
@@ -61,17 +62,8 @@ type Config struct {
 // than mounting and unmounting. It calls them in a helper.
 func New(c Config) Driver { return Driver{c} }
 
-// mounter has the verbs of a kind whose mounts are never renewed.
-type mounter interface {
-	Stage(ctx context.Context, v state.Volume) error
-	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
-	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
-	Unstage(ctx context.Context, v state.Volume) error
-	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
-}
-
 // newInHelper returns the verbs of a kind, for use in a helper.
-func newInHelper(r verbRequest) (mounter, error) {
+func newInHelper(r verbRequest) (poddir.Verbs, error) {
 	kernel := mount.New(r.Root).Synchronous()
 	layout := state.Layout{Root: r.Root}
 	switch r.Kind {

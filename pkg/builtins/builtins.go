@@ -24,6 +24,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
@@ -63,21 +64,12 @@ type Config struct {
 // Usage measures a volume of a kind that does not mount.
 type Usage func(context.Context, state.Volume, state.PodUID) (emptydir.Usage, error)
 
-// mounter is a kind whose mounts are never renewed.
-type mounter interface {
-	Stage(ctx context.Context, v state.Volume) error
-	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
-	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
-	Unstage(ctx context.Context, v state.Volume) error
-	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
-}
-
-// lasting is the driver of a mounter.
-type lasting struct{ mounter }
+// lasting is the driver of a kind whose mounts are never renewed.
+type lasting struct{ poddir.Verbs }
 
 // Publish implements manager.Driver.
 func (l lasting) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
-	return time.Time{}, l.mounter.Publish(ctx, v, pod)
+	return time.Time{}, l.Verbs.Publish(ctx, v, pod)
 }
 
 // Set has the drivers of every built-in kind. Any goroutine may call its methods.
@@ -108,9 +100,11 @@ func New(c Config) *Set {
 			kind.GlusterFS: servers(kind.GlusterFS, netfs.GlusterFSCommand),
 			kind.HostPath:  inHelper(kind.HostPath),
 			kind.Image:     lasting{c.Images},
-			kind.ISCSI:     lasting{iscsi.New(iscsi.Config{Stager: disks, Secret: c.Secret, Volumes: c.Volumes, Log: c.Logger})},
-			kind.Local:     inHelper(kind.Local),
-			kind.NFS:       lasting{nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run})},
+			kind.ISCSI: lasting{iscsi.New(iscsi.Config{
+				Stager: disks, Secret: c.Secret, Volumes: c.Volumes, Log: c.Logger,
+			})},
+			kind.Local: inHelper(kind.Local),
+			kind.NFS:   lasting{nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run})},
 		},
 		usage: map[state.DriverName]Usage{kind.EmptyDir: scratch.Usage},
 	}

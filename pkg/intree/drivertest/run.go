@@ -1,26 +1,16 @@
 package drivertest
 
 import (
-	"context"
 	"encoding/json"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Driver has the verbs of manager.Driver, which built-in kinds implement without importing
-// it. Publish does not say when it has to be repeated.
-type Driver interface {
-	Stage(ctx context.Context, v state.Volume) error
-	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
-	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
-	Unstage(ctx context.Context, v state.Volume) error
-	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
-}
-
 // Subject is a kind under test.
 type Subject struct {
-	Driver Driver
+	Driver poddir.Verbs
 	Kind   state.DriverName
 	// Config is the source of the volumes to make.
 	Config json.RawMessage

@@ -8,6 +8,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Verbs are those of a kind whose mounts are never renewed: manager.Driver, without the time
+// at which Publish has to be repeated.
+type Verbs interface {
+	Stage(ctx context.Context, v state.Volume) error
+	Publish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error
+	Unstage(ctx context.Context, v state.Volume) error
+	Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error)
+}
+
 // PublishOnly implements the verbs that a kind without a stage does not support. Its
 // driver embeds PublishOnly.
 type PublishOnly struct{ Kind state.DriverName }
