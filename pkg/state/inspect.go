@@ -127,44 +127,30 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 	if err != nil {
 		spare = content{}
 	}
-	var c content
+	var bad []entryKey
 	if err := b.withFile(func() error {
 		return b.db.View(func(tx *bolt.Tx) (err error) {
-			c, err = copyOf(tx)
+			bad, err = refused(tx, unreadable)
 			return err
 		})
 	}); err != nil {
 		return nil, nil, err
 	}
 	var errs []error
-	for _, name := range slices.Sorted(slices.Values(c.refused(unreadable))) {
-		bucket, key := cutName(c, name)
-		value, there := spare[bucket][key]
-		if !there || unreadable(bucket, value) != nil {
-			left = append(left, name)
+	for _, at := range bad {
+		value, there := spare[at.bucket][at.key]
+		if !there || unreadable(at.bucket, value) != nil {
+			left = append(left, at.String())
 			continue
 		}
-		if err := b.commit(ctx, change{bucket: bucket, values: map[string][]byte{key: value}}); err != nil {
-			errs = append(errs, fmt.Errorf("mend %s: %w", name, err))
+		if err := b.commit(ctx, change{bucket: at.bucket, values: map[string][]byte{at.key: value}}); err != nil {
+			errs = append(errs, fmt.Errorf("mend %s: %w", at, err))
 			continue
 		}
-		mended = append(mended, name)
+		mended = append(mended, at.String())
 	}
 	if len(mended) > 0 {
 		errs = append(errs, b.Suspect(ctx, "journal repair took values from the spare copy, which may be older"))
 	}
 	return mended, left, errors.Join(errs...)
-}
-
-// cutName splits a name returned by content.refused. It needs c because bucket names of
-// LoadBucket contain a slash.
-func cutName(c content, name string) (bucket, key string) {
-	for bucket := range c {
-		if key, ok := strings.CutPrefix(name, bucket+"/"); ok {
-			if _, there := c[bucket][key]; there {
-				return bucket, key
-			}
-		}
-	}
-	return "", name
 }

@@ -47,7 +47,7 @@ func readFile(path string) (c content, s sums, lastLost bool, err error) {
 			if c, err = copyOf(tx); err != nil {
 				return err
 			}
-			s, err = c.check(tx.ID())
+			s, err = check(tx)
 			return err
 		}); err != nil {
 			return err
@@ -65,35 +65,18 @@ func readFile(path string) (c content, s sums, lastLost bool, err error) {
 	return c, s, lastLost, err
 }
 
-// contentOf returns what the transaction sees, and checks the order of the keys. The values
-// are in the file's memory map, and invalid after the transaction.
-func contentOf(tx *bolt.Tx) (content, error) {
-	c := content{}
-	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-		values := map[string][]byte{}
-		var last []byte
-		c[string(name)] = values
-		return b.ForEach(func(k, v []byte) error {
-			if bytes.Compare(last, k) >= 0 || v == nil {
-				return fmt.Errorf("%w: bucket %q: keys are out of order", ErrDamaged, name)
-			}
-			last = k
-			values[string(k)] = v
-			return nil
-		})
-	})
-	return c, err
-}
-
-// copyOf is contentOf with copies of the values, which stay valid after the transaction.
+// copyOf returns a copy of what the transaction sees, with empty buckets, which tell a foreign
+// file from a new one.
 func copyOf(tx *bolt.Tx) (content, error) {
-	c, err := contentOf(tx)
-	for _, values := range c {
-		for key, value := range values {
-			values[key] = bytes.Clone(value)
-		}
+	c := content{}
+	err := tx.ForEach(func(name []byte, _ *bolt.Bucket) error {
+		c[string(name)] = map[string][]byte{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	return c, walk(tx, func(bucket string, key, value []byte) { c[bucket][string(key)] = bytes.Clone(value) })
 }
 
 func (c content) checkFormat() error {

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -85,16 +83,14 @@ func (b *Bolt) size() int {
 func saveSpare(db *bolt.DB, path string) error {
 	err := catchDamage(func() error {
 		return db.View(func(tx *bolt.Tx) error {
-			c, err := contentOf(tx)
-			if err != nil {
+			if _, err := check(tx); err != nil {
 				return err
 			}
-			if _, err := c.check(tx.ID()); err != nil {
+			switch bad, err := refused(tx, unsound); {
+			case err != nil:
 				return err
-			}
-			if bad := c.refused(unsound); len(bad) > 0 {
-				slices.Sort(bad)
-				return fmt.Errorf("%w: %s; the earlier copy stays", errUnreadable, strings.Join(bad, ", "))
+			case len(bad) > 0:
+				return fmt.Errorf("%w: %v; the earlier copy stays", errUnreadable, bad)
 			}
 			return writeFile(path+spareSuffix, func(f *os.File) error {
 				_, err := tx.WriteTo(f)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -39,7 +40,7 @@ type sums struct {
 
 // hashOf returns the first 8 bytes of the SHA-256 of "<length of bucket> <length of key>
 // <bucket><key><value>".
-func (s *sums) hashOf(bucket, key string, value []byte) uint64 {
+func (s *sums) hashOf(bucket string, key, value []byte) uint64 {
 	b := append(strconv.AppendInt(s.scratch[:0], int64(len(bucket)), 10), ' ')
 	b = append(strconv.AppendInt(b, int64(len(key)), 10), ' ')
 	b = append(append(append(b, bucket...), key...), value...)
@@ -49,7 +50,7 @@ func (s *sums) hashOf(bucket, key string, value []byte) uint64 {
 }
 
 // replace updates the sums for one entry; nil means no value.
-func (s *sums) replace(bucket, key string, was, is []byte) {
+func (s *sums) replace(bucket string, key, was, is []byte) {
 	b := s.Buckets[bucket]
 	if was != nil {
 		b.Entries -= s.hashOf(bucket, key, was)
@@ -78,14 +79,13 @@ func (s *sums) put(tx *bolt.Tx, c change) error {
 	if err != nil {
 		return fmt.Errorf("bucket %q: %w", c.bucket, err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.values)) { // in order, bbolt moves less of a page
-		value := c.values[key]
-		was := bucket.Get([]byte(key))
-		s.replace(c.bucket, key, was, value)
+	for _, name := range slices.Sorted(maps.Keys(c.values)) { // in order, bbolt moves less of a page
+		key, value := []byte(name), c.values[name]
+		s.replace(c.bucket, key, bucket.Get(key), value)
 		if value == nil {
-			err = bucket.Delete([]byte(key))
+			err = bucket.Delete(key)
 		} else {
-			err = bucket.Put([]byte(key), value)
+			err = bucket.Put(key, value)
 		}
 		if err != nil {
 			return fmt.Errorf("bucket %q, key %q: %w", c.bucket, key, err)
@@ -117,23 +117,26 @@ func (c content) sums() sums {
 	for bucket, values := range c {
 		for key, value := range values {
 			if bucket != metaBucket || key != sumsKey {
-				s.replace(bucket, key, nil, value)
+				s.replace(bucket, []byte(key), nil, value)
 			}
 		}
 	}
 	return s
 }
 
-// refused lists as "bucket/key" the values for which the given function returns an error.
-func (c content) refused(refused func(bucket string, value []byte) error) (all []string) {
-	for bucket, values := range c {
-		for key, value := range values {
-			if bucket != metaBucket && refused(bucket, value) != nil {
-				all = append(all, bucket+"/"+key)
-			}
+// entryKey names a value of a journal.
+type entryKey struct{ bucket, key string }
+
+func (k entryKey) String() string { return k.bucket + "/" + k.key }
+
+// refused lists, in order, the values for which why returns an error.
+func refused(tx *bolt.Tx, why func(bucket string, value []byte) error) (all []entryKey, err error) {
+	err = walk(tx, func(bucket string, key, value []byte) {
+		if bucket != metaBucket && why(bucket, value) != nil {
+			all = append(all, entryKey{bucket, string(key)})
 		}
-	}
-	return all
+	})
+	return all, err
 }
 
 // unreadable returns why a value cannot be read.
@@ -161,15 +164,36 @@ func unsound(bucket string, value []byte) error {
 	return err
 }
 
-// check compares the content with the sums that transaction tx stored, and returns the
-// content's own. Content without sums, or with those of an earlier transaction, was written
-// by a version that does not know sums. An unreadable value is not damage of the whole
-// file: it is quarantined, and if the keys match, nothing else is missing.
-func (c content) check(tx int) (have sums, err error) {
-	have = c.sums()
-	stored, there := c[metaBucket][sumsKey]
-	if !there {
-		return have, nil
+// walk calls f with all that the transaction sees, bucket by bucket, and checks the order of
+// the keys. Keys and values are in the file's memory map, and invalid after the transaction.
+func walk(tx *bolt.Tx, f func(bucket string, key, value []byte)) error {
+	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		bucket, last := string(name), []byte(nil)
+		return b.ForEach(func(k, v []byte) error {
+			if bytes.Compare(last, k) >= 0 || v == nil {
+				return fmt.Errorf("%w: bucket %q: keys are out of order", ErrDamaged, name)
+			}
+			last = k
+			f(bucket, k, v)
+			return nil
+		})
+	})
+}
+
+// check computes the sums of what the transaction sees, and compares them with those that it
+// stored. If it stored none, or an earlier transaction did, a version that does not know sums
+// wrote the file.
+func check(tx *bolt.Tx) (sums, error) {
+	have := sums{Buckets: map[string]sum{}}
+	var stored []byte
+	if err := walk(tx, func(bucket string, key, value []byte) {
+		if bucket == metaBucket && string(key) == sumsKey {
+			stored = value
+		} else {
+			have.replace(bucket, key, nil, value)
+		}
+	}); err != nil || stored == nil {
+		return have, err
 	}
 	var want sums
 	b, err := unseal(stored)
@@ -179,18 +203,28 @@ func (c content) check(tx int) (have sums, err error) {
 	if err != nil {
 		return sums{}, fmt.Errorf("%w: its checksums cannot be read: %w", ErrDamaged, err)
 	}
-	if want.Tx != tx {
+	if want.Tx != tx.ID() {
 		return have, nil
 	}
-	for _, buckets := range []map[string]sum{want.Buckets, have.Buckets} {
+	return have, want.compare(have, func() bool {
+		bad, err := refused(tx, unreadable)
+		return err == nil && len(bad) > 0
+	})
+}
+
+// compare returns ErrDamaged if the content with the sums have is not what was written. An
+// unreadable value is not damage of the whole file: it is quarantined, and if the keys match,
+// nothing else is missing.
+func (s sums) compare(have sums, anyUnreadable func() bool) error {
+	for _, buckets := range []map[string]sum{s.Buckets, have.Buckets} {
 		for name := range buckets {
-			switch w, h := want.Buckets[name], have.Buckets[name]; {
+			switch w, h := s.Buckets[name], have.Buckets[name]; {
 			case w.Keys != h.Keys:
-				return sums{}, fmt.Errorf("%w: bucket %q does not have the keys that were written", ErrDamaged, name)
-			case w.Entries != h.Entries && (name == metaBucket || len(c.refused(unreadable)) == 0):
-				return sums{}, fmt.Errorf("%w: bucket %q does not have the values that were written", ErrDamaged, name)
+				return fmt.Errorf("%w: bucket %q does not have the keys that were written", ErrDamaged, name)
+			case w.Entries != h.Entries && (name == metaBucket || !anyUnreadable()):
+				return fmt.Errorf("%w: bucket %q does not have the values that were written", ErrDamaged, name)
 			}
 		}
 	}
-	return have, nil
+	return nil
 }

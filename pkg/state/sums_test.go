@@ -17,7 +17,7 @@ func TestSumsAreThoseOfJournalsThatAreThere(t *testing.T) {
 		{"", "", ""}, {"volumes", "d^v", "a record"}, {"volumes", "d^v", "one that is longer"}, {"kv:claims", "12 3", "x"},
 	} {
 		h := sha256.Sum256(fmt.Appendf(nil, "%d %d %s%s%s", len(c.bucket), len(c.key), c.bucket, c.key, c.value))
-		if got, want := s.hashOf(c.bucket, c.key, []byte(c.value)), binary.BigEndian.Uint64(h[:]); got != want {
+		if got, want := s.hashOf(c.bucket, []byte(c.key), []byte(c.value)), binary.BigEndian.Uint64(h[:]); got != want {
 			t.Errorf("%+v: %x, want %x", c, got, want)
 		}
 	}
@@ -26,14 +26,14 @@ func TestSumsAreThoseOfJournalsThatAreThere(t *testing.T) {
 // The sum after a series of changes equals the sum of the resulting content.
 func TestSumsFollowChanges(t *testing.T) {
 	s := sums{Buckets: map[string]sum{}}
-	a, b := []byte("a"), []byte("b")
-	s.replace("x", "k", nil, a)
-	s.replace("x", "l", nil, b)
-	s.replace("y", "k", nil, a)
-	s.replace("x", "k", a, b)
-	s.replace("x", "l", b, nil)
-	s.replace("y", "k", a, nil)
-	s.replace("y", "m", nil, nil)
+	k, l, a, b := []byte("k"), []byte("l"), []byte("a"), []byte("b")
+	s.replace("x", k, nil, a)
+	s.replace("x", l, nil, b)
+	s.replace("y", k, nil, a)
+	s.replace("x", k, a, b)
+	s.replace("x", l, b, nil)
+	s.replace("y", k, a, nil)
+	s.replace("y", []byte("m"), nil, nil)
 	want := content{"x": {"k": b}}.sums()
 	if len(s.Buckets) != 1 || s.Buckets["x"] != want.Buckets["x"] {
 		t.Errorf("%v, want %v", s.Buckets, want.Buckets)
