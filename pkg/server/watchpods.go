@@ -93,12 +93,10 @@ func watchPods(st *stream, feed PodFeed) error {
 
 // changesOf returns the lines for the feed's changes, and updates last, which holds
 // each pod as it was last sent.
-func changesOf(feed PodFeed, last map[state.PodUID][]byte) (lines []byte, err error) {
-	line := func(what string, pod []byte) {
-		lines = append(lines, `{"type":"`+what+`","item":`...)
-		lines = append(append(lines, pod...), "}\n"...)
-	}
+func changesOf(feed PodFeed, last map[state.PodUID][]byte) ([]byte, error) {
+	set, goes, end := []byte(`{"type":"set","item":`), []byte(`{"type":"gone","item":`), []byte("}\n")
 	changed, gone := feed.Take()
+	parts := make([][]byte, 0, 3*(len(changed)+len(gone)))
 	for _, p := range changed {
 		b, err := json.Marshal(podStatus(p))
 		if err != nil {
@@ -106,14 +104,14 @@ func changesOf(feed PodFeed, last map[state.PodUID][]byte) (lines []byte, err er
 		}
 		if !bytes.Equal(b, last[p.Pod.UID]) {
 			last[p.Pod.UID] = b
-			line("set", b)
+			parts = append(parts, set, b, end)
 		}
 	}
 	for _, p := range gone {
 		if was, sent := last[p.UID]; sent {
 			delete(last, p.UID)
-			line("gone", was)
+			parts = append(parts, goes, was, end)
 		}
 	}
-	return lines, nil
+	return bytes.Join(parts, nil), nil
 }
