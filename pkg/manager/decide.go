@@ -128,9 +128,10 @@ func (l *loop) resize(v state.Volume, w state.Want, f plan.Facts) state.Volume {
 // adoptStage adds a stage whose record the journal lost.
 func (l *loop) adoptStage(v state.Volume, f plan.Facts) state.Volume {
 	now, changed := plan.AdoptStage(v, f.Doubt)
-	if changed {
-		l.setRecord(&now)
+	if !changed {
+		return v
 	}
+	l.setRecord(new(now))
 	return now
 }
 
