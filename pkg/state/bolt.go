@@ -147,6 +147,15 @@ func (b *Bolt) release(changes map[VolumeID]*Volume) {
 	b.quarantined = left
 }
 
+// BootID returns the boot under which the records were last written; "" if never set.
+func (b *Bolt) BootID(ctx context.Context) (string, error) {
+	meta, err := b.read(ctx, metaBucket)
+	if err != nil {
+		return "", fmt.Errorf("load boot id: %w", err)
+	}
+	return string(meta[bootIDKey]), nil
+}
+
 // SetBootID durably stores the boot id.
 func (b *Bolt) SetBootID(ctx context.Context, id string) error {
 	c := change{bucket: metaBucket, values: map[string][]byte{bootIDKey: []byte(id)}}

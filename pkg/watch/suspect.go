@@ -11,6 +11,8 @@ import (
 
 // Journal is the part of the journal that Suspect uses.
 type Journal interface {
+	// BootID returns the boot under which the records were last written; "" if never set.
+	BootID(ctx context.Context) (string, error)
 	Load(ctx context.Context) (state.Loaded, error)
 	// Suspect records durably that volume records may be lost.
 	Suspect(ctx context.Context, why string) error
@@ -20,8 +22,12 @@ type Journal interface {
 // the root without a record: an operator may have deleted both the journal and its
 // spare copy. A journal is new until a daemon has stored its boot ID in it.
 func (w *Mounts) Suspect(ctx context.Context, journal Journal, place func(path string) (state.Place, bool)) error {
+	boot, err := journal.BootID(ctx)
+	if err != nil || boot != "" {
+		return err
+	}
 	loaded, err := journal.Load(ctx)
-	if err != nil || loaded.BootID != "" {
+	if err != nil {
 		return err
 	}
 	recorded := map[string]bool{}
