@@ -111,8 +111,10 @@ func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.quarantined = maps.Clone(quarantined)
-	return Loaded{Volumes: volumes, Quarantined: quarantined, BootID: string(meta[bootIDKey]), Recovery: recoveryOf(meta)},
-		nil
+	return Loaded{
+		Volumes: volumes, Quarantined: quarantined,
+		BootID: string(meta[bootIDKey]), Recovery: recoveryOf(meta[recoveryKey]),
+	}, nil
 }
 
 // Commit makes all changes durable, or none, before it returns. A nil value deletes. If

@@ -55,32 +55,26 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 	if err := lost(path); err != nil {
 		return nil, sums{}, Recovery{}, err
 	}
-	c, lastLost := content{}, false
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-		if c, s, lastLost, err = readFile(path); err != nil {
-			return nil, sums{}, Recovery{}, err
-		}
-		if lastLost {
-			if err := errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"),
-				keepAside(path, os.Link)); err != nil {
-				return nil, sums{}, Recovery{}, err
-			}
-			s = c.sums()
-		}
-	}
-	if len(c) == 0 {
-		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
+	if info, statErr := os.Stat(path); statErr == nil && info.Size() > 0 {
+		s, r, err = renew(path)
+	} else {
+		c := newContent()
 		s = c.sums()
+		err = rebuild(path, s, c.entries)
 	}
-	r = recoveryOf(c[metaBucket])
-	if err := c.rebuild(path, s); err != nil && (!noRoom(err) || lastLost) {
-		return nil, sums{}, Recovery{}, fmt.Errorf("write what was read to a new file: %w", err)
+	if err != nil {
+		return nil, sums{}, Recovery{}, err
 	}
 	db, err = bolt.Open(path, 0o600, &bolt.Options{
 		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType,
 		NoStatistics: true,
 	})
 	return db, s, r, openError(err)
+}
+
+// newContent is what a new journal holds.
+func newContent() content {
+	return content{metaBucket: {formatKey: strconv.AppendInt(nil, journalFormat, 10)}}
 }
 
 // lost returns an error if the journal is missing or empty although it existed before.

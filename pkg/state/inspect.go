@@ -47,7 +47,7 @@ func inspect(path string) Inspection {
 		i.Err = err
 		return i
 	}
-	i.Recovery = recoveryOf(c[metaBucket])
+	i.Recovery = recoveryOf(c[metaBucket][recoveryKey])
 	for bucket, values := range c {
 		i.Counts[bucket] = len(values)
 		for key, value := range values {
@@ -69,7 +69,7 @@ func readExisting(path string) (content, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%w: the file is empty", ErrDamaged)
 	}
-	c, _, _, err := readFile(path)
+	c, _, err := readFile(path)
 	return c, err
 }
 

@@ -35,7 +35,7 @@ func (m *Memory) Load(ctx context.Context) (Loaded, error) {
 	m.quarantined = maps.Clone(quarantined)
 	return Loaded{
 		Volumes: volumes, Quarantined: quarantined, BootID: string(m.buckets[metaBucket][bootIDKey]),
-		Recovery: recoveryOf(m.buckets[metaBucket]),
+		Recovery: recoveryOf(m.buckets[metaBucket][recoveryKey]),
 	}, nil
 }
 

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	bolt "go.etcd.io/bbolt"
@@ -20,10 +18,9 @@ import (
 // to a new file. So it relies on no page of the old file that the check did not read, above
 // all not on the list of free pages: a flipped bit there would free a page in use.
 
-// readFile reads a journal's file. It returns ErrDamaged if the content is damaged, and
-// ErrFormat if it has a newer format. s are the sums of the content. lastLost means that
-// the file's last write may be missing.
-func readFile(path string) (c content, s sums, lastLost bool, err error) {
+// view calls f with a transaction of the file at path, which it opens for reading. It returns
+// ErrDamaged if bbolt cannot read the file.
+func view(path string, f func(tx *bolt.Tx) error) error {
 	var file *os.File
 	defer func() {
 		if file != nil {
@@ -31,7 +28,7 @@ func readFile(path string) (c content, s sums, lastLost bool, err error) {
 			_ = file.Close()
 		}
 	}()
-	err = catchDamage(func() error {
+	return catchDamage(func() error {
 		db, err := bolt.Open(path, 0o600, &bolt.Options{
 			ReadOnly: true, Timeout: lockTimeout, NoStatistics: true,
 			OpenFile: func(name string, flag int, perm os.FileMode) (*os.File, error) {
@@ -43,26 +40,80 @@ func readFile(path string) (c content, s sums, lastLost bool, err error) {
 		if err != nil {
 			return openError(err)
 		}
-		if err := db.View(func(tx *bolt.Tx) error {
-			if c, err = copyOf(tx); err != nil {
-				return err
-			}
-			s, err = check(tx)
-			return err
-		}); err != nil {
+		if err := db.View(f); err != nil {
 			return err
 		}
 		file = nil // Close closes it
 		return db.Close()
 	})
-	if err == nil {
-		err = c.checkFormat()
+}
+
+// readFile returns what a journal's file holds, and its sums. It returns ErrDamaged if the
+// content is damaged, and ErrFormat if it has a newer format.
+func readFile(path string) (c content, s sums, err error) {
+	err = view(path, func(tx *bolt.Tx) error {
+		if s, err = check(tx); err != nil {
+			return err
+		}
+		c, err = copyOf(tx)
+		return err
+	})
+	if err == nil && len(c) > 0 {
+		err = checkFormat(c[metaBucket][formatKey])
 	}
 	if err != nil {
-		return nil, sums{}, false, err
+		return nil, sums{}, err
 	}
-	lastLost, err = lostLast(path)
-	return c, s, lastLost, err
+	return c, s, nil
+}
+
+// renew replaces the file at path by a new one that holds the same, or the keys of a new journal
+// if that is nothing. If the last write may be missing, it doubts every fact and keeps the
+// original file. Otherwise, on a full disk, the file stays. s are the sums of the content.
+func renew(path string) (s sums, r Recovery, err error) {
+	lastLost, err := lostLast(path)
+	if err != nil {
+		return sums{}, Recovery{}, err
+	}
+	var c content
+	err = view(path, func(tx *bolt.Tx) error {
+		if s, err = check(tx); err != nil {
+			return err
+		}
+		if first, _ := tx.Cursor().First(); first == nil || lastLost {
+			c, err = copyOf(tx)
+			return err
+		}
+		meta := tx.Bucket([]byte(metaBucket))
+		if meta == nil {
+			return checkFormat(nil)
+		}
+		if err := checkFormat(meta.Get([]byte(formatKey))); err != nil {
+			return err
+		}
+		r = recoveryOf(meta.Get([]byte(recoveryKey)))
+		if err := rebuild(path, s, func(f visit) error { return walk(tx, f) }); !noRoom(err) {
+			return err
+		}
+		return nil
+	})
+	if err != nil || c == nil {
+		return s, r, err
+	}
+	if len(c) > 0 {
+		err = checkFormat(c[metaBucket][formatKey])
+	} else if !lastLost {
+		c = newContent()
+	}
+	if err == nil && lastLost {
+		err = errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"),
+			keepAside(path, os.Link))
+	}
+	if err != nil {
+		return sums{}, Recovery{}, err
+	}
+	s, r = c.sums(), recoveryOf(c[metaBucket][recoveryKey])
+	return s, r, rebuild(path, s, c.entries)
 }
 
 // copyOf returns a copy of what the transaction sees, with empty buckets, which tell a foreign
@@ -76,14 +127,13 @@ func copyOf(tx *bolt.Tx) (content, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, walk(tx, func(bucket string, key, value []byte) { c[bucket][string(key)] = bytes.Clone(value) })
+	return c, walk(tx, func(bucket string, key, value []byte) error {
+		c[bucket][string(key)] = bytes.Clone(value)
+		return nil
+	})
 }
 
-func (c content) checkFormat() error {
-	if len(c) == 0 {
-		return nil
-	}
-	format := c[metaBucket][formatKey]
+func checkFormat(format []byte) error {
 	n, err := strconv.Atoi(string(format))
 	switch {
 	case err != nil || n < 1:
@@ -131,46 +181,33 @@ func lostLast(path string) (bool, error) {
 	return false, nil
 }
 
-// room returns an upper bound of the size of a file with the content: split pages are
-// half full.
-func (c content) room() int {
-	n := 1 << 20
-	for _, values := range c {
-		for key, value := range values {
-			n += 2 * (len(key) + len(value) + os.Getpagesize()/16)
-		}
-	}
-	return n
-}
+// visit is called with the entries of a journal, bucket by bucket, in order.
+type visit func(bucket string, key, value []byte) error
 
 // rebuildFill is how much of a page a rebuilt file uses; bbolt's own half would write
 // twice the pages, at each start and for each spare copy.
 const rebuildFill = 0.9
 
 // rebuild atomically and durably replaces the file at path with a new one that holds the
-// content, whose sums are s.
-func (c content) rebuild(path string, s sums) error {
+// entries, whose sums are s.
+func rebuild(path string, s sums, entries func(visit) error) error {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	db, err := bolt.Open(tmp, 0o600, &bolt.Options{
-		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true,
-		InitialMmapSize: c.room(), // bbolt copies all keys and values whenever its map grows
-	})
+	room, err := mapSize(entries)
 	if err != nil {
 		return err
 	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		for _, bucket := range slices.Sorted(maps.Keys(c)) {
-			if err := putAll(tx, bucket, c[bucket]); err != nil {
-				return err
-			}
-		}
-		return s.write(tx)
+	db, err := bolt.Open(tmp, 0o600, &bolt.Options{
+		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType, NoStatistics: true,
+		InitialMmapSize: room, // bbolt copies all keys and values whenever its map grows
 	})
-	if err = errors.Join(err, db.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+	if err != nil {
+		return fmt.Errorf("make a new file: %w", err)
+	}
+	if err := errors.Join(db.Update(func(tx *bolt.Tx) error { return putAll(tx, s, entries) }), db.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write what was read to a new file: %w", err), os.Remove(tmp))
 	}
 	if err := os.Rename(tmp, path); err != nil {
 		return err
@@ -178,17 +215,34 @@ func (c content) rebuild(path string, s sums) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// putAll makes a bucket with the values.
-func putAll(tx *bolt.Tx, bucket string, values map[string][]byte) error {
-	b, err := tx.CreateBucket([]byte(bucket))
-	if err != nil {
-		return fmt.Errorf("bucket %q: %w", bucket, err)
-	}
-	b.FillPercent = rebuildFill
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if err := b.Put([]byte(key), values[key]); err != nil {
+// putAll puts the entries and their sums into an empty file.
+func putAll(tx *bolt.Tx, s sums, entries func(visit) error) error {
+	var last string
+	var b *bolt.Bucket
+	if err := entries(func(bucket string, key, value []byte) (err error) {
+		if b == nil || bucket != last {
+			if b, err = tx.CreateBucket([]byte(bucket)); err != nil {
+				return fmt.Errorf("bucket %q: %w", bucket, err)
+			}
+			b.FillPercent, last = rebuildFill, bucket
+		}
+		if err := b.Put(key, value); err != nil {
 			return fmt.Errorf("bucket %q, key %q: %w", bucket, key, err)
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	return nil
+	return s.write(tx)
+}
+
+// mapSize returns an upper bound of the size of a file with the entries: split pages are
+// half full.
+func mapSize(entries func(visit) error) (int, error) {
+	n := 1 << 20
+	err := entries(func(_ string, key, value []byte) error {
+		n += 2 * (len(key) + len(value) + os.Getpagesize()/16)
+		return nil
+	})
+	return n, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strconv"
 )
 
 // Recovery says that the journal may have lost its newest records. It stays in the
@@ -17,9 +16,9 @@ type Recovery struct {
 // Lost reports whether records may be lost.
 func (r Recovery) Lost() bool { return r.Why != "" }
 
-func recoveryOf(meta map[string][]byte) Recovery {
-	b, there := meta[recoveryKey]
-	if !there {
+// recoveryOf decodes the value of recoveryKey; nil means that there is none.
+func recoveryOf(b []byte) Recovery {
+	if b == nil {
 		return Recovery{}
 	}
 	var r Recovery
@@ -47,7 +46,7 @@ func (c content) doubt(why string) error {
 		c[volumesBucket][string(id)] = b
 	}
 	if c[metaBucket] == nil { // the file was empty
-		c[metaBucket] = map[string][]byte{formatKey: strconv.AppendInt(nil, journalFormat, 10)}
+		c[metaBucket] = newContent()[metaBucket]
 	}
 	c[metaBucket][recoveryKey] = Recovery{Why: why}.encode()
 	return nil

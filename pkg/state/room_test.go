@@ -102,6 +102,39 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 	commit(t, b, map[VolumeID]*Volume{"next": &next})
 }
 
+// A new journal needs room for its first keys: with fewer pages free, it either is not made, or
+// is whole when there is room.
+func TestANewJournalWithTooLittleRoom(t *testing.T) {
+	made := 0
+	for pages := range 24 {
+		dir := smallDisk(t, 1<<20)
+		rest := filepath.Join(dir, "rest")
+		fill(t, rest)
+		st, err := os.Stat(rest)
+		must(t, err)
+		must(t, os.Truncate(rest, st.Size()-int64(pages*os.Getpagesize())))
+		path := filepath.Join(dir, "state.db")
+		b, err := OpenBolt(path)
+		if err == nil {
+			made++
+		} else {
+			must(t, os.Remove(rest))
+			b = openBolt(t, path)
+		}
+		_ = os.Remove(rest)
+		v := sample("v")
+		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		must(t, b.Close())
+		b = openBolt(t, path)
+		if got, err := b.Load(t.Context()); err != nil || len(got.Volumes) != 1 || b.Recovery().Lost() {
+			t.Errorf("%d pages: %d records, %v, recovery %+v", pages, len(got.Volumes), err, b.Recovery())
+		}
+	}
+	if made == 0 || made == 24 {
+		t.Errorf("%d of 24 journals were made", made)
+	}
+}
+
 // Other programs fill the disk while the journal writes.
 func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
 	dir := smallDisk(t, 16<<20)

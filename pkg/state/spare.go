@@ -116,7 +116,7 @@ func restoreSpare(path string, damage error) error {
 			"Look with csi-volmgr journal check. Restore %s from a backup; or move it and %s away to start without records, "+
 			"after which csi-volmgr does not know the volumes that are mounted now", damage, err, path, path+spareSuffix)
 	}
-	if err := c.rebuild(path+tmpSuffix, c.sums()); err != nil {
+	if err := rebuild(path+tmpSuffix, c.sums(), c.entries); err != nil {
 		return fmt.Errorf("make a journal of the spare copy: %w", err)
 	}
 	if err := keepAside(path, os.Rename); err != nil {
@@ -138,7 +138,7 @@ func readSpare(path, why string) (content, error) {
 	case info.Size() == 0:
 		return nil, errors.New("it is empty")
 	}
-	c, _, _, err := readFile(path)
+	c, _, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -124,6 +124,18 @@ func (c content) sums() sums {
 	return s
 }
 
+// entries calls f with all that c holds, in order.
+func (c content) entries(f visit) error {
+	for _, bucket := range slices.Sorted(maps.Keys(c)) {
+		for _, key := range slices.Sorted(maps.Keys(c[bucket])) {
+			if err := f(bucket, []byte(key), c[bucket][key]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // entryKey names a value of a journal.
 type entryKey struct{ bucket, key string }
 
@@ -131,10 +143,11 @@ func (k entryKey) String() string { return k.bucket + "/" + k.key }
 
 // refused lists, in order, the values for which why returns an error.
 func refused(tx *bolt.Tx, why func(bucket string, value []byte) error) (all []entryKey, err error) {
-	err = walk(tx, func(bucket string, key, value []byte) {
+	err = walk(tx, func(bucket string, key, value []byte) error {
 		if bucket != metaBucket && why(bucket, value) != nil {
 			all = append(all, entryKey{bucket, string(key)})
 		}
+		return nil
 	})
 	return all, err
 }
@@ -166,7 +179,7 @@ func unsound(bucket string, value []byte) error {
 
 // walk calls f with all that the transaction sees, bucket by bucket, and checks the order of
 // the keys. Keys and values are in the file's memory map, and invalid after the transaction.
-func walk(tx *bolt.Tx, f func(bucket string, key, value []byte)) error {
+func walk(tx *bolt.Tx, f visit) error {
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		bucket, last := string(name), []byte(nil)
 		return b.ForEach(func(k, v []byte) error {
@@ -174,8 +187,7 @@ func walk(tx *bolt.Tx, f func(bucket string, key, value []byte)) error {
 				return fmt.Errorf("%w: bucket %q: keys are out of order", ErrDamaged, name)
 			}
 			last = k
-			f(bucket, k, v)
-			return nil
+			return f(bucket, k, v)
 		})
 	})
 }
@@ -186,12 +198,13 @@ func walk(tx *bolt.Tx, f func(bucket string, key, value []byte)) error {
 func check(tx *bolt.Tx) (sums, error) {
 	have := sums{Buckets: map[string]sum{}}
 	var stored []byte
-	if err := walk(tx, func(bucket string, key, value []byte) {
+	if err := walk(tx, func(bucket string, key, value []byte) error {
 		if bucket == metaBucket && string(key) == sumsKey {
 			stored = value
 		} else {
 			have.replace(bucket, key, nil, value)
 		}
+		return nil
 	}); err != nil || stored == nil {
 		return have, err
 	}

@@ -51,7 +51,7 @@ func TestARebuiltFileHasFullPages(t *testing.T) {
 		holds += len(key) + len(value)
 	}
 	path := filepath.Join(t.TempDir(), "state.db")
-	must(t, c.rebuild(path, c.sums()))
+	must(t, rebuild(path, c.sums(), c.entries))
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
 	must(t, err)
 	defer db.Close()
