@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,7 +115,7 @@ func Open(dir string, now func() time.Time) *Log {
 	if now == nil {
 		now = time.Now
 	}
-	return &Log{now: now, acts: file{dir: dir, name: Name}, notes: file{dir: dir, name: NotesName}}
+	return &Log{now: now, acts: file{path: filepath.Join(dir, Name)}, notes: file{path: filepath.Join(dir, NotesName)}}
 }
 
 // Close closes the log's files. A later call of Do or Note opens them again.

@@ -248,7 +248,7 @@ func TestALineThatCouldNotBeWrittenHarmsNoOther(t *testing.T) {
 	}
 	whole := l.notes.open
 	var err error
-	if l.notes.open, err = os.Open(l.notes.path()); err != nil { // it is open for reading only
+	if l.notes.open, err = os.Open(l.notes.path); err != nil { // it is open for reading only
 		t.Fatal(err)
 	}
 	if err := l.Note(Act{Verb: "two"}, "", nil); err == nil {

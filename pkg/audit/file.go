@@ -17,9 +17,9 @@ import (
 // file is one log file and its older ones. It stays open between lines, since a daemon adds
 // a line for each object that a client applies. The Log's mutex guards it.
 type file struct {
-	dir, name string
-	open      *os.File    // nil before the first line and after a failure
-	info      os.FileInfo // identifies open
+	path string
+	open *os.File    // nil before the first line and after a failure
+	info os.FileInfo // identifies open
 }
 
 // add appends a line.
@@ -43,13 +43,13 @@ func (f *file) addDurably(line Line) error {
 	if err := f.add(line); err != nil {
 		return err
 	}
-	return errors.Join(f.open.Sync(), syncDir(f.dir))
+	return errors.Join(f.open.Sync(), syncDir(filepath.Dir(f.path)))
 }
 
 // prepare opens the file at the path for n more bytes. It begins a new file if this one
 // is full, or if an operator has moved or removed it.
 func (f *file) prepare(n int64) error {
-	st, err := os.Lstat(f.path())
+	st, err := os.Lstat(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -64,7 +64,7 @@ func (f *file) prepare(n int64) error {
 	if err := f.close(); err != nil {
 		return err
 	}
-	o, err := os.OpenFile(f.path(), os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	o, err := os.OpenFile(f.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
@@ -104,17 +104,16 @@ func (f *file) rotate() error {
 			return err
 		}
 	}
-	return os.Rename(f.path(), f.old(1))
+	return os.Rename(f.path, f.old(1))
 }
 
-func (f *file) path() string     { return filepath.Join(f.dir, f.name) }
-func (f *file) old(i int) string { return f.path() + "." + strconv.Itoa(i) }
+func (f *file) old(i int) string { return f.path + "." + strconv.Itoa(i) }
 
 // lines returns the lines of the file and of its older ones, oldest first.
 func (f *file) lines() ([]Line, error) {
 	var lines []Line
 	for i := maxOld; i >= 0; i-- {
-		path := f.path()
+		path := f.path
 		if i > 0 {
 			path = f.old(i)
 		}
