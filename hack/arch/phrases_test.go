@@ -14,7 +14,7 @@ import (
 
 // maxPhrases is how many phrases of docs/style.md the tree may still have. It goes down,
 // never up: reword the new sentence.
-const maxPhrases = 40
+const maxPhrases = 14
 
 // phrase matches what docs/style.md asks writers to avoid, since each hides an actor.
 var phrase = regexp.MustCompile(`(?i)\b(nobody|whoever|somebody|what is told|of which|so long|by now)\b`)

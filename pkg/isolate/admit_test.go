@@ -76,7 +76,7 @@ func TestNoTurnIsLost(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.running != 0 || len(p.waiting) != 0 || p.total != len(p.idle) {
-		t.Errorf("%d run, %d wait, %d helpers of which %d are idle", p.running, len(p.waiting), p.total, len(p.idle))
+		t.Errorf("%d run, %d wait, %d helpers, %d idle", p.running, len(p.waiting), p.total, len(p.idle))
 	}
 }
 

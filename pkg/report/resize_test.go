@@ -80,13 +80,13 @@ func TestFailuresAreInTheClaim(t *testing.T) {
 		want    corev1.ClaimResourceStatus
 		said    string
 	}{
-		"infeasible":                        {progress, "2Gi", report.ExpandFailure{Infeasible: true, Text: "too large", Attempts: 1}, infeasible, "too large"},
-		"infeasible, not begun":             {pending, "2Gi", report.ExpandFailure{Infeasible: true, Text: "too large", Attempts: 1}, infeasible, "too large"},
-		"any other":                         {progress, "2Gi", report.ExpandFailure{Text: "no", Attempts: 7}, progress, "no"},
-		"any other, another size asked":     {progress, "1Gi", report.ExpandFailure{Text: "no", Attempts: 2}, infeasible, "no"},
-		"the first, another size asked":     {progress, "1Gi", report.ExpandFailure{Text: "no", Attempts: 1}, progress, "no"},
-		"the controller's turn":             {corev1.PersistentVolumeClaimControllerResizeInProgress, "2Gi", report.ExpandFailure{Infeasible: true, Text: "no"}, corev1.PersistentVolumeClaimControllerResizeInProgress, ""},
-		"nobody's of an external-resizer's": {"", "2Gi", report.ExpandFailure{Infeasible: true, Text: "no"}, "", ""},
+		"infeasible":                            {progress, "2Gi", report.ExpandFailure{Infeasible: true, Text: "too large", Attempts: 1}, infeasible, "too large"},
+		"infeasible, not begun":                 {pending, "2Gi", report.ExpandFailure{Infeasible: true, Text: "too large", Attempts: 1}, infeasible, "too large"},
+		"any other":                             {progress, "2Gi", report.ExpandFailure{Text: "no", Attempts: 7}, progress, "no"},
+		"any other, another size asked":         {progress, "1Gi", report.ExpandFailure{Text: "no", Attempts: 2}, infeasible, "no"},
+		"the first, another size asked":         {progress, "1Gi", report.ExpandFailure{Text: "no", Attempts: 1}, progress, "no"},
+		"the controller's turn":                 {corev1.PersistentVolumeClaimControllerResizeInProgress, "2Gi", report.ExpandFailure{Infeasible: true, Text: "no"}, corev1.PersistentVolumeClaimControllerResizeInProgress, ""},
+		"no progress, with an external-resizer": {"", "2Gi", report.ExpandFailure{Infeasible: true, Text: "no"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

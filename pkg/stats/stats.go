@@ -20,7 +20,7 @@ import (
 )
 
 // ErrNone is what Question.Ask returns if no driver can answer.
-var ErrNone = errors.New("nobody says")
+var ErrNone = errors.New("no driver reports it")
 
 // Usage is how much of a resource a volume has; a field is 0 if the driver does not report it.
 type Usage struct {

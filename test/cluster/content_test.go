@@ -134,7 +134,7 @@ func TestACSIDriverThatIsLateAndChanges(t *testing.T) {
 	if first := a.publish("late-1"); len(first.GetVolumeContext()) != 0 || len(first.GetPublishContext()) != 0 {
 		t.Errorf("published with %v and %v", first.GetVolumeContext(), first.GetPublishContext())
 	}
-	n.eventually("what nobody attaches is not reported in use", func() bool { return len(n.inUse()) == 0 })
+	n.eventually("a volume that needs no attachment is not reported in use", func() bool { return len(n.inUse()) == 0 })
 	a.tell(vault())
 	var second map[string]string
 	pod := ""

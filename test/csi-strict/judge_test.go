@@ -243,7 +243,7 @@ func TestEachRuleCatchesItsBreach(t *testing.T) {
 			change(stage(), func(m proto.Message) { m.(*csi.NodeStageVolumeRequest).StagingTargetPath = "staging" }),
 			seen{staging: true},
 		},
-		"a secret nobody named": {
+		"a secret that no class names": {
 			"N-34",
 			Script{Secrets: map[string]map[string]string{}},
 			[]proto.Message{attach()},
@@ -380,7 +380,7 @@ func TestEachRuleCatchesItsBreach(t *testing.T) {
 			seen{},
 		},
 		"storage without the ability": {"N-87", Script{}, nil, &csi.NodeGetStorageHealthRequest{}, seen{}},
-		"pod info nobody asked for": {
+		"pod info without podInfoOnMount": {
 			"N-40",
 			Script{PodInfo: new(bool)},
 			[]proto.Message{attach(), stage()},

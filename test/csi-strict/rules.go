@@ -354,7 +354,7 @@ func (j *judge) volumeContext(c *call, v *Volume, got map[string]string) {
 	}
 	if !*j.script.PodInfo {
 		if info > 0 {
-			c.breach(codes.InvalidArgument, "N-40", "volume_context has keys of the pod, which nobody asked for")
+			c.breach(codes.InvalidArgument, "N-40", "volume_context has keys of the pod, which the CSIDriver does not ask for")
 		}
 		return
 	}

@@ -75,7 +75,7 @@ func TestBadManifestIsRefusedWhole(t *testing.T) {
 			}
 			wantWords(t, "error", r.Stderr, bad.words...)
 			if len(r.Stderr) > 4096 {
-				t.Errorf("error: got %d bytes, which nobody reads", len(r.Stderr))
+				t.Errorf("error: got %d bytes, too many to read", len(r.Stderr))
 			}
 			// In the watched directory the same file is a problem that the daemon lists.
 			file := filepath.Join(n.manifests(), strings.ReplaceAll(strings.ReplaceAll(name, "/", "-"), " ", "-")+".yaml")

@@ -127,7 +127,7 @@ func TestFrozenMountIsUnmountedByForceOnOrder(t *testing.T) {
 		t.Error("a volume is forgotten without a reason")
 	}
 	if !stuck.alive() {
-		t.Error("the process that waits was ended by nobody's order")
+		t.Error("the process that waits was ended without an order")
 	}
 	n.Do("", "retry", id, "--step=force", "--reason=the filer is gone")
 	n.Eventually("the process that waited to be told", func() bool { return !stuck.alive() })

@@ -156,7 +156,7 @@ func TestNothingWantedNothingDone(t *testing.T) {
 	}
 	for _, dir := range []string{"pods", filepath.Join("plugins", "kubernetes.io")} {
 		if left, err := os.ReadDir(filepath.Join(n.Root, dir)); err == nil && len(left) > 0 {
-			t.Errorf("made for nobody: %v", left)
+			t.Errorf("made for no pod: %v", left)
 		}
 	}
 }

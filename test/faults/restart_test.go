@@ -213,7 +213,7 @@ func TestRemovalDoesNotWaitForAPause(t *testing.T) {
 	attempts := n.begun("NodePublishVolume")
 	n.DeletePods("bad")
 	if got := n.begun("NodePublishVolume"); got != attempts {
-		t.Errorf("attempts to mount what nobody wants: %d", got-attempts)
+		t.Errorf("attempts to mount what no pod wants: %d", got-attempts)
 	}
 	if n.begun("NodeUnpublishVolume") == 0 {
 		t.Error("what may be there was never taken away")

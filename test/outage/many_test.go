@@ -97,7 +97,7 @@ func countMany(t *testing.T, authorizer func(fakeapi.Request) *fakeapi.Answer, g
 	took = until(t, "the new pods are ready", 5*time.Minute, func() bool {
 		return n.count("Unstage") == churned && n.count("Publish") == pods+churned && allReady()
 	})
-	count(fmt.Sprintf("of which %d are replaced", churned), took, churnRequests*churned+gets*pods+fixedRequests)
+	count(fmt.Sprintf("%d are replaced", churned), took, churnRequests*churned+gets*pods+fixedRequests)
 	stages := n.count("Stage")
 	n.stop()
 	c.server.Took()

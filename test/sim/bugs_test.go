@@ -27,7 +27,7 @@ var bugs = []bug{
 		"err = c.verify(ctx, v, op, &r)\n", "if false {\n\t\t\terr = c.verify(ctx, v, op, &r)\n\t\t}\n",
 	},
 	{
-		"nobody waits for a source that is silent", "pkg/manager/decide.go",
+		"the loop does not wait for a source that is silent", "pkg/manager/decide.go",
 		"Synced: len(l.gates.unsynced) == 0", "Synced: true",
 	},
 	{
@@ -132,7 +132,7 @@ var bugs = []bug{
 		"if there {\n\t\tm.Phase", "if there && false {\n\t\tm.Phase",
 	},
 	{
-		"what is staged for nobody is not taken over", "pkg/handover/csi.go",
+		"a stage without a pod is not taken over", "pkg/handover/csi.go",
 		"a.setStage(&v, s)\n\ta.out.Records[id] = v", "a.setStage(&v, s)",
 	},
 	{
@@ -209,7 +209,7 @@ var bugs = []bug{
 		"res := sendGroup(ctx, k, secret)\n\tres.expired = thaw(ctx)", "res := groupResult{expired: thaw(ctx)}\n\texpired := res.expired\n\tres = sendGroup(ctx, k, secret)\n\tres.expired = expired",
 	},
 	{
-		"a group of which one was turned down keeps the others", "pkg/controller/groupnext.go",
+		"a group keeps its snapshots although the driver refused one", "pkg/controller/groupnext.go",
 		"case r.anyMember(state.Absent): // all or none\n\t\tr.Content.Phase = state.Leaving", "case r.anyMember(state.Absent): // all or none\n\t\tr.Content.Phase, r.Members = state.Absent, nil",
 	},
 	{

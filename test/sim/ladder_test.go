@@ -36,7 +36,7 @@ func (l *life) climbs(cfg *manager.Config) {
 		}
 		l.w.judge.forced(l, o, step)
 		if step == state.UnmountForce && l.w.dice("force", short(path), l.w.count.faults["step force"])%2 == 0 {
-			return errors.New("somebody has a file open")
+			return errors.New("a process has a file open")
 		}
 		l.w.change(path, nil)
 		l.w.forget(path)

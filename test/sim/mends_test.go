@@ -182,7 +182,7 @@ var mends = []mend{
 			"if true {",
 		},
 		{
-			"a call that nobody wants goes on", "pkg/manager/deadline.go",
+			"a call goes on although no pod wants it", "pkg/manager/deadline.go",
 			"if c.decided.CompareAndSwap(false, true) {\n\t\tc.cancel(cause)",
 			"if false {\n\t\tc.cancel(cause)",
 		},

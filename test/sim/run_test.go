@@ -300,7 +300,7 @@ func (w *world) settled(except map[string]bool) {
 				if v.Held.Code == plan.Kept {
 					continue // kept for a listed pod, which may have it
 				}
-				w.breach("rule 10: pod %s never gets %s, which nobody has: %s", uid, name, brief(v))
+				w.breach("rule 10: pod %s never gets %s, which no other pod has: %s", uid, name, brief(v))
 			}
 		}
 	}
@@ -314,7 +314,7 @@ func (w *world) settled(except map[string]bool) {
 			kept = kept || !p.stopped && (of.uid == "" || of.uid == uid)
 		}
 		if !kept {
-			w.breach("rule 10: %s is wanted by nobody and never goes", path)
+			w.breach("rule 10: no pod wants %s, and it never goes", path)
 		}
 	}
 	for _, p := range w.life.m.Pods() {

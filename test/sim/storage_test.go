@@ -383,7 +383,7 @@ func (j *judge) deleted(name string) {
 func (j *judge) copied(name string) {
 	for id, s := range j.w.shelf {
 		if s.from == name && s.bundle != "" && s.looks >= 0 && j.w.orders[s.owner] == 0 {
-			j.w.breach("groups: DeleteVolume of %s, of which %s is not ready", name, id)
+			j.w.breach("groups: DeleteVolume of %s, whose snapshot %s is not ready", name, id)
 		}
 	}
 }
