@@ -37,7 +37,8 @@ func killedAtEveryPlace(t *testing.T, engine string) {
 	} else {
 		r.startPodman()
 	}
-	l := &life{rig: r, engine: engine, volume: "placed"}
+	// dockerd asks all plugins for a name that it has no record of, also those of other rigs.
+	l := &life{rig: r, engine: engine, volume: "placed-in-" + engine}
 	l.killed.Store(true)
 	l.meanwhile = func(container string) {
 		for range 2 { // kills may take up all of the first one
