@@ -52,7 +52,7 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 		"what is mounted is not known: not staged":                 {want(&shared, "a"), none, Doubt{Why: "not looked"}, Op{}, Stage, false},
 		"a known pod has it: staged again":                         {want(&shared, "a"), none, made(unknown, "a"), Op{Kind: Stage}, None, false},
 		"a known pod has it: published to it":                      {want(&shared, "a", "b"), staged(&shared, nil), made(unknown, "b"), Op{Kind: Publish, Pod: "b"}, None, false},
-		"only a known pod has it: published to another": {want(&shared, "a", "b"), staged(&shared, nil), made(Doubt{}, "b"), Op{Kind: Publish, Pod: "a"}, None, false},
+		"only a known pod has it: published to another":            {want(&shared, "a", "b"), staged(&shared, nil), made(Doubt{}, "b"), Op{Kind: Publish, Pod: "a"}, None, false},
 		"a pod that is not known may have it: not published":       {want(&shared, "a"), staged(&shared, nil), unknown, Op{}, Publish, true},
 		"a record says that it may be published: again":            {want(&shared, "a"), staged(&shared, map[state.PodUID]state.Phase{"a": state.Entering}), unknown, Op{Kind: Publish, Pod: "a"}, None, false},
 		"exclusive, another pod may have it":                       {want(&spec, "a"), staged(&spec, nil), unknown, Op{}, Publish, true},
