@@ -176,9 +176,6 @@ func lostIn(t *testing.T, dir string, durable int) string {
 //
 // Faults: A004.
 func TestNothingDurableIsLostInAPowerCut(t *testing.T) {
-	if raced {
-		t.Skip("opens thousands of journals, one after another")
-	}
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestPowerCutChild$")
 	cmd.Env = append(os.Environ(), "CSI_VOLMGR_TEST_POWER="+filepath.Join(dir, "state.db"))

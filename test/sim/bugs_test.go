@@ -273,8 +273,8 @@ var bugs = []bug{
 // TestPlantedBugsAreFound builds the simulation once with each bug, and expects it to break a rule
 // within 5,000 seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
-	if testing.Short() || raced {
-		t.Skip("builds the simulation once for each bug, without the race detector")
+	if testing.Short() {
+		t.Skip("builds the simulation once for each bug")
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {

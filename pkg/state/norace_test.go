@@ -1,5 +1,0 @@
-//go:build !race
-
-package state
-
-const raced = false
