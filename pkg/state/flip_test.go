@@ -139,7 +139,7 @@ func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 	v := sample("v")
 	commit(t, b, map[VolumeID]*Volume{"v": &v})
 	must(t, b.Close())
-	c, _, err := readFile(path)
+	c, err := readFile(path)
 	must(t, err)
 	for name, meta := range map[string]map[string][]byte{"none": {}, "earlier": {sumsKey: seal([]byte(`{"tx":1,"buckets":{}}`))}} {
 		old := maps.Clone(c)
@@ -151,7 +151,7 @@ func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 			t.Errorf("%s: %v, recovered %q, %d volumes", name, err, b.Recovery().Why, len(got.Volumes))
 		}
 		must(t, b.Close())
-		if c, _, err := readFile(path); err != nil || c[metaBucket][sumsKey] == nil {
+		if c, err := readFile(path); err != nil || c[metaBucket][sumsKey] == nil {
 			t.Errorf("%s: no sums afterwards: %v", name, err)
 		}
 	}
@@ -164,7 +164,7 @@ func TestOldValuesAreNoneOfTheJournal(t *testing.T) {
 	b := openBolt(t, path)
 	must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{"k": []byte("old"), "l": []byte("x")}))
 	must(t, b.Close())
-	c, _, err := readFile(path)
+	c, err := readFile(path)
 	must(t, err)
 	old := content{metaBucket: c[metaBucket], kvPrefix + "claims": {"k": seal([]byte("older")), "l": seal([]byte("x"))}}
 	stored := sumsOf(t, c)

@@ -69,8 +69,7 @@ func readExisting(path string) (content, error) {
 	case info.Size() == 0:
 		return nil, fmt.Errorf("%w: the file is empty", ErrDamaged)
 	}
-	c, _, err := readFile(path)
-	return c, err
+	return readFile(path)
 }
 
 // Entry is one value of a journal, for people and their programs.

@@ -48,11 +48,11 @@ func view(path string, f func(tx *bolt.Tx) error) error {
 	})
 }
 
-// readFile returns what a journal's file holds, and its sums. It returns ErrDamaged if the
-// content is damaged, and ErrFormat if it has a newer format.
-func readFile(path string) (c content, s sums, err error) {
+// readFile returns what a journal's file holds. It returns ErrDamaged if the content is
+// damaged, and ErrFormat if it has a newer format.
+func readFile(path string) (c content, err error) {
 	err = view(path, func(tx *bolt.Tx) error {
-		if s, err = check(tx); err != nil {
+		if _, err := check(tx); err != nil {
 			return err
 		}
 		c, err = copyOf(tx)
@@ -62,14 +62,15 @@ func readFile(path string) (c content, s sums, err error) {
 		err = checkFormat(c[metaBucket][formatKey])
 	}
 	if err != nil {
-		return nil, sums{}, err
+		return nil, err
 	}
-	return c, s, nil
+	return c, nil
 }
 
 // renew replaces the file at path by a new one that holds the same, or the keys of a new journal
 // if that is nothing. If the last write may be missing, it doubts every fact and keeps the
-// original file. Otherwise, on a full disk, the file stays. s are the sums of the content.
+// original file. Otherwise, on a full disk, the file stays. s are the sums of the content that
+// was checked: a page that changes before it is copied contradicts them.
 func renew(path string) (s sums, r Recovery, err error) {
 	lastLost, err := lostLast(path)
 	if err != nil {
@@ -80,18 +81,17 @@ func renew(path string) (s sums, r Recovery, err error) {
 		if s, err = check(tx); err != nil {
 			return err
 		}
-		if first, _ := tx.Cursor().First(); first == nil || lastLost {
+		first, _ := tx.Cursor().First()
+		if first != nil {
+			if err := checkFormat(metaValue(tx, formatKey)); err != nil {
+				return err
+			}
+		}
+		if first == nil || lastLost {
 			c, err = copyOf(tx)
 			return err
 		}
-		meta := tx.Bucket([]byte(metaBucket))
-		if meta == nil {
-			return checkFormat(nil)
-		}
-		if err := checkFormat(meta.Get([]byte(formatKey))); err != nil {
-			return err
-		}
-		r = recoveryOf(meta.Get([]byte(recoveryKey)))
+		r = recoveryOf(metaValue(tx, recoveryKey))
 		if err := rebuild(path, s, func(f visit) error { return walk(tx, f) }); !noRoom(err) {
 			return err
 		}
@@ -100,20 +100,24 @@ func renew(path string) (s sums, r Recovery, err error) {
 	if err != nil || c == nil {
 		return s, r, err
 	}
-	if len(c) > 0 {
-		err = checkFormat(c[metaBucket][formatKey])
-	} else if !lastLost {
+	if lastLost {
+		if err := errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"),
+			keepAside(path, os.Link)); err != nil {
+			return sums{}, Recovery{}, err
+		}
+	} else {
 		c = newContent()
-	}
-	if err == nil && lastLost {
-		err = errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"),
-			keepAside(path, os.Link))
-	}
-	if err != nil {
-		return sums{}, Recovery{}, err
 	}
 	s, r = c.sums(), recoveryOf(c[metaBucket][recoveryKey])
 	return s, r, rebuild(path, s, c.entries)
+}
+
+// metaValue returns a value of metaBucket, valid during the transaction; nil if there is none.
+func metaValue(tx *bolt.Tx, key string) []byte {
+	if meta := tx.Bucket([]byte(metaBucket)); meta != nil {
+		return meta.Get([]byte(key))
+	}
+	return nil
 }
 
 // copyOf returns a copy of what the transaction sees, with empty buckets, which tell a foreign

@@ -138,7 +138,7 @@ func readSpare(path, why string) (content, error) {
 	case info.Size() == 0:
 		return nil, errors.New("it is empty")
 	}
-	c, _, err := readFile(path)
+	c, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
