@@ -209,8 +209,13 @@ const wantVolumeName = "to use an existing PersistentVolume, name it in spec.vol
 
 // Unsupported returns the first field of a claim that csi-volmgr cannot honour when it
 // provisions a volume, and whether there is one. Without the check the claim would
-// get a volume that lacks what the field asks for.
+// get a volume that lacks what the field asks for, or that has an invalid name.
 func Unsupported(claim *corev1.PersistentVolumeClaim) (Fault, bool) {
+	if uid := string(claim.UID); uid != "" { // the volume is named after it
+		if f, bad := checkSubdomain("metadata.uid", uid); bad {
+			return f, true
+		}
+	}
 	if s := claim.Spec.Selector; s != nil {
 		return Fault{
 			"spec.selector", metav1.FormatLabelSelector(s), "none, since a volume that is made for a claim has no labels; " +

@@ -61,10 +61,11 @@ type Provider struct {
 	// clones maps each claim that asks for a clone to the claim to be cloned. Guarded by syncing.
 	clones map[source.Key]source.Key
 
-	// volumes and notes are what the catalog has from this provider. Only Run's goroutine uses
-	// them.
+	// volumes and notes are what the catalog has from this provider, and unfit says why it refuses
+	// the volume of a claim. Only Run's goroutine uses them.
 	volumes map[string]*corev1.PersistentVolume
 	notes   map[controller.Key]string
+	unfit   map[controller.Key]string
 }
 
 // New returns a Provider that has not shown anything.
@@ -193,9 +194,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 	for {
 		changed := p.Controller.Changed()
-		if err := p.Show(); err != nil {
-			return err
-		}
+		p.Show()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -206,18 +205,18 @@ func (p *Provider) Run(ctx context.Context) error {
 
 // Show updates the catalog to the controller's current state. Only one goroutine may call it, and
 // only after the controller has loaded its records.
-func (p *Provider) Show() error {
-	if err := p.showVolumes(); err != nil {
-		return err
-	}
+func (p *Provider) Show() {
+	p.showVolumes()
 	p.showNotes()
 	p.Catalog.Synced(Name)
 	p.Shown()
-	return nil
 }
 
-func (p *Provider) showVolumes() error {
-	gone := maps.Clone(p.volumes)
+// showVolumes shows the volumes as PersistentVolumes. The catalog refuses one that no
+// PersistentVolume can describe, for example because of what its driver answered. That must not end
+// the daemon, which would find the same volume at every start.
+func (p *Provider) showVolumes() {
+	gone, unfit := maps.Clone(p.volumes), map[controller.Key]string{}
 	for _, v := range p.Controller.Volumes() {
 		pv := persistentVolume(v)
 		delete(gone, pv.Name)
@@ -225,22 +224,29 @@ func (p *Provider) showVolumes() error {
 			continue
 		}
 		if err := p.Catalog.Put(Name, pv); err != nil {
-			return fmt.Errorf("show volume %s: %w", pv.Name, err)
+			unfit[v.Claim] = fmt.Sprintf("its volume cannot be used: %v", err)
+			if p.unfit[v.Claim] != unfit[v.Claim] {
+				p.Logger.Error("pods cannot use the volume of a claim", "claim", v.Claim.String(), "err", err)
+			}
+			continue
 		}
 		p.volumes[pv.Name] = pv
 	}
+	p.unfit = unfit
 	for name := range gone {
 		p.Catalog.Delete(Name, source.Key{Kind: resolve.KindVolume, Name: name})
 		delete(p.volumes, name)
 	}
-	return nil
 }
 
 func (p *Provider) showNotes() {
 	gone := maps.Clone(p.notes)
 	for _, c := range p.Controller.Claims() {
-		note := Note(c)
-		if c.Volume != nil || note == "" {
+		note := p.unfit[c.Claim]
+		if c.Volume == nil {
+			note = Note(c)
+		}
+		if note == "" {
 			continue
 		}
 		delete(gone, c.Claim)

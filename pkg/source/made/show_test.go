@@ -1,0 +1,121 @@
+package made
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// makes is a driver that makes volumes with a volume_context.
+type makes struct {
+	clones
+	context map[string]string
+}
+
+func (m makes) Invoke(ctx context.Context, method string, args, reply any, o ...grpc.CallOption) error {
+	if req, ok := args.(*csi.CreateVolumeRequest); ok {
+		reply.(*csi.CreateVolumeResponse).Volume = &csi.Volume{
+			VolumeId: "h-" + req.GetName(), CapacityBytes: req.GetCapacityRange().GetRequiredBytes(), VolumeContext: m.context,
+		}
+		return nil
+	}
+	return m.clones.Invoke(ctx, method, args, reply, o...)
+}
+
+// A volume that no PersistentVolume can describe is not shown; its claim says why. The daemon goes on, since it would
+// find the same volume at every start, and other claims get theirs.
+func TestAVolumeThatCannotBeShownStopsNoOther(t *testing.T) {
+	for what, tc := range map[string]struct {
+		uid     types.UID
+		params  map[string]string
+		context map[string]string
+		words   string
+	}{
+		"a claim's uid that is no name": {uid: "Data_1", words: "metadata.uid"},
+		"a secret that is no name": {
+			uid: "u1", words: "nodeStageSecretRef.name",
+			params: map[string]string{
+				"csi.storage.k8s.io/node-stage-secret-name": "My_Secret", "csi.storage.k8s.io/node-stage-secret-namespace": "default",
+			},
+		},
+		"a driver's context with a key of the node": {
+			uid: "u1", words: "volumeAttributes", context: map[string]string{"csi.storage.k8s.io/pod.name": "x"},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var none idle
+				c := controller.New(controller.Config{KV: state.NewMemory(), Usage: none})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer func() { cancel(); synctest.Wait() }()
+				catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
+				p := New(Config{Catalog: catalog, Controller: c, Remote: "kube", Shown: func() {}, Logger: slog.New(slog.DiscardHandler)})
+				for _, run := range []func(context.Context) error{c.Run, p.Run} {
+					go func() {
+						if err := run(ctx); err != nil || ctx.Err() == nil {
+							t.Errorf("it ended: %v", err)
+						}
+					}()
+				}
+				put := func(obj runtime.Object) {
+					if err := catalog.Put("file", obj); err != nil {
+						t.Fatal(err)
+					}
+					key, err := resolve.KeyOf(obj)
+					if err != nil {
+						t.Fatal(err)
+					}
+					p.Changed(key)
+					synctest.Wait()
+				}
+				c.DriverUp(controller.Driver{Name: "bad", Conn: makes{context: tc.context}})
+				c.DriverUp(controller.Driver{Name: "good", Conn: makes{}})
+				put(testClass("bad", tc.params))
+				put(testClass("good", nil))
+				put(testClaim("a", tc.uid, "bad"))
+				put(testClaim("b", "u2", "good"))
+				if got := catalog.Get(source.Key{Kind: resolve.KindVolume, Name: "pvc-u2"}); got == nil {
+					t.Error("the other claim's volume is not shown")
+				}
+				key := source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "a"}
+				if got := catalog.Binding(key).Note; !strings.Contains(got, tc.words) {
+					t.Errorf("its claim says %q, want a word about %s", got, tc.words)
+				}
+			})
+		})
+	}
+}
+
+func testClass(driver string, params map[string]string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{
+		TypeMeta: metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: resolve.KindClass}, ObjectMeta: metav1.ObjectMeta{Name: driver},
+		Provisioner: driver, Parameters: params,
+	}
+}
+
+func testClaim(name string, uid types.UID, class string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+}
