@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -38,7 +40,7 @@ type created struct {
 	capacityBytes int64
 	context       map[string]string
 	topology      []map[string]string
-	// reject says why the volume cannot be used, or is "".
+	// reject says why the claim cannot use the volume, or is "".
 	reject string
 }
 
@@ -100,6 +102,11 @@ func complete(r record, o op, res result, now time.Time) record {
 }
 
 func completeCreate(r record, o op, res result, now time.Time) record {
+	if res.created.reject != "" && !r.Delete {
+		// It may hold data: a driver also answers with an existing volume of the name, which a lost
+		// journal knew, or which is another node's.
+		res.err = wrongAnswer(o.verb.String(), fmt.Errorf("%s; it is kept, since it may hold data", res.created.reject))
+	}
 	if res.err != nil {
 		if o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
 			r.Volume.Phase = state.Absent
@@ -107,7 +114,7 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 		switch {
 		case res.unsent:
 			r.Unanswered = o.again
-		case makesNothing(res.err):
+		case makesNothing(res.err), res.err.Code == codes.OK.String():
 			r.Unanswered = false
 		default:
 			r.Unanswered = o.again || res.err.Outcome == state.Uncertain
@@ -121,11 +128,6 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 	r.Context, r.Topology, r.RequestedBytes = c.context, c.topology, r.Spec.SizeBytes
 	r.Attributes = r.Spec.Attributes
 	r.Volume = state.Fact{Phase: state.Present}
-	if c.reject != "" {
-		r.Volume.Phase, r.Reject = state.Leaving, c.reject
-		return r
-	}
-	r.Rejects = 0
 	return r
 }
 
@@ -134,15 +136,7 @@ func completeDelete(r record, res result, now time.Time) record {
 		r.Volume.Failed = addFailure(r.Volume.Retry(), res.err, now).Kept()
 		return r
 	}
-	if r.Delete || r.Reject == "" {
-		return record{}
-	}
-	again := record{Claim: r.Claim, UID: r.UID, Name: r.Name, Spec: r.Spec, Rejects: r.Rejects + 1}
-	again.Volume.Failed = &state.Retry{
-		Attempts: again.Rejects, Since: now, NotBefore: now.Add(backoff(again.Rejects, state.Refused)),
-		Call: createVolume.String(), Error: r.Reject,
-	}
-	return again
+	return record{}
 }
 
 func completeExpand(r record, o op, res result, now time.Time) record {

@@ -258,7 +258,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 		return nil
 	case e.want.Listed:
 		return ErrListed
-	case e.rec.Spec.Reclaim == Retain && e.rec.Volume.Phase == state.Present && !retained:
+	case e.rec.Spec.Reclaim == Retain && e.rec.Volume.Phase != state.Absent && !retained:
 		return fmt.Errorf("%w: volume %s", ErrRetained, e.rec.Name)
 	}
 	if err := c.checkUnused(e); err != nil {

@@ -15,9 +15,9 @@
 //     repeated until it has a definite answer.
 //   - A claim has at most one call in flight (CSI 1.13, "Concurrency"). CreateSnapshot counts as a
 //     call of its source volume.
-//   - A volume is deleted only because someone asked for it ([Controller.Delete]) or because it was
-//     unusable before any pod could use it, never because a claim is no longer listed. The same
-//     holds for snapshots ([Controller.DeleteSnapshot]).
+//   - A volume is deleted only because a person asked for it ([Controller.Delete]), never because a
+//     claim is no longer listed or because the volume does not fit the claim. The same holds for
+//     snapshots ([Controller.DeleteSnapshot]).
 //   - A record never contains the value of a secret, only which secret to read.
 //
 // Concurrency: any goroutine may call the methods of [Controller]. The goroutine that runs

@@ -91,7 +91,7 @@ func (m model) facts(offline bool) facts {
 // id identifies a model among the others; it leaves out pacing, since time may always pass.
 type id struct {
 	phase, attach                     state.Phase
-	named, unanswered, delete, reject bool
+	named, unanswered, delete         bool
 	asked, requested, capacity, grows int64
 
 	listed, up, inUse bool
@@ -108,7 +108,7 @@ type id struct {
 func (m model) id() id {
 	r, o := m.rec, m.doing
 	return id{
-		r.Volume.Phase, r.Attach, !r.empty(), r.Unanswered, r.Delete, r.Reject != "",
+		r.Volume.Phase, r.Attach, !r.empty(), r.Unanswered, r.Delete,
 		r.Spec.SizeBytes, r.RequestedBytes, r.CapacityBytes, r.Growing,
 		m.listed, m.up, m.inUse, m.size, m.node, o.verb, o.spec.SizeBytes, o.bytes, o.from,
 		m.exists, m.attached, m.given, m.bad, m.bytes,
@@ -223,7 +223,7 @@ func (m model) wrong(o op, offline bool) string {
 		return "an unanswered CreateVolume is repeated with another request"
 	case o.verb == createVolume && !m.listed && !m.rec.Delete:
 		return "a volume is made without a claim"
-	case o.verb == deleteVolume && m.given && !m.rec.Delete:
+	case o.verb == deleteVolume && !m.rec.Delete:
 		return "data is deleted without an operator's order"
 	case o.verb == deleteVolume && (m.attached || m.inUse && m.rec.Volume.Phase == state.Present):
 		return "a volume in use is deleted"
@@ -355,6 +355,7 @@ func (m model) converges(r rules, offline bool, now time.Time) string {
 	switch {
 	case m.rec.Delete:
 		return "a deletion does not end"
+	case m.bad: // only a person can end that
 	case m.listed && m.rec.Volume.Phase != state.Present:
 		return "a claim stays without a volume"
 	case m.listed && m.rec.CapacityBytes < m.size:

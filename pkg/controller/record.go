@@ -58,10 +58,6 @@ type record struct {
 
 	// Delete means that a person asked to delete the data. It cannot be undone.
 	Delete bool `json:"delete,omitempty"`
-	// Reject says why a new volume cannot be used. It is deleted before any pod gets it, and made
-	// again. Rejects counts consecutive rejections.
-	Reject  string `json:"reject,omitempty"`
-	Rejects int    `json:"rejects,omitempty"`
 }
 
 // spec is a CreateVolume request without the name and the values of secrets, and what else the

@@ -17,7 +17,7 @@ func fullRecord() record {
 		Volume: state.Fact{Phase: state.Present, Failed: &state.Retry{Attempts: 2, Since: time.Unix(5, 0).UTC(), Call: "CreateVolume"}},
 		Handle: "vol-1", RequestedBytes: mib, CapacityBytes: mib, NodeBytes: mib,
 		Context: map[string]string{"k": "v"}, Topology: []map[string]string{{"zone": "a"}},
-		Growing: 2 * mib, Attach: state.Entering, NodeID: "node-1", Delete: true, Rejects: 1,
+		Growing: 2 * mib, Attach: state.Entering, NodeID: "node-1", Delete: true,
 	}
 }
 

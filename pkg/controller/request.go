@@ -124,7 +124,7 @@ func attachRequest(v state.Volume, nodeID string, multiWriter bool,
 }
 
 // checkCreated checks the answer to a CreateVolume for s made on a node with the given topology. It
-// returns an error if the answer is unusable, and sets created.reject if the volume is.
+// returns an error if the answer is unusable, and sets created.reject if the volume does not fit.
 func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error) {
 	c := created{
 		handle: v.GetVolumeId(), capacityBytes: v.GetCapacityBytes(), context: v.GetVolumeContext(),

@@ -4,6 +4,11 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // A volume whose class said Retain when it was made stays, with its data, when its claim is deleted, whatever the
@@ -48,4 +53,32 @@ func TestAVolumeIsRetainedAsItsClassSaidWhenItWasMade(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A volume of which no answer came may be one that was there before, with data. Retain holds for it too.
+func TestAVolumeThatMayExistIsRetained(t *testing.T) {
+	b := newBackend()
+	b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
+		return fault{after: status.Error(codes.DeadlineExceeded, "too late")}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		claim := testClaim("a", mib)
+		claim.Class.Retain = true
+		h.set(claim)
+		h.up()
+		h.c.RemoveClaim(testKey("a"))
+		if err := h.c.Delete(t.Context(), testKey("a"), false); !errors.Is(err, ErrRetained) {
+			t.Errorf("Delete: %v, want %v", err, ErrRetained)
+		}
+		b.set(func() { b.fault = nil })
+		settleFor(time.Hour)
+		if len(b.names()) != 1 {
+			t.Errorf("volumes %v", b.names())
+		}
+		err := h.c.Delete(t.Context(), testKey("a"), true)
+		settleFor(time.Hour)
+		if err != nil || len(b.names()) != 0 {
+			t.Errorf("%v, and volumes %v after it was asked for", err, b.names())
+		}
+	})
 }

@@ -297,12 +297,12 @@ func (o *Objects) keeps(key controller.Key) bool {
 // kept tells where the volume of a deleted claim is, and how to use or delete it.
 func (o *Objects) kept(key controller.Key) string {
 	c, _ := o.c.Controller.Claim(key)
-	if c.Volume == nil {
-		return "its volume is kept"
+	where := "its volume, which may exist, is kept"
+	if v := c.Volume; v != nil {
+		where = fmt.Sprintf("its volume %s (driver %s, handle %s) is kept with its data", v.Name, v.Driver, v.Handle)
 	}
-	return fmt.Sprintf("its volume %s (driver %s, handle %s) is kept with its data, since its reclaimPolicy is Retain: "+
-		"apply the claim again to use it, or delete it with: csi-volmgr delete pvc %s -n %s --data", c.Volume.Name,
-		c.Volume.Driver, c.Volume.Handle, key.Name, key.Namespace)
+	return fmt.Sprintf("%s, since its reclaimPolicy is Retain: apply the claim again to use it, or delete it with: "+
+		"csi-volmgr delete pvc %s -n %s --data", where, key.Name, key.Namespace)
 }
 
 // waitKnown waits until every source of pods has spoken and the manager shows its pods.
