@@ -104,6 +104,11 @@ func (o *Objects) dropSnapshot(ctx context.Context, s schedule.Schedule, name st
 	if err == nil && note != "" {
 		return schedule.ErrKept
 	}
+	// Its object may be gone already: a person deleted it, or the schedule could not record that it did.
+	was, _ := o.c.Controller.Snapshot(controller.Key{Namespace: s.Namespace, Name: name})
+	if err != nil && was.Phase == controller.Released && was.ReclaimPolicy == controller.Retain {
+		return schedule.ErrKept
+	}
 	if errors.Is(err, server.ErrNotFound) {
 		return nil
 	}
