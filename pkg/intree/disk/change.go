@@ -64,7 +64,7 @@ func (h Host) flush(ctx context.Context, d Disk) error {
 	go func() {
 		err := f.Sync()
 		if err == nil {
-			err = os.NewSyscallError("ioctl BLKFLSBUF", unix.IoctlSetInt(int(f.Fd()), unix.BLKFLSBUF, 0))
+			err = dropCache(f)
 		}
 		done <- errors.Join(err, f.Close())
 	}()

@@ -46,6 +46,9 @@ func (d Device) Prepare(ctx context.Context, w Want) error {
 		return err
 	}
 	defer pinned.Close()
+	if err := dropCache(pinned); err != nil {
+		return err
+	}
 	exclusive, err := d.open(unix.O_EXCL)
 	if errors.Is(err, unix.EBUSY) {
 		return requireFS(pinned, w.FSType)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -32,6 +34,12 @@ const (
 // copies returns the offsets of backup superblocks, which survive when the head is
 // wiped: ext4's in block groups 1 and 3 (4 KiB blocks), btrfs's at 64 MiB and 256 GiB.
 func copies() []int64 { return []int64{64 << 20, 128 << 20, 384 << 20, 256 << 30} }
+
+// dropCache makes the kernel read the device again. While another process has the device
+// open, its cache may be older than what another node wrote.
+func dropCache(device *os.File) error {
+	return os.NewSyscallError("ioctl BLKFLSBUF", unix.IoctlSetInt(int(device.Fd()), unix.BLKFLSBUF, 0))
+}
 
 // blank proves by reading that a disk of the given size contains only zeros. Otherwise
 // it fails with ErrNotBlank.

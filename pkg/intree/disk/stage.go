@@ -113,6 +113,9 @@ func (s Stager) Mount(ctx context.Context, v state.Volume, d Disk, w Want) error
 	if err := w.check(); err != nil {
 		return poddir.Refused("Stage", err)
 	}
+	if err := dropCache(f); err != nil {
+		return err
+	}
 	unused, err := s.Host.unused(d)
 	if err != nil {
 		return err
