@@ -10,7 +10,7 @@
 //     staged volume accepts no disk with another WWID.
 //   - A file system is made only if the disk's head, its tail and the usual places of
 //     signatures were read and contain only zeros, or if an earlier attempt to make one
-//     was not finished. The disk is read, not the kernel's cache of it.
+//     was recorded and the disk has none. The disk is read, not the kernel's cache of it.
 //     A disk that cannot be read does not count as blank.
 //   - A device is removed only if nothing has opened it exclusively: no mount in any
 //     namespace, and no device on top of it.

@@ -99,6 +99,9 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record
 	if err != nil {
 		return err
 	}
+	if err := m.settle(f); err != nil {
+		return err
+	}
 	if !m.Making {
 		err := blank(ctx, f, size)
 		if err != nil || m.Made {
@@ -119,6 +122,21 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record
 		return err
 	}
 	if err := h.tool(ctx, d, name, packages, args...); err != nil {
+		return err
+	}
+	m.Making, m.Made = false, true
+	return m.save()
+}
+
+// settle ends an interrupted attempt to make a file system if there is one on the disk:
+// mkfs completes the superblock last. So mkfs finished before that was recorded, or
+// another node made the file system. Other nodes may have written to it since.
+func (m *record) settle(f io.ReaderAt) error {
+	if !m.Making {
+		return nil
+	}
+	found, err := fileSystem(f)
+	if err != nil || found == "" {
 		return err
 	}
 	m.Making, m.Made = false, true

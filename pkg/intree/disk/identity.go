@@ -16,28 +16,39 @@ type signature struct {
 	name, magic string
 	magicAt     int64
 	uuidAt      int64
+	// makingAt is the place of a byte that is not 0 until mkfs has finished. 0 means that
+	// mkfs writes the magic number last.
+	makingAt int64
 }
 
 // signatures returns the signatures of the file systems that mkfs can make. Their
-// on-disk formats are fixed: ext4's s_magic and s_uuid, xfs's sb_magicnum and sb_uuid,
-// btrfs's magic and fsid.
+// on-disk formats are fixed: ext4's s_magic and s_uuid, xfs's sb_magicnum, sb_uuid and
+// sb_inprogress, btrfs's magic and fsid.
 func signatures() []signature {
 	return []signature{
-		{"ext", "\x53\xef", 1024 + 0x38, 1024 + 0x68},
-		{"xfs", "XFSB", 0, 32},
-		{"btrfs", "_BHRfS_M", 64<<10 + 0x40, 64<<10 + 0x20},
+		{"ext", "\x53\xef", 1024 + 0x38, 1024 + 0x68, 0},
+		{"xfs", "XFSB", 0, 32, 126},
+		{"btrfs", "_BHRfS_M", 64<<10 + 0x40, 64<<10 + 0x20, 0},
 	}
 }
 
 // fileSystem returns the type and UUID of the file system in f, such as "xfs 0f3c...".
-// It returns "" if there is none of a known type.
+// It returns "" if there is none of a known type, or only one that mkfs has not finished.
 func fileSystem(f io.ReaderAt) (string, error) {
 	for _, s := range signatures() {
-		magic, uuid := make([]byte, len(s.magic)), make([]byte, 16)
+		magic, uuid, making := make([]byte, len(s.magic)), make([]byte, 16), []byte{0}
 		if _, err := f.ReadAt(magic, s.magicAt); err != nil {
 			return "", err
 		}
 		if string(magic) != s.magic {
+			continue
+		}
+		if s.makingAt != 0 {
+			if _, err := f.ReadAt(making, s.makingAt); err != nil {
+				return "", err
+			}
+		}
+		if making[0] != 0 {
 			continue
 		}
 		if _, err := f.ReadAt(uuid, s.uuidAt); err != nil {

@@ -18,7 +18,7 @@ type record struct {
 	// Making is true while a file system is being made on the disk, which was blank
 	// before.
 	Making bool `json:"making,omitempty"`
-	// Made is true once the file system was made here.
+	// Made is true once the file system was made.
 	Made bool `json:"made,omitempty"`
 	// FileSystem is the type and UUID of the file system at its first mount.
 	FileSystem string `json:"fileSystem,omitempty"`
