@@ -80,8 +80,9 @@ func (o Options) matches(st *unix.Stat_t) bool {
 
 // Apply gives dir and everything below it to the group. It continues after a failure
 // and returns the first few failures with the count of all, or the cause of ctx's end.
-// It may be repeated and then changes only what is not right yet. It changes dir itself
-// last, so an interrupted call does not look complete.
+// If another attempt may mend some failures, it returns only those. It may be repeated
+// and then changes only what is not right yet. It changes dir itself last, and not if
+// another attempt may get further, so that an incomplete call does not look complete.
 func Apply(ctx context.Context, dir *os.File, o Options) error {
 	if o.GID < 0 || o.GID >= 1<<32-1 {
 		return fmt.Errorf("set group of %s: %d is not a group id", dir.Name(), o.GID)
@@ -106,17 +107,41 @@ type walk struct {
 	o     Options
 	slots chan struct{} // one per directory that another goroutine walks
 
-	mu     sync.Mutex // guards the fields below
-	errs   []error
-	failed int
+	mu sync.Mutex // guards the fields below
+	// mendable is true if another attempt may get further: not all failures are lasting.
+	mendable bool
+	errs     []error // only those that are not lasting, if there are any
+	failed   int
 }
 
 func (w *walk) fail(name, op string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.failed++; len(w.errs) < maxErrors {
+	w.failed++
+	lasts := isLasting(err)
+	if !lasts && !w.mendable {
+		w.mendable, w.errs = true, nil
+	}
+	if lasts != w.mendable && len(w.errs) < maxErrors {
 		w.errs = append(w.errs, &os.PathError{Op: op, Path: name, Err: err})
 	}
+}
+
+// isLasting reports whether another attempt would fail in the same way: the file is
+// immutable, the file system has no groups or is read-only, or the tree is too deep.
+func isLasting(err error) bool {
+	for _, lasting := range []error{unix.EPERM, unix.EROFS, unix.EOPNOTSUPP, unix.ELOOP} {
+		if errors.Is(err, lasting) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) isMendable() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mendable
 }
 
 // dir changes the content of f, then f. name is for messages. It returns only errors
@@ -133,6 +158,9 @@ func (w *walk) dir(ctx context.Context, f *os.File, name string, depth int) erro
 	}
 	if err != nil {
 		return err
+	}
+	if depth == 0 && w.isMendable() {
+		return nil // the root would make the tree look complete
 	}
 	w.change(int(f.Fd()), name)
 	return nil

@@ -286,3 +286,40 @@ func TestAttackSwappedLinksLeadNowhere(t *testing.T) {
 	want(t, canary, "0755 0")
 	want(t, filepath.Join(canary, "d"), "0700 0")
 }
+
+// A failure that another attempt may mend, such as too many open files: the root does not
+// look complete, and the error hides no such failure behind one that will stay.
+func TestRootStaysUntilAnotherAttemptCannotMendMore(t *testing.T) {
+	dir := tree(t, "a/", "a/b/", "a/b/c/", "a/b/c/f", "immutable")
+	immutable(t, filepath.Join(dir, "immutable"))
+	o := ownership.Options{GID: gid, OnRootMismatch: true}
+	err := withFewFiles(t, func() error { return apply(t, t.Context(), dir, o) })
+	if !errors.Is(err, unix.EMFILE) || errors.Is(err, unix.EPERM) {
+		t.Errorf("got %v, want EMFILE alone", err)
+	}
+	want(t, dir, "0755 0")
+	if err := apply(t, t.Context(), dir, o); !errors.Is(err, unix.EPERM) {
+		t.Errorf("again: got %v, want EPERM", err)
+	}
+	want(t, filepath.Join(dir, "a/b/c/f"), "0660 4711")
+	want(t, dir, "2775 4711")
+}
+
+// withFewFiles calls f while this process may open four more files.
+func withFewFiles(t *testing.T, f func() error) error {
+	t.Helper()
+	next, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(next)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + 4, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = f()
+	return errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
+}
