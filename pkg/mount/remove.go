@@ -160,11 +160,13 @@ func (r *remover) lift(dir int, name string) error {
 		r.lifted++
 		to := ".lifted-" + strconv.Itoa(r.lifted)
 		err := unix.Renameat2(dir, name, r.top, to, unix.RENAME_NOREPLACE)
-		if err == unix.ENOENT {
+		switch {
+		case err == nil, err == unix.ENOENT:
 			return nil
-		}
-		if err != unix.EEXIST {
-			return removeError("rename", name, err)
+		case err == unix.EEXIST:
+		case err == unix.EXDEV && leaveProject(r.top):
+		default:
+			return fmt.Errorf("%s: move it up: %w", name, err)
 		}
 	}
 }
