@@ -40,10 +40,7 @@ func (s *Server) pageWhy() func(state.PodUID, manager.PodVolumeStatus) string {
 		if of.Volumes = nil; volumes[v.ID].Volume.Spec != nil {
 			of.Volumes = []manager.VolumeStatus{volumes[v.ID]}
 		}
-		if !volumes[v.ID].Volume.Spec.Value().Builtin {
-			v.Retry = redactRetry(v.Retry)
-		}
-		return of.Why(uid, v)
+		return of.Why(uid, f.redactPodVolume(v, volumes[v.ID].Volume.Spec.Value().Builtin))
 	}
 }
 

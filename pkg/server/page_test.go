@@ -38,6 +38,61 @@ func TestStatusPage(t *testing.T) {
 	}
 }
 
+// The controller's reasons repeat the words of a driver that fails to make a volume or a snapshot, and so does the
+// problem of a pod that waits for the volume. The page has none of these words, also while the claim's reason is newer
+// than the pod's problem.
+//
+// Attacks: C53.
+func TestThePageHasNoWordOfADriverThatMakesNothing(t *testing.T) {
+	const word = "CANARY-in-a-form-that-is-not-known"
+	retry := RetryStatus{Attempts: 4, Since: now, Call: "CreateVolume", Code: "Internal", Error: word}
+	const because = "CreateVolume: Internal: " + word
+	waits := manager.PodVolumeStatus{
+		Names: []string{"data"}, Claim: "default/data", Step: plan.Resolve,
+		BlockedBy: "persistentvolumeclaim default/data: not bound yet: " + because,
+	}
+	facts := Facts{
+		Pods: []manager.PodStatus{{
+			Pod: state.Pod{UID: "u1", Namespace: "default", Name: "web"}, Listed: true,
+			Volumes: []manager.PodVolumeStatus{waits},
+		}},
+		Claims: []ClaimStatus{
+			{Namespace: "default", Name: "data", Phase: "Pending", Reason: because, Retry: retry},
+			{Namespace: "default", Name: "log", Phase: "Pending", Reason: "driver d.example did not answer with its capabilities: " + because},
+		},
+		Snapshots: []SnapshotStatus{{Namespace: "default", Name: "monday", Phase: "Pending", Reason: because, Retry: retry}},
+		Groups:    []GroupSnapshotStatus{{Namespace: "default", Name: "all", Phase: "Pending", Reason: because, Retry: retry}},
+		Now:       now,
+	}
+	b := newBackend(facts)
+	cfg := config(t, b)
+	cfg.HTTPAddress, cfg.Page = "127.0.0.1:0", true
+	s, _ := start(t, cfg)
+	page := func() (all string) {
+		for _, path := range []string{"pod/default/web", "pvc/default/data", "pvc/default/log", "snapshot/default/monday", "groupsnapshot/default/all"} {
+			code, text := httpGet(t, "http://"+s.HTTPAddress()+"/ui/explain/"+path)
+			if code != http.StatusOK {
+				t.Errorf("%s: %d %s", path, code, text)
+			}
+			all += text
+		}
+		return all + s.pageWhy()("u1", waits)
+	}
+	all := page()
+	for _, want := range []string{"CreateVolume answered Internal", "did not answer with its capabilities", ownersOnly, "claim default/data is Pending"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not on the page: %s", want, all)
+		}
+	}
+	b.set(func(f *Facts) { f.Claims = []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Pending", Call: "CreateVolume"}} })
+	if all += page(); strings.Contains(all, word) {
+		t.Errorf("the page: %s", all)
+	}
+	if _, text := unixGet(t, cfg.Socket, http.MethodGet, "/v1/explain/pod/default/web", nil); !strings.Contains(text, word) {
+		t.Errorf("the daemon's own explanation lacks the driver's word: %s", text)
+	}
+}
+
 // Every user of the host may read the page: it has codes, and not the words of drivers, which may quote secrets that
 // they received. Users who may ask the daemon can read those words.
 //

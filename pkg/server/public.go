@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,16 +27,21 @@ func (f Facts) public() Facts {
 			f.Volumes[i].Volume = redactVolume(v.Volume)
 		}
 	}
+	for i, c := range f.Claims {
+		f.Claims[i].Reason, f.Claims[i].Retry = redactReason(c.Reason), RetryOf(redactRetry(c.Retry.retry()))
+	}
 	for i, p := range f.Pods {
 		f.Pods[i].Volumes = slices.Clone(p.Volumes)
 		for j, v := range p.Volumes {
-			if !ours[v.ID] {
-				f.Pods[i].Volumes[j].Retry = redactRetry(v.Retry)
-			}
+			f.Pods[i].Volumes[j] = f.redactPodVolume(v, ours[v.ID])
 		}
 	}
-	for i := range f.Claims {
-		f.Claims[i].Retry = RetryOf(redactRetry(f.Claims[i].Retry.retry()))
+	f.Snapshots, f.Groups = slices.Clone(f.Snapshots), slices.Clone(f.Groups)
+	for i, s := range f.Snapshots {
+		f.Snapshots[i].Reason, f.Snapshots[i].Retry = redactReason(s.Reason), RetryOf(redactRetry(s.Retry.retry()))
+	}
+	for i, g := range f.Groups {
+		f.Groups[i].Reason, f.Groups[i].Retry = redactReason(g.Reason), RetryOf(redactRetry(g.Retry.retry()))
 	}
 	for i := range f.Sockets {
 		if f.Sockets[i].Problem != "" {
@@ -66,6 +72,34 @@ func publicDrivers(all []manager.DriverStatus) []manager.DriverStatus {
 		}
 	}
 	return all
+}
+
+// redactPodVolume returns v without the words of its driver; builtin says that it has no driver. The
+// problem of a volume whose claim is not bound may repeat the reason of the claim, of now or of a
+// moment ago: the reason in f, which is redacted, replaces it.
+func (f Facts) redactPodVolume(v manager.PodVolumeStatus, builtin bool) manager.PodVolumeStatus {
+	if !builtin {
+		v.Retry = redactRetry(v.Retry)
+	}
+	if !v.Unresolved() {
+		return v
+	}
+	for _, c := range f.claimsOf(v) {
+		if c.Phase != "Bound" {
+			v.BlockedBy = strings.TrimSuffix(fmt.Sprintf("claim %s is %s: %s", c.key(), c.Phase, c.Reason), ": ")
+		}
+	}
+	return v
+}
+
+// redactReason returns a controller's reason up to its first colon, which the words of a driver may
+// follow.
+func redactReason(reason string) string {
+	ours, _, cut := strings.Cut(reason, ": ")
+	if !cut {
+		return reason
+	}
+	return ours + ": " + ownersOnly
 }
 
 func redactRetry(r state.Retry) state.Retry {
