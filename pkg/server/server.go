@@ -241,6 +241,7 @@ func (s *Server) httpServer(base context.Context, h http.Handler, open *connecti
 		Handler:           h,
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       writeTimeout,
+		WriteTimeout:      writeTimeout, // an answer that takes longer sets a later time for each write
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnState:         open.note,
