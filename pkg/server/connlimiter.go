@@ -3,29 +3,37 @@ package server
 import (
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 )
 
 // maxConnections bounds the connections to the HTTP address, which every user of this host
-// can open; scrapers and probes need only a few.
+// can open, and to the socket by users who may only read; scrapers, probes and agents need
+// only a few.
 const maxConnections = 256
 
-// connLimiter limits the connections of a server. If there is one too many, it closes the one
+// connLimiter limits connections to a server. If there is one too many, it closes the one
 // that has been without a request for the longest, or else the one with the oldest
 // request. So the server answers a new probe, however many connections others keep
 // open.
 type connLimiter struct {
 	most int
+	// exempt says which connections do not count; nil for none.
+	exempt func(net.Conn) bool
 
 	mu      sync.Mutex // guards the fields below
 	waiting []net.Conn // without a request; the longest idle first
 	asking  []net.Conn // with a request; the oldest request first
 }
 
-// note is the server's ConnState hook.
-func (c *connLimiter) note(conn net.Conn, state http.ConnState) {
-	if out := c.move(conn, state); out != nil {
-		_ = out.Close() // the server notices
+// limit makes srv close the connections that are too many.
+func (c *connLimiter) limit(srv *http.Server) {
+	before := srv.ConnState
+	srv.ConnState = func(conn net.Conn, state http.ConnState) {
+		before(conn, state)
+		if out := c.move(conn, state); out != nil {
+			_ = out.Close() // the server notices
+		}
 	}
 }
 
@@ -34,6 +42,12 @@ func (c *connLimiter) note(conn net.Conn, state http.ConnState) {
 func (c *connLimiter) move(conn net.Conn, state http.ConnState) (out net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	switch {
+	case state != http.StateNew && !slices.Contains(c.waiting, conn) && !slices.Contains(c.asking, conn):
+		return nil // exempt, or being closed
+	case state == http.StateNew && c.exempt != nil && c.exempt(conn):
+		return nil
+	}
 	c.waiting, c.asking = without(c.waiting, conn), without(c.asking, conn)
 	switch state {
 	case http.StateNew, http.StateIdle:

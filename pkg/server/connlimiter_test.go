@@ -1,10 +1,16 @@
 package server
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -41,6 +47,90 @@ func TestAttackConnectionsThatAreKeptOpenHinderNoProbe(t *testing.T) {
 			t.Errorf("a probe is answered %s", r.Status)
 		}
 	}
+}
+
+// Users who may only read can keep only some connections to the socket open, so that descriptors are left for mounts.
+// They close none of root's.
+//
+// Attacks: C38.
+func TestAttackConnectionsOfReadersAreLimited(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("this test connects as another user: run it as root")
+	}
+	dir, err := os.MkdirTemp("", "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	const readers = 4711
+	cfg := config(t, newBackend(Facts{}))
+	cfg.Socket, cfg.Readers = filepath.Join(dir, "run", "api.sock"), readers
+	start(t, cfg)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	roots := dialAsking(t, cfg.Socket)
+	var theirs []*asking
+	var others sync.WaitGroup
+	others.Go(func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		for _, set := range []uintptr{syscall.SYS_SETRESGID, syscall.SYS_SETRESUID} {
+			if _, _, errno := syscall.RawSyscall(set, readers, readers, readers); errno != 0 {
+				t.Error(errno)
+				return
+			}
+		}
+		for range 2 * maxConnections {
+			theirs = append(theirs, dialAsking(t, cfg.Socket))
+		}
+	})
+	others.Wait()
+	answered := 0
+	for _, c := range theirs {
+		if c.ask() == nil {
+			answered++
+		}
+	}
+	if answered != maxConnections {
+		t.Errorf("readers keep %d connections, want %d", answered, maxConnections)
+	}
+	if err := roots.ask(); err != nil {
+		t.Errorf("root's connection: %v", err)
+	}
+}
+
+// asking is a connection that is kept between requests.
+type asking struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+// dialAsking connects to the socket and sends a first request, so that the server has accepted the connection.
+func dialAsking(t *testing.T, socket string) *asking {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	t.Cleanup(func() { c.Close() })
+	a := &asking{c, bufio.NewReader(c)}
+	if err := a.ask(); err != nil {
+		t.Error(err)
+	}
+	return a
+}
+
+// ask sends a request and reads the answer.
+func (a *asking) ask() error {
+	if _, err := io.WriteString(a, "GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return err
+	}
+	r, err := http.ReadResponse(a.answers, nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, r.Body)
+	return errors.Join(err, r.Body.Close())
 }
 
 // conn is a connection with a name.

@@ -183,14 +183,12 @@ func (s *Server) Run(ctx context.Context) error {
 	open := newConnections(s.cfg.Now)
 	api := s.httpServer(base, s.apiHandler(), open)
 	api.ConnContext = withPeer
+	readers := &connLimiter{most: maxConnections, exempt: func(c net.Conn) bool { return credentials(c).owner() }}
+	readers.limit(api)
 	servers := map[*http.Server]net.Listener{api: s.api}
 	if s.http != nil {
-		limiter := &connLimiter{most: maxConnections}
 		health := s.httpServer(base, s.healthHandler(), open)
-		health.ConnState = func(c net.Conn, state http.ConnState) {
-			open.note(c, state)
-			limiter.note(c, state)
-		}
+		(&connLimiter{most: maxConnections}).limit(health)
 		servers[health] = s.http
 	}
 	ended := make(chan error, len(servers))
