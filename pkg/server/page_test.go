@@ -84,7 +84,9 @@ func TestThePageHasNoWordOfADriverThatMakesNothing(t *testing.T) {
 			t.Errorf("%q is not on the page: %s", want, all)
 		}
 	}
-	b.set(func(f *Facts) { f.Claims = []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Pending", Call: "CreateVolume"}} })
+	b.set(func(f *Facts) {
+		f.Claims = []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Pending", Call: "CreateVolume"}}
+	})
 	if all += page(); strings.Contains(all, word) {
 		t.Errorf("the page: %s", all)
 	}

@@ -54,4 +54,3 @@ func TestAnAnswerThatIsNotReadEnds(t *testing.T) {
 		}
 	})
 }
-
