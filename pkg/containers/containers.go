@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -78,6 +79,17 @@ func (g *Giver) ContainerMounts(ctx context.Context, c server.Container) ([]serv
 		return nil, err
 	}
 	mounted := g.c.Volumes.GetMountedVolumesForPod(uid)
+	mounts, err := g.containerMounts(ctx, uid, c, wants, mounted)
+	if gone := g.removeGone(ctx, uid, mounted, wants); gone != nil {
+		return nil, gone // err, if any, is about volumes that are gone, or comes again
+	}
+	return mounts, err
+}
+
+func (g *Giver) containerMounts(ctx context.Context, uid state.PodUID, c server.Container,
+	wants []resolve.ContainerMount, mounted map[string]manager.MountedVolume,
+) ([]server.ContainerMount, error) {
+	key := source.Key{Kind: resolve.KindPod, Namespace: c.Namespace, Name: c.Pod}
 	mounts := make([]server.ContainerMount, 0, len(wants))
 	for _, w := range wants {
 		v, ok := mounted[w.Volume]
@@ -91,24 +103,34 @@ func (g *Giver) ContainerMounts(ctx context.Context, c server.Container) ([]serv
 		}
 		mounts = append(mounts, m)
 	}
-	return mounts, g.stillMounted(ctx, uid, mounted, wants)
+	return mounts, nil
 }
 
-// stillMounted undoes the subpaths of volumes that were unmounted meanwhile: their removal may have come
-// before the bind.
-func (g *Giver) stillMounted(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume,
+// removeGone removes the subpaths of volumes that were unmounted meanwhile: their removal may have come
+// before the bind, and nothing else would remove them before the next start. The error names them. The
+// client may have gone too, which changes nothing about that.
+func (g *Giver) removeGone(ctx context.Context, uid state.PodUID, before map[string]manager.MountedVolume,
 	wants []resolve.ContainerMount,
 ) error {
-	err := g.c.Volumes.Settle(ctx)
-	now := g.c.Volumes.GetMountedVolumesForPod(uid)
-	for _, w := range wants {
-		if now[w.Volume] == before[w.Volume] && err == nil {
-			continue
-		}
-		gone := fmt.Errorf("%w: volume %s was unmounted meanwhile", server.ErrConflict, w.Volume)
-		return errors.Join(gone, err, g.c.Parts.Subpaths.Remove(context.WithoutCancel(ctx), uid, w.Volume))
+	ctx = context.WithoutCancel(ctx)
+	if err := g.c.Volumes.Settle(ctx); err != nil {
+		return err // the manager has ended: the next start removes what it unmounts
 	}
-	return nil
+	now := g.c.Volumes.GetMountedVolumesForPod(uid)
+	var gone []string
+	for _, w := range wants {
+		if was, ok := before[w.Volume]; ok && now[w.Volume] != was && !slices.Contains(gone, w.Volume) {
+			gone = append(gone, w.Volume)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%w: unmounted meanwhile: volume %s", server.ErrConflict, strings.Join(gone, ", "))
+	for _, volume := range gone {
+		err = errors.Join(err, g.c.Parts.Subpaths.Remove(ctx, uid, volume))
+	}
+	return err
 }
 
 func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container string, w resolve.ContainerMount,
