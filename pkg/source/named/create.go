@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -56,7 +55,9 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 	if err == nil || ctx.Err() != nil || !isNew {
 		return err
 	}
-	p.undo(ctx, r)
+	if !p.undo(ctx, r) {
+		return nil
+	}
 	return fmt.Errorf("create volume %s: %w", v.Name, err)
 }
 
@@ -73,10 +74,8 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("volume %s: %w: %s", req.Name, ErrInvalid, fmt.Sprintf(format, args...))
 	}
-	for _, obj := range append(v.claimObjects(), runtime.Object(v.pod())) {
-		for _, f := range resolve.Check(obj) {
-			return Volume{}, invalid("%s (of the claim or pod to create)", f)
-		}
+	if err := v.check(); err != nil {
+		return Volume{}, invalid("%s (of the claim or pod to create)", err)
 	}
 	claim := v.claimKey()
 	switch owner := p.c.Catalog.Provider(claim); {
@@ -174,19 +173,31 @@ func (p *Provider) checkPresent(r *row) error {
 	return nil
 }
 
-// undo removes a volume whose storage the driver refused to create. A claim that has storage keeps
-// it, and so its row.
-func (p *Provider) undo(ctx context.Context, r *row) {
-	release, err := r.lock(context.WithoutCancel(ctx))
+// undo removes a volume whose storage the driver refused to create, and the pod of a mount that was
+// requested meanwhile. It reports false for a claim that has its storage after all: that volume stays.
+func (p *Provider) undo(ctx context.Context, r *row) (undone bool) {
+	ctx = context.WithoutCancel(ctx)
+	release, err := r.lock(ctx)
 	if err != nil {
-		return
+		return true
 	}
 	defer release()
 	v := p.volume(r)
+	now, cancel := context.WithCancel(ctx)
+	cancel()
+	if p.c.Claims.Bound(now, v.claimKey()) == nil {
+		return false
+	}
+	v.Removing = true
+	p.mu.Lock()
+	r.v = v // a mount in progress must not store the row again
+	p.mu.Unlock()
+	p.withdrawPod(v)
 	p.withdrawClaim(v)
 	if err := p.drop(ctx, v); err != nil {
 		p.c.Logger.Warn("cannot delete the row of a refused volume", "volume", v.Name, "err", err)
 	}
+	return true
 }
 
 // withdrawClaim deletes the volume's claim, and the PersistentVolume of a static volume, from the

@@ -88,6 +88,9 @@ func (p *Provider) recordUse(ctx context.Context, r *row, id, path string) error
 	}
 	defer release()
 	v := p.volume(r)
+	if v.Removing {
+		return fmt.Errorf("%w: it was removed meanwhile", ErrConflict)
+	}
 	next := v
 	if next.Path = path; id != "" {
 		next = next.withUse(id, 1)

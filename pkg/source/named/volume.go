@@ -2,6 +2,7 @@ package named
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -98,6 +99,16 @@ func decode(name string, value []byte) (Volume, error) {
 		return Volume{}, fmt.Errorf("found volume %q under the key of another", v.Name)
 	}
 	return v, nil
+}
+
+// check returns the first fault of the volume's objects.
+func (v Volume) check() error {
+	for _, obj := range append(v.claimObjects(), runtime.Object(v.pod())) {
+		for _, f := range resolve.Check(obj) {
+			return errors.New(f.String())
+		}
+	}
+	return nil
 }
 
 func (v Volume) claimKey() source.Key {

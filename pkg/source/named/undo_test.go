@@ -1,0 +1,84 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+)
+
+// A volume whose storage the driver refuses leaves nothing behind, also if a mount of it was requested meanwhile:
+// neither a pod, which would wait forever, nor a row, which would come back with the next start.
+func TestARefusedVolumeLeavesNothingForAMountInProgress(t *testing.T) {
+	for _, name := range []string{"the mount is given up", "the mount succeeds"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost()
+				p, _, stop := h.start(t, "1")
+				defer stop()
+				refused, mounted := make(chan struct{}), make(chan struct{})
+				h.bound = func(context.Context) error { <-refused; return errors.New("no such pool") }
+				h.mounted = func(ctx context.Context) error {
+					select {
+					case <-mounted:
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}
+				created, used := make(chan error, 1), make(chan error, 1)
+				go func() { created <- p.Create(t.Context(), Request{Name: "db", FrontEnd: Docker}) }()
+				synctest.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() { used <- second(p.Mount(ctx, "db", "c1")) }()
+				synctest.Wait()
+				if h.listed() != 1 {
+					t.Fatalf("%d pods are listed during the mount", h.listed())
+				}
+				close(refused)
+				if err := <-created; err == nil || !strings.Contains(err.Error(), "no such pool") {
+					t.Errorf("create: %v", err)
+				}
+				if h.listed() != 0 {
+					t.Errorf("%d pods stay", h.listed())
+				}
+				if name == "the mount succeeds" {
+					close(mounted)
+				} else {
+					cancel()
+				}
+				if err := <-used; err == nil {
+					t.Error("the refused volume is mounted")
+				}
+				if len(h.kv) != 0 {
+					t.Errorf("the journal has %s", h.kv["db"])
+				}
+			})
+		})
+	}
+}
+
+// A volume whose claim gets its storage after the driver refused it stays, with its storage.
+func TestAVolumeThatGetsItsStorageAfterAllStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		p, c, stop := h.start(t, "1")
+		defer stop()
+		asked := 0
+		h.bound = func(context.Context) error {
+			if asked++; asked == 1 {
+				return errors.New("no space")
+			}
+			return nil
+		}
+		create(t, p, "db", nil)
+		if c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}) == nil || len(h.kv) != 1 {
+			t.Errorf("the claim or the row is gone: %v", h.kv)
+		}
+	})
+}
