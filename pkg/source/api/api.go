@@ -136,7 +136,7 @@ func (p *Provider) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load applied objects: %w", err)
 	}
-	secrets, err := p.secrets.load()
+	secrets, damaged, err := p.secrets.load()
 	if err != nil {
 		return fmt.Errorf("load applied secrets: %w", err)
 	}
@@ -148,6 +148,9 @@ func (p *Provider) load(ctx context.Context) error {
 	all := decodeAll(sound)
 	for _, name := range slices.Sorted(maps.Keys(values.Unreadable)) {
 		all = append(all, kept{name: name, key: keyOf(name), err: errors.New(values.Unreadable[name])})
+	}
+	for _, file := range slices.Sorted(maps.Keys(damaged)) {
+		all = append(all, kept{key: source.Key{Kind: resolve.KindSecret, Name: file}, err: damaged[file]})
 	}
 	p.mu.Lock()
 	var u source.Update
@@ -282,6 +285,9 @@ func (p *Provider) note(u *source.Update, it item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.unreadable, it.key)
+	if it.key.Kind == resolve.KindSecret {
+		delete(p.unreadable, fileKey(it.key))
+	}
 	if it.object == nil {
 		delete(p.objects, it.key)
 		u.Delete = append(u.Delete, it.key)

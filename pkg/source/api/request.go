@@ -169,5 +169,8 @@ func (p *Provider) has(key source.Key) bool {
 	defer p.mu.Unlock()
 	_, ok := p.objects[key]
 	_, broken := p.unreadable[key]
+	if key.Kind == resolve.KindSecret && !broken {
+		_, broken = p.unreadable[fileKey(key)]
+	}
 	return ok || broken
 }

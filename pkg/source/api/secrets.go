@@ -9,6 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
 // Suffixes of files in the directory of secrets.
@@ -42,44 +45,54 @@ func (s secretFiles) open() (*os.Root, error) {
 	return root, nil
 }
 
-// load returns all secrets by name, and removes the temporary files that a crash left behind.
-func (s secretFiles) load() (map[string][]byte, error) {
-	values := map[string][]byte{}
+// load returns all secrets by name, and why a file cannot be read, by the file's name. It removes the
+// temporary files that a crash left behind.
+func (s secretFiles) load() (values map[string][]byte, unreadable map[string]error, err error) {
+	values, unreadable = map[string][]byte{}, map[string]error{}
 	if s.dir == "" {
-		return values, nil
+		return values, unreadable, nil
 	}
 	root, err := s.open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), tempSuffix) {
 			if err := root.Remove(e.Name()); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			continue
 		}
 		if !strings.HasSuffix(e.Name(), secretSuffix) {
 			continue
 		}
-		b, err := root.ReadFile(e.Name())
+		f, err := s.read(root, e.Name())
 		if err != nil {
-			return nil, err
-		}
-		var f secretFile
-		if json.Unmarshal(b, &f) != nil || fileName(f.Name) != e.Name() {
-			// The error's text could contain a piece of the secret.
-			return nil, fmt.Errorf("%s/%s: not a secret stored by csi-volmgr; remove it and apply the secret again", s.dir,
-				e.Name())
+			unreadable[e.Name()] = err
+			continue
 		}
 		values[f.Name] = f.Object
 	}
-	return values, nil
+	return values, unreadable, nil
+}
+
+// read reads one secret's file.
+func (s secretFiles) read(root *os.Root, file string) (f secretFile, err error) {
+	const cure = "apply the secret again, or remove the file and restart csi-volmgr"
+	b, err := root.ReadFile(file)
+	if err != nil {
+		return f, fmt.Errorf("%s: %w; %s", s.dir, err, cure)
+	}
+	if json.Unmarshal(b, &f) != nil || fileName(f.Name) != file {
+		// The error's text could contain a piece of the secret.
+		return f, fmt.Errorf("%s/%s: damaged, or not a secret stored by csi-volmgr; %s", s.dir, file, cure)
+	}
+	return f, nil
 }
 
 // write makes the secret durable; a nil value removes it.
@@ -110,6 +123,12 @@ func (s secretFiles) write(name string, value []byte) error {
 		return err
 	}
 	return syncDir(root)
+}
+
+// fileKey returns the key under which the file of the secret with this key is listed if it cannot be
+// read: then the secret's own key is not known.
+func fileKey(k source.Key) source.Key {
+	return source.Key{Kind: resolve.KindSecret, Name: fileName(nameOf(k))}
 }
 
 func fileName(name string) string {
