@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -79,7 +81,9 @@ func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) er
 			delete(v.drivers, name)
 		}
 	}
-	if err := r.patchNode(ctx, v); err != nil {
+	alone, err := r.patchDrivers(ctx, v)
+	refused = append(refused, alone...)
+	if err != nil {
 		return errors.Join(append(refused, err)...)
 	}
 	same := func(a, b Driver) bool { return equality.Semantic.DeepEqual(a, b) }
@@ -92,13 +96,59 @@ func (r *Reporter) reportDrivers(ctx context.Context, v view, last *reported) er
 	return errors.Join(refused...)
 }
 
+// patchDrivers writes the drivers to the Node in one patch. If the server refuses it, each driver
+// is written alone, because one whose topology the server does not allow must not keep the others
+// away. refused has the errors of those; they are deleted from v.drivers. If no driver is
+// accepted, the refusal is not about one driver and becomes err.
+func (r *Reporter) patchDrivers(ctx context.Context, v view) (refused []error, err error) {
+	_, err = r.patchNode(ctx, v)
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+		return nil, err
+	}
+	accepted := map[state.DriverName]Driver{}
+	for _, name := range slices.Sorted(maps.Keys(v.drivers)) {
+		one := v
+		one.drivers = map[state.DriverName]Driver{name: v.drivers[name]}
+		n, err := r.patchNode(ctx, one)
+		if err != nil {
+			refused = append(refused, fmt.Errorf("driver %s: %w", name, err))
+			continue
+		}
+		v.node, accepted[name] = n, v.drivers[name]
+	}
+	if len(accepted) == 0 {
+		return nil, err
+	}
+	maps.DeleteFunc(v.drivers, func(name state.DriverName, _ Driver) bool { _, ok := accepted[name]; return !ok })
+	return refused, nil
+}
+
 // maxNodeID bounds a driver's id for the node, in bytes.
 const maxNodeID = 256
+
+// checkNames returns an error if the API server would refuse the Node or the CSINode with all
+// drivers because of this driver's names: CSI allows more than Kubernetes does.
+func checkNames(d Driver) error {
+	if why := validation.IsDNS1123Subdomain(strings.ToLower(string(d.Name))); len(why) > 0 {
+		return fmt.Errorf("driver %s: GetPluginInfo: name: not a name for Kubernetes: %s", d.Name, strings.Join(why, "; "))
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
+		why := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(d.Topology[key]))
+		if len(why) > 0 {
+			return fmt.Errorf("driver %s: NodeGetInfo: accessible_topology: %s=%s: not a label for Kubernetes: %s", d.Name, key,
+				d.Topology[key], strings.Join(why, "; "))
+		}
+	}
+	return nil
+}
 
 // checkDriver returns an error if a driver must not be written. Its topology becomes
 // labels of the Node; if one already has another value, pods would be scheduled to
 // nodes that cannot reach their volumes.
 func checkDriver(d Driver, v view) error {
+	if err := checkNames(d); err != nil {
+		return err
+	}
 	if d.NodeID == "" {
 		return fmt.Errorf("driver %s: NodeGetInfo: node_id: found none, want the id under which a controller attaches to "+
 			"this node", d.Name)
@@ -124,8 +174,8 @@ func checkDriver(d Driver, v view) error {
 
 // patchNode writes the annotations and labels that are missing or wrong. As with the
 // kubelet, topology labels stay when a driver goes: volumes that were made for a
-// topology remain there.
-func (r *Reporter) patchNode(ctx context.Context, v view) error {
+// topology remain there. It returns the new Node.
+func (r *Reporter) patchNode(ctx context.Context, v view) (*corev1.Node, error) {
 	annotations, labels := map[string]any{}, map[string]any{}
 	if v.node.Annotations[AttachAnnotation] != "true" {
 		annotations[AttachAnnotation] = "true"
@@ -149,23 +199,24 @@ func (r *Reporter) patchNode(ctx context.Context, v view) error {
 	}
 	switch text, err := json.Marshal(ids); {
 	case err != nil:
-		return fmt.Errorf("write node %s: %w", v.node.Name, err)
+		return nil, fmt.Errorf("write node %s: %w", v.node.Name, err)
 	case len(ids) == 0 && has != "":
 		annotations[NodeIDAnnotation] = nil
 	case !maps.Equal(before, ids):
 		annotations[NodeIDAnnotation] = string(text)
 	}
 	if len(annotations)+len(labels) == 0 {
-		return nil
+		return v.node, nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations, "labels": labels}})
 	if err != nil {
-		return fmt.Errorf("write node %s: %w", v.node.Name, err)
+		return nil, fmt.Errorf("write node %s: %w", v.node.Name, err)
 	}
-	if _, err := r.config.Core.Nodes().Patch(ctx, v.node.Name, types.MergePatchType, patch); err != nil {
-		return fmt.Errorf("write node %s: annotations and labels: %w", v.node.Name, err)
+	n, err := r.config.Core.Nodes().Patch(ctx, v.node.Name, types.MergePatchType, patch)
+	if err != nil {
+		return nil, fmt.Errorf("write node %s: annotations and labels: %w", v.node.Name, err)
 	}
-	return nil
+	return n, nil
 }
 
 // writeCSINode creates the CSINode, or updates it if it differs.
