@@ -279,7 +279,7 @@ func waitLost(ctx context.Context, path string) {
 // watchEndpoint watches the directory of the driver's own socket, so that an event there
 // cuts the pause short: a socket that appears is the usual end of a failed Up.
 func (s *session) watchEndpoint(p Plugin) {
-	if err := s.w.fs.Add(filepath.Dir(p.Endpoint)); err != nil {
+	if err := s.w.watch(filepath.Dir(p.Endpoint)); err != nil {
 		s.w.log.Debug("cannot watch the driver's socket", "driver", string(p.Name), "err", err)
 	}
 }

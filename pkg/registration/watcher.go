@@ -84,7 +84,7 @@ type Watcher struct {
 	handler Handler
 	log     *slog.Logger
 	times   times
-	// fs is set by Run before any session starts.
+	// fs is set by Run before any session starts; nil if the kernel has no inotify instance left.
 	fs     *fsnotify.Watcher
 	synced chan struct{}
 
@@ -124,18 +124,22 @@ func New(c Config) *Watcher {
 // Run watches until ctx ends, and returns when every driver that was up is
 // down again. It returns an error if the directory cannot be made or watched.
 func (w *Watcher) Run(ctx context.Context) (err error) {
-	if w.fs, err = fsnotify.NewWatcher(); err != nil {
-		return fmt.Errorf("watch %s: %w", w.dir, err)
+	var events chan fsnotify.Event
+	var lost chan error
+	if w.fs, err = fsnotify.NewWatcher(); err == nil {
+		defer w.fs.Close()
+		events, lost = w.fs.Events, w.fs.Errors
 	}
-	defer w.fs.Close()
 	var sessions sync.WaitGroup
 	defer sessions.Wait()
 	life, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errStopped)
 	ticker := time.NewTicker(w.times.rescan)
 	defer ticker.Stop()
-	for {
-		found, err := w.scan()
+	for watched := true; ; {
+		was := watched
+		var found map[string]unixsocket.Identity
+		found, watched, err = w.scan()
 		var again <-chan time.Time
 		switch {
 		case scarce(err): // keep the sessions and retry
@@ -143,6 +147,13 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 			again = time.After(scanPause)
 		case err != nil:
 			return err
+		case !watched:
+			if was {
+				w.log.Warn("registration directory is not watched but read regularly, since the kernel has no inotify watch left; "+
+					"raise fs.inotify.max_user_watches and fs.inotify.max_user_instances", "every", scanPause)
+			}
+			again = time.After(scanPause)
+			fallthrough
 		default:
 			w.reconcile(life, found, &sessions)
 		}
@@ -151,15 +162,15 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 			return nil
 		case <-again:
 		case <-ticker.C:
-		case <-w.fs.Events:
-		case err := <-w.fs.Errors:
+		case <-events:
+		case err := <-lost:
 			w.log.Warn("events of the registration directory were lost", "err", err)
 		}
-		w.drain()
+		drain(events, lost)
 	}
 }
 
-// scanPause is the pause after a scan that failed for lack of resources.
+// scanPause is the pause after a scan that failed for lack of resources, or while there is no watch.
 const scanPause = time.Second
 
 // scarce reports whether err means that the process or the machine has no file
@@ -168,12 +179,27 @@ func scarce(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
 }
 
+// errNoWatch means that the kernel has no inotify watch or instance left.
+var errNoWatch = errors.New("no inotify watch left")
+
+// watch watches a directory.
+func (w *Watcher) watch(path string) error {
+	if w.fs == nil {
+		return errNoWatch
+	}
+	err := w.fs.Add(path)
+	if errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("%w: %w", errNoWatch, err)
+	}
+	return err
+}
+
 // drain discards the pending events: one scan serves them all.
-func (w *Watcher) drain() {
+func drain(events <-chan fsnotify.Event, lost <-chan error) {
 	for {
 		select {
-		case <-w.fs.Events:
-		case <-w.fs.Errors:
+		case <-events:
+		case <-lost:
 		default:
 			return
 		}
@@ -229,13 +255,23 @@ func (w *Watcher) checkSynced() {
 	}
 }
 
-// scan creates the directory if it is missing, watches it, and returns the sockets in it.
-func (w *Watcher) scan() (found map[string]unixsocket.Identity, err error) {
+// scan creates the directory if it is missing, watches it, and returns the sockets in it. watched is
+// false if the kernel has no watch left for one of the directories.
+func (w *Watcher) scan() (found map[string]unixsocket.Identity, watched bool, err error) {
+	watch := func(path string) error {
+		err := w.watch(path)
+		if errors.Is(err, errNoWatch) {
+			watched = false
+			return nil
+		}
+		return err
+	}
 	for range scanTries {
 		if err = os.MkdirAll(w.dir, dirMode); err != nil {
-			return nil, fmt.Errorf("make registration directory: %w", err)
+			return nil, false, fmt.Errorf("make registration directory: %w", err)
 		}
-		found, err = scanDir(w.dir, w.fs.Add)
+		watched = true
+		found, err = scanDir(w.dir, watch)
 		if !errors.Is(err, fs.ErrNotExist) { // else the directory was removed meanwhile
 			break
 		}
@@ -244,7 +280,7 @@ func (w *Watcher) scan() (found map[string]unixsocket.Identity, err error) {
 	case errors.Is(err, errTooMany): // the first ones, by name, are served
 		w.log.Warn("registration directory holds too much", "err", err)
 	case err != nil:
-		return nil, fmt.Errorf("scan registration directory: %w", err)
+		return nil, false, fmt.Errorf("scan registration directory: %w", err)
 	}
-	return found, nil
+	return found, watched, nil
 }
