@@ -38,6 +38,10 @@ const (
 	lastWord = 3 * time.Second
 )
 
+// errNotKept means that a write would have to be repeated at once, for ever.
+var errNotKept = errors.New("write condition and taint: the API server accepted them but answered with others; " +
+	"look for an admission webhook that changes conditions or taints of Nodes")
+
 // Alive says how the Node shows that the daemon runs.
 type Alive struct {
 	// Heartbeat is how often ReadyCondition is renewed; 0 means there is no condition.
@@ -83,10 +87,14 @@ func (r *Reporter) runAlive(ctx context.Context) {
 		}
 		again := time.Hour
 		if v.node != nil {
-			if again = a.due(v.node, r.readiness(), time.Now()); again <= 0 {
-				n, err := r.sayReady(ctx, v.node, r.readiness())
+			is := r.readiness()
+			if again = a.due(v.node, is, time.Now()); again <= 0 {
+				n, err := r.sayReady(ctx, v.node, is)
 				if n != nil {
 					newest = n
+				}
+				if err == nil && a.due(n, is, time.Now()) <= 0 {
+					err = errNotKept
 				}
 				switch {
 				case err == nil:

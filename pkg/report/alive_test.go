@@ -1,8 +1,11 @@
 package report_test
 
 import (
+	"encoding/json"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,6 +151,36 @@ func TestATaintThatIsRefused(t *testing.T) {
 		}
 		p := d.reporter.Findings()
 		if !slices.ContainsFunc(p, func(f outage.Finding) bool { return strings.Contains(f.Text, "run without --not-ready-taint") }) {
+			t.Errorf("problems %v", p)
+		}
+	})
+}
+
+// A webhook may drop the condition from each write that the server accepts. The reporter shows that as a problem and
+// repeats the write with pauses, not at once.
+func TestAConditionThatTheServerDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fakeapi.New()
+		n := node()
+		s.Put(n)
+		var writes atomic.Int64
+		s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			if r.Verb != "patch" || !strings.Contains(r.BodyText, string(report.ReadyCondition)) {
+				return nil
+			}
+			if writes.Add(1) > 1000 {
+				return &fakeapi.Answer{Hang: true} // else virtual time would stand still
+			}
+			b, err := json.Marshal(n)
+			return &fakeapi.Answer{Code: http.StatusOK, Body: string(b), Err: err}
+		})
+		d := daemonWith(t, s, instance("a", "boot"), func(c *report.Config) { c.Alive = report.Alive{Heartbeat: time.Minute} })
+		d.use("v1")
+		watch(time.Minute, d)
+		if n := writes.Load(); n < 2 || n > 100 {
+			t.Errorf("%d writes in a minute", n)
+		}
+		if p := d.reporter.Findings(); !slices.ContainsFunc(p, func(f outage.Finding) bool { return strings.Contains(f.Text, "admission webhook") }) {
 			t.Errorf("problems %v", p)
 		}
 	})
