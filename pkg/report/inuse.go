@@ -34,7 +34,7 @@ func (r *Reporter) runInUse(ctx context.Context) {
 			err := r.reportInUse(ctx, v, &w, &o)
 			if later, ok := errors.AsType[gathering](err); ok {
 				timer.Reset(time.Duration(later))
-				retry, used = timer.C, nil // changes of the Node by other programs still wake the loop
+				retry, used = timer.C, nil // changes of the Node still wake the loop
 			} else if err != nil {
 				wait := b.Next(err)
 				if p, ok := errors.AsType[paced](err); ok {
@@ -42,11 +42,10 @@ func (r *Reporter) runInUse(ctx context.Context) {
 				}
 				r.problem("status.volumesInUse", err, wait)
 				timer.Reset(wait)
-				retry = timer.C
-				// Changes do not wake the loop until then, since they could not be written either.
-				used, changed = nil, nil
+				// Changes of the Node still wake the loop: they may end what the manager may use.
+				retry, used, w.again = timer.C, nil, time.Now().Add(wait)
 			} else {
-				b = outage.Backoff{}
+				b, w.again = outage.Backoff{}, time.Time{}
 				r.problem("status.volumesInUse", nil, 0)
 				if wait := r.showOverwritten(&o, time.Now()); wait > 0 {
 					timer.Reset(wait)
@@ -77,8 +76,8 @@ type inUse struct {
 	uid     types.UID
 	// marked has the volumes that the manager was last told it may use, sorted.
 	marked []state.VolumeID
-	// sent is when a list was last sent.
-	sent time.Time
+	// sent is when a list was last sent, and again the earliest time of the next attempt after a failure.
+	sent, again time.Time
 	// more is set if volumes that the manager does not know may be in use. Then no volume
 	// is removed from the list.
 	more bool
@@ -162,6 +161,9 @@ func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwri
 		case !s.write:
 			return nil
 		default:
+			if wait := time.Until(w.again); wait > 0 {
+				return gathering(wait)
+			}
 			if wait := o.pause(time.Now()); wait > 0 {
 				return paced(wait)
 			}
@@ -195,11 +197,12 @@ func (w *inUse) pause(volumes int, now time.Time) time.Duration {
 	return w.sent.Add(min(longPause, time.Duration(volumes)*pausePerOne)).Sub(now)
 }
 
-// gathering is the error of a write that waits for more changes; its value is how long.
+// gathering is the error of a write that waits for more changes, or for the end of the pause after
+// a failure; its value is how long.
 type gathering time.Duration
 
 func (gathering) Error() string {
-	return "write status.volumesInUse: the list is long, and was written a moment ago"
+	return "write status.volumesInUse: the list is long and was written a moment ago, or the last write failed"
 }
 
 // writeInUse replaces the Node's list if w.node is still its newest version.
@@ -220,6 +223,9 @@ func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.Uniqu
 			return err
 		}
 		w.node, w.unanswered = n, nil
+		if slices.Equal(n.Status.VolumesInUse, list) {
+			w.written = list // an earlier attempt whose answer was lost
+		}
 		return nil
 	case err != nil:
 		return err

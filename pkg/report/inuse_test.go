@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -389,5 +390,59 @@ func TestTwoWritersAreASecondApart(t *testing.T) {
 		if written > most || written < most/2 {
 			t.Errorf("written again %d times in %v, want %d to %d", written, time.Since(began), most/2, most)
 		}
+	})
+}
+
+// A write may be applied although its answer is lost, while the watch still shows the Node from before. The reporter
+// takes the list that it then finds for its own, not for another program's.
+func TestAnAppliedWriteWithoutAnAnswerIsNoReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a", "d^b")
+		w.seeNode() // the next write is for the newest version
+		lose := true
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			if r.Verb != "patch" || !strings.Contains(r.BodyText, "volumesInUse") || !lose {
+				return nil
+			}
+			lose = false
+			return &fakeapi.Answer{Err: io.ErrUnexpectedEOF, Late: true}
+		})
+		w.use("d^a")
+		time.Sleep(time.Minute)
+		w.want("the write was repeated", "d^a", "d^a")
+		if p := w.reporter.Findings(); len(p) > 0 {
+			t.Errorf("problems: %v", p)
+		}
+		if e := w.events(); len(e) > 0 {
+			t.Errorf("events: %v", e)
+		}
+	})
+}
+
+// Writes may fail while the watch goes on. Then a Node that is deleted, or has been made again, still ends what the
+// manager may use at once: a controller that sees an empty list may detach.
+//
+// Faults: A038.
+func TestANodeThatGoesWhileNothingCanBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a")
+		w.server.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+			if r.Verb == "patch" {
+				return &fakeapi.Answer{Code: http.StatusServiceUnavailable}
+			}
+			return nil
+		})
+		w.use("d^a", "d^b")
+		time.Sleep(10 * time.Minute) // the pauses are long now
+		w.want("another volume waits for its write", "d^a", "d^a")
+		again := node()
+		again.UID = "u2"
+		attached("d^a")(&again.Status)
+		w.server.Put(again)
+		w.seeNode()
+		w.want("the Node was made again", "")
+		w.server.Fail(nil)
+		time.Sleep(time.Minute)
+		w.want("the server is back", "d^a d^b", "d^a")
 	})
 }
