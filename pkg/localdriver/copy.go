@@ -68,11 +68,29 @@ func (d *Driver) removeData(ctx context.Context, id, kind string) error {
 
 // copyDirectory copies a volume of type directory, file by file.
 func (d *Driver) copyDirectory(ctx context.Context, c copyOf) error {
-	target := d.store.dataPath(c.id, c.from.Type) + partSuffix
-	if err := copyTree(ctx, d.store.dataPath(c.from.ID, c.from.Type), target); err != nil {
+	if err := d.tryCopyDirectory(ctx, c); err != nil {
 		return fmt.Errorf("copy %s to %s: %w", c.from.ID, c.id, err)
 	}
 	return nil
+}
+
+// tryCopyDirectory copies from a mount on which the kernel follows no link. Otherwise a pod that has
+// the volume mounted could replace a directory by a link while cp walks, and cp would copy files of
+// the node.
+func (d *Driver) tryCopyDirectory(ctx context.Context, c copyOf) error {
+	source, target := d.store.dataPath(c.from.ID, c.from.Type), d.store.dataPath(c.id, c.from.Type)+partSuffix
+	tree, err := cloneWithoutLinks(source)
+	if errors.Is(err, errFollowsLinks) {
+		if busy := d.mustBeIdle(ctx, c.from); busy != nil {
+			return fmt.Errorf("%w, so only a volume that no pod has mounted can be copied: %w", err, busy)
+		}
+		return copyTree(ctx, source, target)
+	}
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	return copyTree(ctx, procPath(tree), target)
 }
 
 // fillCopies makes the unfinished files and directories of copies. It starts with the images in
@@ -196,3 +214,6 @@ func (p part) fill(ctx context.Context) error {
 	}
 	return nil
 }
+
+// procPath returns a path to a directory that this process has open.
+func procPath(dir *os.File) string { return fmt.Sprintf("/proc/%d/fd/%d/.", os.Getpid(), dir.Fd()) }

@@ -142,6 +142,33 @@ func copyTree(ctx context.Context, from, to string) error {
 		"--no-target-directory", "--", from, to)
 }
 
+// errFollowsLinks means that the kernel cannot prevent that links are followed: Linux before 5.14.
+var errFollowsLinks = errors.New("the kernel follows links in the directory")
+
+// cloneWithoutLinks returns a mount of the directory at path on which the kernel follows no link and
+// opens no device. It is not attached anywhere; closing it ends it.
+func cloneWithoutLinks(path string) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOSYS) {
+		return nil, errFollowsLinks
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "open_tree", Path: path, Err: err}
+	}
+	tree := os.NewFile(uintptr(fd), path)
+	attr := unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_NOSYMFOLLOW | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_RDONLY,
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
+		return nil, errors.Join(errFollowsLinks, tree.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "mount_setattr", Path: path, Err: err}, tree.Close())
+	}
+	return tree, nil
+}
+
 // runTool runs a program and includes the end of its output in the error. The program is killed
 // with the driver: no mkfs may continue when the next driver starts its own.
 func runTool(ctx context.Context, name string, args ...string) error {
