@@ -42,13 +42,16 @@ func codeOf(err error) codes.Code {
 		return codes.DeadlineExceeded
 	case errors.Is(err, errUnreadable):
 		return codes.DataLoss
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+	case isFull(err):
 		return codes.ResourceExhausted
 	case errors.Is(err, unix.ELOOP):
 		return codes.InvalidArgument // a symbolic link in a path of the request
 	}
 	return codes.Internal
 }
+
+// isFull reports whether err means that the file system of the state directory is full.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
 func invalid(format string, args ...any) error {
 	return refuse(codes.InvalidArgument, format, args...)

@@ -185,7 +185,7 @@ func (d *Driver) removeKnown(ctx context.Context, g group) error {
 // removeGroup removes everything of g, whose phase says that it is incomplete: it writes g first
 // and removes the record last.
 func (d *Driver) removeGroup(ctx context.Context, g group) error {
-	if err := d.store.putGroup(g); err != nil {
+	if err := d.store.putGroup(g); err != nil && !isFull(err) {
 		return err
 	}
 	for _, m := range g.Members {

@@ -225,7 +225,7 @@ func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
 		return err
 	}
 	a.Stage = nil
-	return d.store.putAttachment(a)
+	return d.store.endUse(a)
 }
 
 // checkUnmounted is for requests to undo what was never recorded: it returns nil if nothing is

@@ -217,7 +217,7 @@ func (d *Driver) unpublish(ctx context.Context, v volume, path string) error {
 		return err
 	}
 	delete(a.Targets, path)
-	if err := d.store.putAttachment(a); err != nil {
+	if err := d.store.endUse(a); err != nil {
 		return err
 	}
 	if v.Ephemeral && len(a.Targets) == 0 {

@@ -250,10 +250,17 @@ func (s *store) listSnapshots() []snapshot {
 	return all
 }
 
+// prevents reports whether err, from writing a record, prevents the change to phase. A full disk does not
+// prevent a deletion, because only that frees space. If the driver then crashes, the orchestrator
+// repeats the deletion.
+func prevents(err error, phase string) bool {
+	return err != nil && !(phase == phaseDeleting && isFull(err))
+}
+
 // putVolume makes v durable, then visible.
 func (s *store) putVolume(v volume) error {
 	v.Version = recordVersion
-	if err := s.write(recordsDir, v.ID, v, durable); err != nil {
+	if err := s.write(recordsDir, v.ID, v, durable); prevents(err, v.Phase) {
 		return fmt.Errorf("record volume %s: %w", v.ID, err)
 	}
 	s.mu.Lock()
@@ -276,7 +283,7 @@ func (s *store) dropVolume(id string) error {
 // putSnapshot makes n durable, then visible.
 func (s *store) putSnapshot(n snapshot) error {
 	n.Version = recordVersion
-	if err := s.write(snapshotsDir, n.ID, n, durable); err != nil {
+	if err := s.write(snapshotsDir, n.ID, n, durable); prevents(err, n.Phase) {
 		return fmt.Errorf("record snapshot %s: %w", n.ID, err)
 	}
 	s.mu.Lock()
@@ -307,6 +314,23 @@ func (s *store) putAttachment(a attachment) error {
 	if err != nil {
 		return fmt.Errorf("record use of volume %s: %w", a.ID, err)
 	}
+	s.setAttachment(a)
+	return nil
+}
+
+// endUse is putAttachment after something of a was unmounted. A full disk does not prevent it: a record
+// that names too much is harmless, because its readers also ask the kernel.
+func (s *store) endUse(a attachment) error {
+	err := s.putAttachment(a)
+	if !isFull(err) {
+		return err
+	}
+	s.setAttachment(a)
+	return nil
+}
+
+// setAttachment makes a visible.
+func (s *store) setAttachment(a attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a.empty() {
@@ -314,7 +338,6 @@ func (s *store) putAttachment(a attachment) error {
 	} else {
 		s.attached[a.ID] = a
 	}
-	return nil
 }
 
 // durability is what a write must survive.
@@ -341,7 +364,7 @@ func (s *store) write(sub, id string, record any, d durability) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(path+".tmp"))
 	}
 	if err := unix.Rename(path+".tmp", path); err != nil {
 		return fmt.Errorf("rename %s: %w", path, err)

@@ -54,7 +54,7 @@ func (s *store) setGroup(g group) {
 // putGroup makes g and its members durable, then visible.
 func (s *store) putGroup(g group) error {
 	g.Version = recordVersion
-	if err := s.write(groupsDir, g.ID, g, durable); err != nil {
+	if err := s.write(groupsDir, g.ID, g, durable); prevents(err, g.Phase) {
 		return fmt.Errorf("record group snapshot %s: %w", g.ID, err)
 	}
 	s.mu.Lock()
