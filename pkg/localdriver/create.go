@@ -49,9 +49,7 @@ func (s *controllerServer) CreateVolume(
 		return nil, err
 	}
 	if !found {
-		if v, err = d.plan(w); err != nil {
-			return nil, err
-		}
+		v = volume{ID: newID("lv", w.name)}
 	} else if err := w.matches(v); err != nil {
 		return nil, err
 	}
@@ -60,15 +58,41 @@ func (s *controllerServer) CreateVolume(
 		return nil, err
 	}
 	defer releaseID()
-	if !found {
-		if v, err = d.reserve(v, v.CapacityBytes); err != nil {
-			return nil, err
-		}
+	if v.Phase == phaseReady {
+		v, err = d.makeData(ctx, v)
+	} else {
+		v, err = d.makeVolume(ctx, w, v.ID)
 	}
-	if v, err = d.makeData(ctx, v); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return &csi.CreateVolumeResponse{Volume: d.describe(v)}, nil
+}
+
+// makeVolume records volume id and makes its data. It plans a copy again that an earlier call did not
+// finish, because the source may have changed since. After an error nothing of the volume is left: the
+// orchestrator may not repeat the call, and does not know the id.
+func (d *Driver) makeVolume(ctx context.Context, w createSpec, id string) (volume, error) {
+	v, err := d.plan(w, id)
+	if err == nil {
+		v, err = d.reserve(v, v.CapacityBytes)
+	}
+	if err == nil {
+		v, err = d.makeData(ctx, v)
+	}
+	if err != nil {
+		return v, errors.Join(err, d.removeUnfinished(context.WithoutCancel(ctx), id))
+	}
+	return v, nil
+}
+
+// removeUnfinished deletes a volume that CreateVolume has not finished, if it has a record.
+func (d *Driver) removeUnfinished(ctx context.Context, id string) error {
+	v, known, err := d.store.volume(id)
+	if err != nil || !known {
+		return err
+	}
+	return d.deleteVolume(ctx, v)
 }
 
 // parseCreate checks everything in a request that does not depend on other volumes.
@@ -148,9 +172,9 @@ func (w createSpec) matches(v volume) error {
 }
 
 // plan returns the record of the volume to make for w.
-func (d *Driver) plan(w createSpec) (volume, error) {
+func (d *Driver) plan(w createSpec, id string) (volume, error) {
 	v := volume{
-		ID: newID("lv", w.name), Name: w.name, Type: w.kind, Phase: phaseReady, FSType: w.fsType, Source: w.source,
+		ID: id, Name: w.name, Type: w.kind, Phase: phaseReady, FSType: w.fsType, Source: w.source,
 		ReadAheadKB: w.readAheadKB,
 	}
 	if w.source == nil {

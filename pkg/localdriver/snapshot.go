@@ -75,6 +75,9 @@ func (d *Driver) takeSnapshot(ctx context.Context, n snapshot) (snapshot, error)
 	}
 	defer release()
 	v, err := d.original(source{Volume: n.SourceVolume})
+	if err != nil && n.Phase == phaseCreating { // left by a crash; the orchestrator does not know the id
+		err = errors.Join(err, d.deleteSnapshot(context.WithoutCancel(ctx), n))
+	}
 	if err != nil {
 		return n, err
 	}
@@ -115,17 +118,22 @@ func (s *controllerServer) DeleteSnapshot(ctx context.Context,
 		return nil, invalid("snapshot %s belongs to group snapshot %s: delete that with DeleteVolumeGroupSnapshot",
 			n.ID, n.Group)
 	}
-	n.Phase = phaseDeleting
-	if err := d.store.putSnapshot(n); err != nil {
-		return nil, err
-	}
-	if err := d.removeData(ctx, n.ID, n.Type); err != nil {
-		return nil, err
-	}
-	if err := d.store.dropSnapshot(n.ID); err != nil {
+	if err := d.deleteSnapshot(ctx, n); err != nil {
 		return nil, err
 	}
 	return &csi.DeleteSnapshotResponse{}, nil
+}
+
+// deleteSnapshot deletes n, which the caller has locked and which is not a member of a group.
+func (d *Driver) deleteSnapshot(ctx context.Context, n snapshot) error {
+	n.Phase = phaseDeleting
+	if err := d.store.putSnapshot(n); err != nil {
+		return err
+	}
+	if err := d.removeData(ctx, n.ID, n.Type); err != nil {
+		return err
+	}
+	return d.store.dropSnapshot(n.ID)
 }
 
 // GetSnapshot returns one snapshot (CSI 1.13 GetSnapshot).
