@@ -79,3 +79,23 @@ func TestADeviceInUseByOthersIsNotStaged(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A volume whose stage was unmounted by hand grows through the pod's mount, and not the file system of the
+// node at the path of the stage.
+func TestAVolumeWhoseStageIsUnmountedGrowsAtItsTarget(t *testing.T) {
+	r := reflinkRig(t) // the node's file system is xfs, too
+	v := r.create(createReq("v", 64*mib, fsCap(fsXFS, multi)))
+	target := v.up()
+	if err := unix.Unmount(v.staging(), 0); err != nil {
+		t.Fatal(err)
+	}
+	node := statfsTotal(t, r.dir)
+	v.expand(128 * mib)
+	if err := v.nodeExpandErr(target); err != nil {
+		t.Fatal(err)
+	}
+	wantSize(t, target, 128*mib)
+	if now := statfsTotal(t, r.dir); now != node {
+		t.Errorf("the file system of the node has %d bytes, and had %d", now, node)
+	}
+}

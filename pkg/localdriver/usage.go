@@ -111,7 +111,7 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 			"%d bytes are requested, but volume %s has %d: call ControllerExpandVolume first", need, id, v.CapacityBytes)
 	}
 	if v.Type == typeImage {
-		if err := d.growInUse(v, path, block); err != nil {
+		if err := d.growInUse(ctx, v, path, block); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +119,7 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 }
 
 // growInUse grows the loop devices of an image and the file system mounted at path.
-func (d *Driver) growInUse(v volume, path string, block bool) error {
+func (d *Driver) growInUse(ctx context.Context, v volume, path string, block bool) error {
 	image := d.store.dataPath(v.ID, v.Type)
 	if err := growImage(image, v.CapacityBytes); err != nil {
 		return noData(v.ID, err)
@@ -137,9 +137,15 @@ func (d *Driver) growInUse(v volume, path string, block bool) error {
 	if block || v.FSBytes >= v.CapacityBytes {
 		return nil
 	}
-	// The requested path may be a read-only bind mount of the staged file system.
-	if s := d.store.attachment(v.ID).Stage; s != nil {
-		path = s.Path
+	// The requested path may be a read-only bind mount of the staged file system. If that is no longer
+	// mounted, its path leads to a file system of the node.
+	a := d.store.attachment(v.ID)
+	staged, err := d.stagedFS(ctx, a)
+	if err != nil {
+		return err
+	}
+	if staged {
+		path = a.Stage.Path
 	}
 	_, err = d.growStaged(v, path)
 	return err
