@@ -198,8 +198,10 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 	if err != nil {
 		return nil, err
 	}
-	if v, err = d.reserve(v, size); err != nil {
-		return nil, err
+	if size > v.CapacityBytes { // else an earlier call reserved it; the disk may be full now
+		if v, err = d.reserve(v, size); err != nil {
+			return nil, err
+		}
 	}
 	if v.Type == typeImage {
 		if err := growImage(d.store.dataPath(v.ID, v.Type), v.CapacityBytes); err != nil {

@@ -78,3 +78,16 @@ func TestOnAFullDiskVolumesAreUnmountedAndDeleted(t *testing.T) {
 	}
 	wantFile(t, w.up()+"/file", "text")
 }
+
+// The answer to an expansion may be lost, and the disk be full when the call is repeated.
+func TestAnExpansionIsRepeatedOnAFullDisk(t *testing.T) {
+	r := smallRig(t)
+	v := r.create(createReq("v", 256<<10, blockCap(multi)))
+	v.expand(512 << 10)
+	fillUp(t, r.path("state", "filler"))
+	v.expand(512 << 10)
+	_, err := r.ControllerExpandVolume(r.ctx, &csi.ControllerExpandVolumeRequest{
+		VolumeId: v.id, CapacityRange: &csi.CapacityRange{RequiredBytes: 513 << 10},
+	})
+	wantCode(t, "more space on a full disk", err, codes.ResourceExhausted)
+}
