@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"google.golang.org/grpc/codes"
 )
 
 // A pod may replace a directory of its volume by a link while the driver copies the volume. A program
@@ -49,4 +51,19 @@ func useCopier(t *testing.T, command string) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// The id of an inline volume comes from the orchestrator. With the id of a snapshot, the volume would be the
+// data of the snapshot, and be deleted with the pod.
+func TestAnInlineVolumeIsNeverTheDataOfASnapshot(t *testing.T) {
+	r := newRig(t)
+	v := r.create(directoryReq("v"))
+	mustWrite(t, v.up()+"/file", "text")
+	snapshot := r.snap("s", v.id)
+	for _, id := range []string{snapshot, newID("snap", "gone")} {
+		_, err := r.NodePublishVolume(r.ctx, inlineReq(id, r.path("inline"), map[string]string{"type": "directory"}))
+		wantCode(t, "an inline volume with an id of the driver", err, codes.InvalidArgument)
+	}
+	v.down()
+	wantFile(t, r.restore(snapshot, directoryReq("restored"))+"/file", "text")
 }

@@ -38,6 +38,9 @@ func (d *Driver) inlineVolume(req *csi.NodePublishVolumeRequest, want publicatio
 	if len(id) > maxName {
 		return volume{}, invalid("volume_id has %d bytes, more than %d", len(id), maxName)
 	}
+	if idPattern.MatchString(id) { // its data would have the path of another volume's or a snapshot's
+		return volume{}, invalid("volume_id %s has the form of this driver's own ids", id)
+	}
 	if want.Block {
 		return volume{}, invalid("an inline volume is never a raw block device")
 	}
