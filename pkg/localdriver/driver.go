@@ -104,8 +104,12 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
-// Close releases the state directory. Volumes remain as they are.
-func (d *Driver) Close() error { return d.lock.Close() }
+// Close thaws the file systems that copies keep frozen beyond the end of Serve, and releases the state
+// directory. Volumes remain as they are.
+func (d *Driver) Close() error {
+	d.thawAll()
+	return d.lock.Close()
+}
 
 // lockDir locks dir against other drivers.
 func lockDir(dir string) (*os.File, error) {
@@ -121,17 +125,18 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// thawAll thaws the file systems that a driver killed during a copy left frozen. If one cannot be
-// thawed, its record remains and the others are not affected.
+// thawAll thaws the file systems that copies left frozen: those of a killed driver, or of calls that this
+// driver does not wait for. If one cannot be thawed, its record remains and the others are not affected.
 func (d *Driver) thawAll() {
+	ctx := context.Background()
 	for _, a := range d.store.attachments() {
 		if !a.Frozen {
 			continue
 		}
-		if err := d.thawLeftover(a); err != nil {
-			d.log.Error("file system frozen by a killed driver stays frozen", "volume", a.ID, "err", err)
+		if err := d.thawLeftover(ctx, a); err != nil {
+			d.log.Error("file system that a copy left frozen stays frozen", "volume", a.ID, "err", err)
 		} else {
-			d.log.Info("thawed a file system frozen by a killed driver", "volume", a.ID)
+			d.log.Info("thawed a file system that a copy left frozen", "volume", a.ID)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"sync"
@@ -184,22 +183,40 @@ func (d *Driver) checkStillFrozen(a attachment, dir *os.File) error {
 // file system is not frozen.
 func (d *Driver) thawStage(a attachment, dir *os.File) error {
 	if err := ioctl(dir, iocThaw, nil); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("thaw %s: %w", a.Stage.Path, err)
+		return fmt.Errorf("thaw %s: %w", dir.Name(), err)
 	}
 	return d.recordFrozen(a, false)
 }
 
-// thawLeftover ends the recorded freeze of a, which an earlier driver left behind.
-func (d *Driver) thawLeftover(a attachment) error {
-	if a.Stage == nil {
-		return d.recordFrozen(a, false)
-	}
-	dir, err := os.Open(a.Stage.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return d.recordFrozen(a, false)
-	}
+// thawLeftover ends the recorded freeze of a, which an earlier call or driver left behind. A freeze
+// outlives an unmount of the stage, so the pods' mounts serve as well.
+func (d *Driver) thawLeftover(ctx context.Context, a attachment) error {
+	devs, err := findLoops(d.store.dataPath(a.ID, typeImage))
 	if err != nil {
-		return fmt.Errorf("thaw %s: %w", a.Stage.Path, err)
+		return err
+	}
+	defer closeLoops(devs)
+	if len(devs) == 0 {
+		return d.recordFrozen(a, false)
+	}
+	v, _, err := d.store.volume(a.ID)
+	if err != nil {
+		d.log.Error("file system may be frozen", "volume", a.ID, "err", err) // thaw it nevertheless
+	}
+	paths := a.fsTargets()
+	if a.Stage != nil {
+		paths = append(paths, a.Stage.Path)
+	}
+	path, err := d.mountPoint(ctx, v, devs[0], paths)
+	if err != nil {
+		return err
+	}
+	if path == "" {
+		return precondition("volume %s is frozen and mounted nowhere: the driver thaws it when it is staged next", a.ID)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("thaw %s: %w", path, err)
 	}
 	defer dir.Close()
 	return d.thawStage(a, dir)

@@ -73,9 +73,9 @@ func (d *Driver) mountDevice(dev *loopDevice, v volume, target string, u use) er
 	return err
 }
 
-// loopInUse returns the loop device of a volume that pods have mounted although it is not staged,
-// for example after a manual unmount; or nil. Its file system is in use, so it is mounted again
-// without a check or growth.
+// loopInUse returns the loop device of a volume that is not staged although its file system is in use: pods
+// have it mounted, for example after a manual unmount of the stage, or a freeze keeps it. Such a file
+// system is mounted again without a check or growth. The result is nil for other volumes.
 func (d *Driver) loopInUse(ctx context.Context, v volume) (*loopDevice, error) {
 	if v.Formatted == "" {
 		return nil, nil
@@ -85,31 +85,32 @@ func (d *Driver) loopInUse(ctx context.Context, v volume) (*loopDevice, error) {
 		return nil, err
 	}
 	if len(devs) == 1 {
-		var st unix.Stat_t
-		if err = unix.Fstat(int(devs[0].Fd()), &st); err == nil {
-			var mounted bool
-			if mounted, err = d.mountedForPods(ctx, v, uint64(unix.Major(st.Rdev))<<32|uint64(unix.Minor(st.Rdev))); mounted {
-				return devs[0], nil
-			}
+		a, path := d.store.attachment(v.ID), ""
+		if path, err = d.mountPoint(ctx, v, devs[0], a.fsTargets()); path != "" || err == nil && a.Frozen {
+			return devs[0], nil
 		}
 	}
 	closeLoops(devs)
 	return nil, err
 }
 
-// mountedForPods reports whether device dev is mounted at any of the volume's targets. It cannot
-// compare the device number of btrfs, which has its own.
-func (d *Driver) mountedForPods(ctx context.Context, v volume, dev uint64) (bool, error) {
-	for target, p := range d.store.attachment(v.ID).Targets {
-		info, err := d.mounts.Look(ctx, target)
+// mountPoint returns the first of paths at which the device is mounted, or "". It cannot compare the
+// device number of btrfs, which has its own.
+func (d *Driver) mountPoint(ctx context.Context, v volume, dev *loopDevice, paths []string) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dev.Fd()), &st); err != nil {
+		return "", fmt.Errorf("stat %s: %w", dev.path, err)
+	}
+	for _, path := range paths {
+		info, err := d.mounts.Look(ctx, path)
 		if err != nil {
-			return false, err
+			return "", err
 		}
-		if info.Mounted && !p.Block && (info.Dev == dev || v.Formatted == fsBtrfs) {
-			return true, nil
+		if info.Mounted && (info.Dev == mount.DeviceOf(st.Rdev) || v.Formatted == fsBtrfs) {
+			return path, nil
 		}
 	}
-	return false, nil
+	return "", nil
 }
 
 // recordFS decides which file system v gets. If one has to be made, it records that after checking

@@ -119,7 +119,13 @@ func (d *Driver) stage(ctx context.Context, v volume, want stage) error {
 	case v.Type == typeDirectory:
 		return d.bindData(v, want.Path, false)
 	}
-	return d.mountImage(ctx, v, want.Path, want.use)
+	if err := d.mountImage(ctx, v, want.Path, want.use); err != nil {
+		return err
+	}
+	if a := d.store.attachment(v.ID); a.Frozen {
+		return d.thawLeftover(ctx, a)
+	}
+	return nil
 }
 
 // knownStage reports whether a recorded stage of this volume says that it is mounted at path.
@@ -216,6 +222,12 @@ func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
 			return precondition("volume %s is still published at %s", v.ID, target)
 		}
 		delete(a.Targets, target)
+	}
+	if a.Frozen { // the kernel would keep the device of a frozen file system without a mount
+		if err := d.thawLeftover(ctx, a); err != nil {
+			return err
+		}
+		a.Frozen = false
 	}
 	if a.Stage.Block {
 		if err := detachLoops(d.store.dataPath(v.ID, v.Type)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -161,6 +162,17 @@ func (v volume) header() (string, int)     { return v.ID, v.Version }
 func (n snapshot) header() (string, int)   { return n.ID, n.Version }
 func (g group) header() (string, int)      { return g.ID, g.Version }
 func (a attachment) header() (string, int) { return a.ID, a.Version }
+
+// fsTargets returns the sorted target paths at which the volume's file system is published.
+func (a attachment) fsTargets() (paths []string) {
+	for path, p := range a.Targets {
+		if !p.Block {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
 
 func (a attachment) empty() bool { return a.Stage == nil && len(a.Targets) == 0 && !a.Frozen }
 
