@@ -81,7 +81,8 @@ func runFsck(ctx context.Context, args ...string) error {
 }
 
 // growUnmounted grows a file system to the size of its device if that is possible without mounting
-// it. For ext4 this avoids the need for CAP_SYS_RESOURCE.
+// it. For ext4 this avoids the need for CAP_SYS_RESOURCE. The end of ctx does not stop resize2fs: killed while
+// it moves tables, it leaves a file system that e2fsck -p does not repair.
 func growUnmounted(ctx context.Context, fsType, device string) (done bool, err error) {
 	if fsType != fsExt4 {
 		return false, nil
@@ -89,7 +90,7 @@ func growUnmounted(ctx context.Context, fsType, device string) (done bool, err e
 	if err := runFsck(ctx, "-f", "-p", device); err != nil {
 		return false, err
 	}
-	return true, runTool(ctx, "resize2fs", device)
+	return true, runToEnd("resize2fs", device)
 }
 
 // The ioctls that grow a mounted file system, which x/sys lacks (linux/fs/ext4/ext4.h,

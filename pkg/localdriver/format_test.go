@@ -2,12 +2,14 @@ package localdriver
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 )
 
@@ -165,4 +167,38 @@ func TestVolumeThatLostItsImageIsNotMadeAnew(t *testing.T) {
 		t.Error("stage worked without the image")
 	}
 	wantGone(t, image)
+}
+
+// A call may end while resize2fs moves tables. Killed then, it leaves a file system that can no longer be mounted.
+func TestTheEndOfACallDoesNotStopResize2fs(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(dir+"/moving", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for tool, script := range map[string]string{"e2fsck": "", "resize2fs": "read line <" + dir + "/moving && echo $1 >" + dir + "/done"} {
+		mustWrite(t, dir+"/"+tool, "#!/bin/sh\n"+script+"\n")
+		if err := os.Chmod(dir+"/"+tool, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := growUnmounted(ctx, fsExt4, "/dev/x")
+		ended <- err
+	}()
+	moving, err := os.OpenFile(dir+"/moving", os.O_WRONLY, 0) // returns once resize2fs runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := moving.WriteString("go on\n"); err != nil {
+		t.Fatal(err)
+	}
+	moving.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	wantFile(t, dir+"/done", "/dev/x\n")
 }

@@ -169,20 +169,30 @@ func cloneWithoutLinks(path string) (*os.File, error) {
 	return tree, nil
 }
 
-// runTool runs a program and includes the end of its output in the error. The program is killed
-// with the driver: no mkfs may continue when the next driver starts its own.
+// runTool runs a program, which is killed when ctx ends, and with the driver: no mkfs may continue when the
+// next driver starts its own.
 func runTool(ctx context.Context, name string, args ...string) error {
 	// The kernel sends the death signal when the thread that started the program ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
+	err := run(cmd)
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	}
+	return err
+}
+
+// runToEnd is runTool for a program that must not be killed. It outlives the driver, and keeps its device
+// open exclusively, so that the next driver waits for it (see adopt).
+func runToEnd(name string, args ...string) error { return run(exec.Command(name, args...)) }
+
+// run runs a program and includes the end of its output in the error.
+func run(cmd *exec.Cmd) error {
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s", name, err, lastBytes(out))
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, lastBytes(out))
 	}
 	return nil
 }
