@@ -68,6 +68,9 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		now = plan.Reset(now)
 	}
 	l.setRecord(&now)
+	if s.op.Kind.Removes() && r.Err == nil {
+		l.planDisplaced()
+	}
 	v.noteDead(s, r.Err)
 	l.ahead.push(s.id)
 	l.logEnd(c.ctx, s, r.Err, took)

@@ -193,7 +193,7 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
 		Offline: d.status.Offline,
 	}}
-	f.Doubt = l.doubt(r, w)
+	f.Doubt, f.Taken = l.doubt(r, w), l.takenPlaces(v, r, w)
 	if v.dead.known {
 		f.Dead = plan.Dead{Known: true, Until: v.dead.until}
 	}

@@ -59,6 +59,8 @@ type queues struct {
 	ahead   queue[state.VolumeID] // to be planned first, since their call has just ended
 	wakes   wakes                 // to be planned later
 	intents []state.VolumeID      // volumes with a queued intent, in order; some no longer have one
+	// displaced wait for another volume to leave their path.
+	displaced set[state.VolumeID]
 	// suspects are to be compared with the kernel again; the functions get the result.
 	suspects map[state.VolumeID][]func(problem string)
 }
@@ -119,7 +121,8 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 			durable: map[state.VolumeID]*state.Volume{}, unsaved: map[state.VolumeID]time.Time{},
 		},
 		queues: queues{
-			dirty: newQueue[state.VolumeID](), ahead: newQueue[state.VolumeID](), suspects: map[state.VolumeID][]func(string){},
+			dirty: newQueue[state.VolumeID](), ahead: newQueue[state.VolumeID](), displaced: set[state.VolumeID]{},
+			suspects: map[state.VolumeID][]func(string){},
 		},
 		outbox: outbox{taken: 1, changed: newQueue[state.VolumeID](), changedPods: newQueue[state.PodUID]()},
 	}

@@ -151,6 +151,7 @@ func (l *loop) drop(v *volume) {
 	l.countServed(was, -1) // has an effect only if the record was given up
 	v.record, v.order, v.drift, v.faults, v.dead = nil, plan.Op{}, nil, nil, deadMount{}
 	l.planBlockedByLimit(was.Spec.Driver)
+	l.planDisplaced()
 	l.journal.markUnsaved(v.id)
 	if len(v.wants) == 0 {
 		l.forget(v)

@@ -44,6 +44,7 @@ const (
 	Unrecorded   Code = "Unrecorded"   // a mount without a record may be the volume's: an operator has to look
 	Unmade       Code = "Unmade"       // a pod has the volume without a record, and gets its record first
 	DeadMount    Code = "Dead"         // the server of the mounted file system has ended, and pods have it
+	PathTaken    Code = "PathTaken"    // another volume is, or may be, at the volume's path
 	OtherForm    Code = "OtherForm"    // the pod's mount differs from the one that it now asks for
 	Reattached   Code = "Reattached"   // pods still have the volume from before it was attached again
 	InUse        Code = "InUse"        // another pod has the volume, whose access mode is ReadWriteOncePod

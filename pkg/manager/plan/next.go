@@ -26,6 +26,9 @@ type Facts struct {
 	Dead Dead
 	// Doubt is what may exist of the volume on the host without a record.
 	Doubt Doubt
+	// Taken are the other volumes that are, or may be, at the volume's paths, by pod; that of ""
+	// is at the stage path.
+	Taken map[state.PodUID]state.VolumeID
 }
 
 // DriverFacts is what is known of the volume's driver.
@@ -242,7 +245,7 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		c.make(Op{Kind: Attach}, reasonIf(WishHeld, w.Hold), v.Attach.Failed)
 		return
 	case v.Needs.Stage && v.Stage.Phase != state.Present:
-		c.make(Op{Kind: Stage}, reasonIf(WishHeld, w.Hold), v.Stage.Failed)
+		c.make(Op{Kind: Stage}, cmp.Or(reasonIf(WishHeld, w.Hold), c.placeTaken("", v.Stage)), v.Stage.Failed)
 		return
 	}
 	for _, pod := range byUID(w.Pods) {
@@ -300,6 +303,9 @@ func (c *chooser) make(op Op, hold reason, failed *state.Retry) {
 func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) reason {
 	if w.Hold != "" {
 		return reason{WishHeld, w.Hold}
+	}
+	if why := c.placeTaken(pod, v.Mounts[pod].Fact); why.code != "" {
+		return why
 	}
 	if reattached(w, v) && !used(v, v.Mounts[pod]) {
 		return reason{Reattached, reasonReattached}
