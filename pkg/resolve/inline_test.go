@@ -85,3 +85,36 @@ func TestTheSecretOfAnInlineVolumeIsOfItsPodsNamespace(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// An inline volume that has the name of a claim's PersistentVolume would be mounted at that volume's
+// path: one of the two is refused, and neither gets the other's data. HostPaths are not mounted.
+func TestTwoVolumesOfAPodAtOnePathAreRefused(t *testing.T) {
+	csi := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "csi.example.com"}}
+	nfs := corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/x"}}
+	path := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}
+	for what, tc := range map[string]struct {
+		inline corev1.VolumeSource
+		pv     *corev1.PersistentVolumeSource // nil: CSI
+		name   string
+		refuse bool
+	}{
+		"CSI":               {inline: csi, name: "pv-1", refuse: true},
+		"CSI, another name": {inline: csi, name: "pv-2"},
+		"NFS":               {inline: nfs, pv: &corev1.PersistentVolumeSource{NFS: nfs.NFS}, name: "pv-1", refuse: true},
+		"hostPath":          {inline: path, pv: &corev1.PersistentVolumeSource{HostPath: path.HostPath}, name: "pv-1"},
+	} {
+		w := read(t, "testdata/base.yaml")
+		w.config.Builtins = append(w.config.Builtins, kind.NFS, kind.HostPath)
+		w.driver(storagev1.CSIDriverSpec{VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent}})
+		if tc.pv != nil {
+			w.volume().Spec.PersistentVolumeSource = *tc.pv
+		}
+		spec := &w.pod().Spec
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: tc.name, VolumeSource: tc.inline})
+		spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: tc.name, MountPath: "/inline"})
+		got := w.resolve().Volumes
+		if len(got) != 2 || got[0].Problem != "" || (got[1].Problem != "") != tc.refuse || tc.refuse && !strings.Contains(got[1].Problem, tc.name) {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+}

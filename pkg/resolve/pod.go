@@ -103,7 +103,7 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 		want.Names = []string{name}
 		w.Volumes = append(w.Volumes, want)
 	}
-	w.Volumes = mergeSame(w.Volumes)
+	w.Volumes = refuseSharedTargets(mergeSame(w.Volumes))
 	return w
 }
 

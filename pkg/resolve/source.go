@@ -152,6 +152,25 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 	return merged
 }
 
+// refuseSharedTargets refuses each want whose target an earlier one has. Targets contain the
+// PersistentVolume's name or, of an inline volume, the pod's own name for it, which may be the same.
+func refuseSharedTargets(wants []state.VolumeWant) []state.VolumeWant {
+	first := make(map[string]state.VolumeWant, len(wants))
+	for i, w := range wants {
+		other, taken := first[w.Mount.Target]
+		switch {
+		case w.Unresolved() || w.Mount.HostPath != "": // for a hostPath nothing is mounted
+		case taken:
+			wants[i] = state.VolumeWant{Names: w.Names, Claim: w.Spec.Claim, Problem: fmt.Sprintf(
+				"volumes %q and %q of the pod would be mounted at the same path, which contains %s; give the inline one "+
+					"another name", other.Names[0], w.Names[0], show(w.Spec.Name))}
+		default:
+			first[w.Mount.Target] = w
+		}
+	}
+	return wants
+}
+
 // differ names the field in which two wants of one volume by one pod contradict
 // each other, or returns "" if they agree.
 func differ(a, b state.VolumeWant) string {
