@@ -139,9 +139,24 @@ func (l *loop) applySeen(id state.VolumeID, seen map[string]state.Seen) (problem
 				v.unseen[uid] = struct{}{}
 			}
 		}
-		time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspect(id) }) })
+		l.lookLater(v)
 	}
 	return problemOf(changes, unlooked, v.allDrift())
+}
+
+// lookLater has a volume compared with the kernel again after lookRetry. Each failed look calls it,
+// and all of them share one timer: otherwise each event that asks for a look would start a series.
+func (l *loop) lookLater(v *volume) {
+	if v.lookLater {
+		return
+	}
+	v.lookLater = true
+	time.AfterFunc(lookRetry, func() {
+		l.m.post(func(l *loop) {
+			v.lookLater = false
+			l.suspect(v.id)
+		})
+	})
 }
 
 // reasonUnseen is why a mount is not replaced by one of another form: it may have been made

@@ -230,3 +230,42 @@ func (frozen) Probe(ctx context.Context, _ string) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
+
+// blindKernel is a kernel that cannot examine anything while fails is set, and counts the attempts.
+type blindKernel struct {
+	*fakeNode
+	fails atomic.Bool
+	looks atomic.Int64
+}
+
+func (c *blindKernel) Look(ctx context.Context, path string) (state.Seen, error) {
+	c.looks.Add(1)
+	if c.fails.Load() {
+		return state.Seen{}, errors.New("stale file handle")
+	}
+	return c.fakeNode.Look(ctx, path)
+}
+
+// A mount that cannot be examined is examined again after a pause, however many events have asked
+// for a look meanwhile: each of them would otherwise start looks that are repeated for ever.
+func TestLooksThatFailDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newFakeNode(t), newDisk()
+		k := &blindKernel{fakeNode: h}
+		l := live(t, h, d, func(c *Config) { c.Kernel = k })
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		k.fails.Store(true)
+		for range 100 {
+			_ = l.Verify(t.Context(), "a")
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		before := k.looks.Load()
+		time.Sleep(10 * lookRetry)
+		if looks := k.looks.Load() - before; looks < 10 || looks > 2*11 { // at two paths
+			t.Errorf("%d looks in %v, with a pause of %v", looks, 10*lookRetry, lookRetry)
+		}
+	})
+}

@@ -42,6 +42,8 @@ type volume struct {
 
 	// unseen are the pods whose mounts may exist and could not be examined.
 	unseen set[state.PodUID]
+	// lookLater: a timer runs that has the volume compared with the kernel again.
+	lookLater bool
 	// drift says, by path, how mounts differ from how they were made, if no call would
 	// repair that.
 	drift map[string]string
