@@ -21,10 +21,13 @@ const (
 	maxReserve = 64 << 20
 	// smallPart replaces wantedRoom on a small disk: 1/smallPart of the disk.
 	smallPart = 16
+	// smallestPart is how often the reserve is halved on a disk that has too little room.
+	smallestPart = 6
 )
 
-// keepRoom reserves space after the end of the file when its size has changed. There is
-// no reserve if the file system does not support that or is full.
+// keepRoom reserves space after the end of the file when its size has changed. If the disk has
+// too little, it reserves part of that, and tries again after the next write. There is no
+// reserve if the file system does not support that or is full.
 func (b *Bolt) keepRoom() {
 	size := b.size()
 	if size == b.roomFor {
@@ -36,8 +39,14 @@ func (b *Bolt) keepRoom() {
 	}
 	defer f.Close()
 	reserve := min(max(size, min(wantedRoom, diskSize(b.path)/smallPart)), maxReserve)
-	if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(size+reserve)) == nil {
-		b.roomFor = size
+	for part := range smallestPart {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(size+reserve)>>part)
+		if err == nil && part == 0 {
+			b.roomFor = size
+		}
+		if !noRoom(err) {
+			return
+		}
 	}
 }
 

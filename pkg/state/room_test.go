@@ -155,3 +155,29 @@ func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
 	}
 	commit(t, b, map[VolumeID]*Volume{"v": nil})
 }
+
+// A daemon that is restarted on a full disk opens its journal and ends what was begun. Its lock
+// file may be empty: a start was cut off, or another program took the page that it lost.
+func TestARestartOnAFullDisk(t *testing.T) {
+	for _, emptied := range []bool{false} {
+		dir := smallDisk(t, 4<<20)
+		path := filepath.Join(dir, "state.db")
+		b, err := OpenBolt(path)
+		must(t, err)
+		v, w := sample("v"), sample("w")
+		commit(t, b, map[VolumeID]*Volume{"v": &v, "w": &w})
+		must(t, b.Close())
+		if emptied {
+			must(t, os.Truncate(path+".lock", 0))
+		}
+		fill(t, filepath.Join(dir, "rest"))
+		for _, id := range []VolumeID{"v", "w"} {
+			if b, err = OpenBolt(path); err != nil {
+				t.Fatalf("lock file emptied %v: %v", emptied, err)
+			}
+			commit(t, b, map[VolumeID]*Volume{id: nil})
+			must(t, b.Close())
+			fill(t, filepath.Join(dir, "more"+string(id)))
+		}
+	}
+}
