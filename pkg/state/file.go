@@ -27,7 +27,7 @@ const journalFormat = 1
 const lockTimeout = 2 * time.Second
 
 // lockFile takes the lock that excludes a second daemon. The lock file contains the
-// owner's process id and stays when the lock is released.
+// owner's process id and stays when the lock is released. On a full disk it may be empty.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -39,10 +39,15 @@ func lockFile(path string) (*os.File, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	if err := f.Truncate(0); err != nil {
-		return nil, errors.Join(err, f.Close())
+	owner := fmt.Appendln(nil, os.Getpid())
+	_, err = f.WriteAt(owner, 0) // first, since a full disk may not give back what Truncate frees
+	switch {
+	case err == nil:
+		err = f.Truncate(int64(len(owner)))
+	case noRoom(err):
+		err = f.Truncate(0)
 	}
-	if _, err := fmt.Fprintln(f, os.Getpid()); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil

@@ -159,7 +159,7 @@ func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
 // A daemon that is restarted on a full disk opens its journal and ends what was begun. Its lock
 // file may be empty: a start was cut off, or another program took the page that it lost.
 func TestARestartOnAFullDisk(t *testing.T) {
-	for _, emptied := range []bool{false} {
+	for _, emptied := range []bool{false, true} {
 		dir := smallDisk(t, 4<<20)
 		path := filepath.Join(dir, "state.db")
 		b, err := OpenBolt(path)
