@@ -155,7 +155,7 @@ func (c *Controller) SetClaim(claim Claim) {
 		}
 		e.want.Claim, e.want.Listed = claim, true
 		if claim.Source.ofClaim() {
-			c.addClone(claim.Source.Claim, e)
+			c.addClone(claim.Source.Claim, claim.Key)
 		}
 		e.rec = clearPauses(e.rec)
 		c.claims.touch(claim.Key)
@@ -310,13 +310,12 @@ func (c *Controller) takeInbox() []func(context.Context) {
 	return inbox
 }
 
-// addClone notes that e will be a clone of the claim source.
-func (c *Controller) addClone(source Key, e *entry) {
+// addClone notes that the claim clone will be a clone of the claim source.
+func (c *Controller) addClone(source, clone Key) {
 	if c.clones[source] == nil {
 		c.clones[source] = map[Key]struct{}{}
 	}
-	c.clones[source][e.key] = struct{}{}
-	e.sources = append(e.sources, source)
+	c.clones[source][clone] = struct{}{}
 }
 
 // clonesOf returns the claims that will be clones of source, sorted.

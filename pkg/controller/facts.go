@@ -30,7 +30,7 @@ func (c *Controller) facts(e *entry) facts {
 	}
 	for _, key := range c.clonesOf(e.key) {
 		o := c.claims.entries[key]
-		if o != nil && o.rec.Volume.Phase == state.Entering && o.rec.Spec.Source.Volume == e.rec.Handle {
+		if o != nil && o.makesFrom(source{Claim: e.key, Volume: e.rec.Handle}) {
 			f.Cloning = key.String() + unlistedNote(o.want.Listed || o.rec.Delete)
 		}
 	}
@@ -58,6 +58,12 @@ func (c *Controller) cloneSource(claim Claim) sourceFacts {
 			key, src.rec.Spec.Driver, claim.Class.Provisioner)}
 	}
 	return sourceFacts{Handle: src.rec.Handle}
+}
+
+// makesFrom reports whether e's volume is being made from the source, may be, or is made but not
+// yet in the journal: after a crash it would be requested again, from a source that is gone.
+func (e *entry) makesFrom(from source) bool {
+	return e.rec.Spec.Source == from && (e.rec.Volume.Phase == state.Entering || e.unsaved)
 }
 
 func (c *Controller) inUse(e *entry) string {

@@ -21,8 +21,6 @@ type entry struct {
 	doing op
 	// attaching is the caller of Attach or Detach that waits, or nil.
 	attaching *attachCall
-	// sources are the keys in clones under which this claim is listed.
-	sources []Key
 
 	// queued is the driver for whose slot the claim waits, granted the driver that has just given
 	// it one; or "".
@@ -144,7 +142,7 @@ func (c *Controller) setRecord(e *entry, rec record) {
 		c.handles[id] = e.key
 	}
 	if rec.Spec.Source.Volume != "" {
-		c.addClone(rec.Spec.Source.Claim, e)
+		c.addClone(rec.Spec.Source.Claim, e.key)
 	}
 	if old.Volume.Phase == rec.Volume.Phase {
 		return
@@ -152,8 +150,20 @@ func (c *Controller) setRecord(e *entry, rec record) {
 	for _, key := range c.clonesOf(e.key) {
 		c.claims.touch(key)
 	}
-	if src := rec.Spec.Source.Claim; src != (Key{}) {
-		c.claims.touch(src)
+}
+
+// touchSource plans the claim or the snapshot that a volume is made from, whose deletion may wait
+// for that.
+func (c *Controller) touchSource(from source) {
+	c.claims.touch(from.Claim)
+	for key, s := range c.snapshots.entries {
+		switch {
+		case from.Snapshot == "" || s.rec.Handle != from.Snapshot:
+		case s.group != nil:
+			c.touchRows(s.group)
+		default:
+			c.snapshots.touch(key)
+		}
 	}
 }
 
@@ -172,7 +182,10 @@ func (c *Controller) stepClaims(ctx context.Context) {
 		table: &c.claims, bucket: claimBucket(),
 		row:  func(e *entry) *row[record] { return &e.row },
 		plan: c.plan, begin: c.begin,
-		saved: func(e *entry) { c.touchSnapshotsOf(e.id()) },
+		saved: func(e *entry) {
+			c.touchSnapshotsOf(e.id())
+			c.touchSource(e.rec.Spec.Source)
+		},
 	}
 	for len(c.claims.dirty) > 0 && ctx.Err() == nil {
 		c.publishClaims(claims.step(ctx, c))

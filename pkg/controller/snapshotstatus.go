@@ -116,17 +116,26 @@ func (c *Controller) usedBy(all ...*snapshotEntry) string {
 // there is none.
 func (c *Controller) restoring(e *snapshotEntry, wanted bool) string {
 	for key, claim := range c.claims.entries {
-		from := claim.want.Claim.Source
-		wants := wanted && claim.want.Listed && from.ofSnapshot() && from.Snapshot == e.key
-		makes := e.rec.Handle != "" && claim.rec.Spec.Source.Snapshot == e.rec.Handle &&
-			claim.rec.Spec.Driver == e.rec.Spec.Driver &&
-			(claim.rec.Volume.Phase == state.Entering || claim.unsaved)
+		wants := wanted && claim.want.Listed && claim.want.Claim.reads(e)
+		makes := e.rec.Handle != "" && claim.makesFrom(source{Snapshot: e.rec.Handle}) &&
+			claim.rec.Spec.Driver == e.rec.Spec.Driver
 		made := claim.rec.Volume.Phase == state.Present && !claim.unsaved
 		if !made && (wants || makes) {
 			return key.String()
 		}
 	}
 	return ""
+}
+
+// reads reports whether the claim names the snapshot as its source, by its name or by its handle.
+func (c Claim) reads(e *snapshotEntry) bool {
+	switch from := c.Source; {
+	case from == nil:
+		return false
+	case from.SnapshotHandle != "":
+		return from.SnapshotHandle == e.rec.Handle && c.Class.Provisioner == e.rec.Spec.Driver
+	}
+	return c.Source.Snapshot == e.key
 }
 
 // deletionBlocker says which snapshot delays the deletion of e's volume, and why, or returns "". It

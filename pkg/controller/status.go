@@ -73,9 +73,8 @@ func (v *view) signal(changed bool) {
 // publishClaims updates the public status of the claims and drops those that are gone.
 func (c *Controller) publishClaims(keys []Key) {
 	publish(&c.view, &c.claims, c.view.claims, keys, func(e *entry) {
-		for _, source := range e.sources {
-			delete(c.clones[source], e.key)
-			if len(c.clones[source]) == 0 {
+		for source, clones := range c.clones { // linear, but deletions are rare
+			if delete(clones, e.key); len(clones) == 0 {
 				delete(c.clones, source)
 			}
 		}
