@@ -325,3 +325,46 @@ func TestDeletionGoesOnAfterARestart(t *testing.T) {
 		wantCalls(t, b, "CreateVolume pvc-uid-a", "DeleteVolume vol-1", "DeleteVolume vol-1", "CreateVolume pvc-uid-a")
 	})
 }
+
+// An answer that cannot be read says nothing about the volume, whatever code gRPC's client gives it. What may exist is
+// not forgotten.
+func TestAnAnswerThatCannotBeReadIsNoRefusal(t *testing.T) {
+	b := newBackend()
+	b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
+		return fault{after: status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)")}
+	})
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.set(testClaim("a", mib))
+		h.up()
+		h.c.RemoveClaim(testKey("a"))
+		synctest.Wait()
+		b.set(func() { b.fault = nil })
+		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
+			t.Errorf("Delete: %v; the volume may exist", err)
+		}
+		settleFor(time.Hour)
+		if got := b.names(); len(got) != 0 {
+			t.Errorf("left: %v", got)
+		}
+	})
+}
+
+// People see whether a driver answered a call.
+func TestACallWithoutAnAnswerIsShownAsSuch(t *testing.T) {
+	for _, silent := range []bool{true, false} {
+		b := newBackend()
+		b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
+			return fault{before: &state.CallError{
+				Outcome: state.Uncertain, Call: "CreateVolume", Code: "Unavailable", Unanswered: silent,
+				Err: status.Error(codes.Unavailable, "no connection"),
+			}}
+		})
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
+			h.set(testClaim("a", mib))
+			h.up()
+			if got := h.status(testKey("a")).Retry; got.Unanswered != silent || got.Error != "no connection" {
+				t.Errorf("unanswered %v: %+v", silent, got)
+			}
+		})
+	}
+}

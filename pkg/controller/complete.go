@@ -158,8 +158,11 @@ func completeExpand(r record, o op, res result, now time.Time) record {
 
 // makesNothing reports whether a CreateVolume that failed with e cannot have made anything.
 func makesNothing(e *state.CallError) bool {
-	if e.Code == "" {
+	switch {
+	case e.Code == "":
 		return e.Outcome == state.Refused // never sent: CSI forbids such a request
+	case e.Reason == state.Unreadable:
+		return false // the code is that of gRPC's client, for example about an answer that is too large
 	}
 	return state.CodeOf(e.Call, e.Code).MakesNothing
 }

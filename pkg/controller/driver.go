@@ -254,10 +254,9 @@ func controllerCaps(all *caps, answer *csi.ControllerGetCapabilitiesResponse) {
 func callError(call string, err error) *state.CallError {
 	e := state.AsCallError(call, csiclient.CallError(call, err))
 	if answer, ok := errors.AsType[statusError](e.Err); ok {
-		return &state.CallError{
-			Outcome: e.Outcome, Call: e.Call, Code: e.Code,
-			Err: errors.New(answer.GRPCStatus().Message()),
-		}
+		short := *e
+		short.Err = errors.New(answer.GRPCStatus().Message())
+		return &short
 	}
 	return e
 }
