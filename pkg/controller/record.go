@@ -127,18 +127,22 @@ func (r record) empty() bool { return r.Name == "" }
 // usable reports whether pods may use the volume.
 func (r record) usable() bool { return r.Volume.Phase == state.Present && !r.Delete }
 
-// volume returns the public view of r.
-func (r record) volume(listed bool) Volume {
-	s := r.Spec
+// volume returns the public view of r. A claim that is listed again has the volume, whatever its
+// UID is by then.
+func (r record) volume(w want) Volume {
+	s, uid := r.Spec, r.UID
+	if w.Listed {
+		uid = w.Claim.UID
+	}
 	return Volume{
-		Name: r.Name, Claim: r.Claim, ClaimUID: r.UID, Class: s.Class, AttributesClass: r.Attributes.Class,
+		Name: r.Name, Claim: r.Claim, ClaimUID: uid, Class: s.Class, AttributesClass: r.Attributes.Class,
 		Driver: s.Driver, Handle: r.Handle,
 		CapacityBytes: r.CapacityBytes, RequestedBytes: r.RequestedBytes, NodeBytes: r.NodeBytes,
 		Context: r.Context, FSType: s.FSType, MountOptions: s.MountOptions,
 		AccessModes: s.AccessModes, Mode: s.Mode,
 		AttachSecret: s.Secrets.Attach, StageSecret: s.Secrets.Stage,
 		PublishSecret: s.Secrets.Publish, NodeExpandSecret: s.Secrets.NodeExpand,
-		Topology: r.Topology, ReclaimPolicy: s.Reclaim, Released: !listed,
+		Topology: r.Topology, ReclaimPolicy: s.Reclaim, Released: !w.Listed,
 		ReclaimNote: r.reclaimNote(),
 	}
 }

@@ -94,7 +94,7 @@ func (e *entry) status() ClaimStatus {
 		}
 	}
 	if e.rec.Volume.Phase == state.Present {
-		v := e.rec.volume(e.want.Listed)
+		v := e.rec.volume(e.want)
 		s.Volume = &v
 		if e.rec.Modify.Attempts > 0 && (e.rec.Modifying != nil || !e.want.Claim.Attributes.has(e.rec)) {
 			s.Retry = e.rec.Modify

@@ -131,9 +131,10 @@ type Driver struct {
 // Volume is an existing volume, with what a PersistentVolume would contain. It is an immutable
 // copy.
 type Volume struct {
-	// Name is "pvc-" and the claim's UID.
+	// Name is "pvc-" and the UID of the claim that the volume was made for.
 	Name string `json:"name"`
-	// Claim and ClaimUID identify the claim that the volume was made for.
+	// Claim and ClaimUID identify the claim that has the volume, or that had it last. A claim of the
+	// same name that is listed later has it too, and may have another UID.
 	Claim    Key    `json:"claim"`
 	ClaimUID string `json:"claimUID"`
 	// Class is the name of the class that it was made with.

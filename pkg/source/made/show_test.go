@@ -60,46 +60,86 @@ func TestAVolumeThatCannotBeShownStopsNoOther(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var none idle
-				c := controller.New(controller.Config{KV: state.NewMemory(), Usage: none})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer func() { cancel(); synctest.Wait() }()
-				catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
-				p := New(Config{Catalog: catalog, Controller: c, Remote: "kube", Shown: func() {}, Logger: slog.New(slog.DiscardHandler)})
-				for _, run := range []func(context.Context) error{c.Run, p.Run} {
-					go func() {
-						if err := run(ctx); err != nil || ctx.Err() == nil {
-							t.Errorf("it ended: %v", err)
-						}
-					}()
-				}
-				put := func(obj runtime.Object) {
-					if err := catalog.Put("file", obj); err != nil {
-						t.Fatal(err)
-					}
-					key, err := resolve.KeyOf(obj)
-					if err != nil {
-						t.Fatal(err)
-					}
-					p.Changed(key)
-					synctest.Wait()
-				}
-				c.DriverUp(controller.Driver{Name: "bad", Conn: makes{context: tc.context}})
-				c.DriverUp(controller.Driver{Name: "good", Conn: makes{}})
-				put(testClass("bad", tc.params))
-				put(testClass("good", nil))
-				put(testClaim("a", tc.uid, "bad"))
-				put(testClaim("b", "u2", "good"))
-				if got := catalog.Get(source.Key{Kind: resolve.KindVolume, Name: "pvc-u2"}); got == nil {
+				w := newWorld(t)
+				defer w.end()
+				w.c.DriverUp(controller.Driver{Name: "bad", Conn: makes{context: tc.context}})
+				w.c.DriverUp(controller.Driver{Name: "good", Conn: makes{}})
+				w.put(testClass("bad", tc.params))
+				w.put(testClass("good", nil))
+				w.put(testClaim("a", tc.uid, "bad"))
+				w.put(testClaim("b", "u2", "good"))
+				if got := w.catalog.Get(source.Key{Kind: resolve.KindVolume, Name: "pvc-u2"}); got == nil {
 					t.Error("the other claim's volume is not shown")
 				}
 				key := source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "a"}
-				if got := catalog.Binding(key).Note; !strings.Contains(got, tc.words) {
+				if got := w.catalog.Binding(key).Note; !strings.Contains(got, tc.words) {
 					t.Errorf("its claim says %q, want a word about %s", got, tc.words)
 				}
 			})
 		})
 	}
+}
+
+// A claim that is listed again finds its data, also if its manifest has another uid by then: its volume is the claim's.
+func TestAClaimThatComesBackHasItsVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		w.c.DriverUp(controller.Driver{Name: "d", Conn: makes{}})
+		w.put(testClass("d", nil))
+		w.put(testClaim("a", "u1", "d"))
+		w.catalog.Delete("file", source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "a"})
+		w.p.Changed(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "a"})
+		synctest.Wait()
+		again := testClaim("a", "u2", "d")
+		w.put(again)
+		if got := w.catalog.VolumeOf(again); got == nil || got.Name != "pvc-u1" {
+			t.Errorf("its volume is %+v, want pvc-u1", got)
+		}
+	})
+}
+
+// world is a catalog, a controller and the provider that connects them.
+type world struct {
+	t       *testing.T
+	c       *controller.Controller
+	catalog *source.Catalog
+	p       *Provider
+	end     func()
+}
+
+// newWorld runs a world until its end is called. It must run in a synctest bubble.
+func newWorld(t *testing.T) world {
+	var none idle
+	ctx, cancel := context.WithCancel(t.Context())
+	w := world{
+		t: t, c: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}),
+		catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none}),
+		end:     func() { cancel(); synctest.Wait() },
+	}
+	w.p = New(Config{Catalog: w.catalog, Controller: w.c, Remote: "kube", Shown: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	for _, run := range []func(context.Context) error{w.c.Run, w.p.Run} {
+		go func() {
+			if err := run(ctx); err != nil || ctx.Err() == nil {
+				t.Errorf("it ended: %v", err)
+			}
+		}()
+	}
+	return w
+}
+
+// put adds an object to the catalog.
+func (w world) put(obj runtime.Object) {
+	w.t.Helper()
+	if err := w.catalog.Put("file", obj); err != nil {
+		w.t.Fatal(err)
+	}
+	key, err := resolve.KeyOf(obj)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.p.Changed(key)
+	synctest.Wait()
 }
 
 func testClass(driver string, params map[string]string) *storagev1.StorageClass {
