@@ -685,6 +685,8 @@ func TestAValueThatTheJournalCannotReadIsNotTouched(t *testing.T) {
 		h.set(testClaim("b", mib))
 		if s := h.status(testKey("a")); !strings.Contains(s.Reason, "checksum mismatch") {
 			t.Errorf("reason: %q", s.Reason)
+		} else if !s.Begun {
+			t.Error("a claim whose record cannot be read counts as one that asked no driver for a volume")
 		}
 		h.c.RemoveClaim(testKey("a"))
 		if err := h.c.Delete(t.Context(), testKey("a"), true); !errors.Is(err, ErrUnreadable) {

@@ -85,7 +85,7 @@ func (e *entry) status() ClaimStatus {
 	s := ClaimStatus{
 		Claim: e.key, UID: e.rec.UID, Phase: e.phase(), Class: e.rec.Spec.Class,
 		WantBytes: e.want.Claim.SizeBytes, Call: e.doing.verb.String(), Since: e.since,
-		Retry: e.rec.Volume.Retry(),
+		Begun: !e.rec.empty() || e.unreadable != "", Retry: e.rec.Volume.Retry(),
 	}
 	if e.want.Listed {
 		s.UID, s.Class = e.want.Claim.UID, e.want.Claim.Class.Name

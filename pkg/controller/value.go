@@ -214,6 +214,8 @@ type ClaimStatus struct {
 	WantBytes int64 `json:"wantBytes,omitempty"`
 	// Volume is nil until the volume exists.
 	Volume *Volume `json:"volume,omitempty"`
+	// Begun means that a driver was asked for the volume, or may have been.
+	Begun bool `json:"-"`
 	// Call is the CSI call in flight ("CreateVolume"), or "".
 	Call string `json:"call,omitempty"`
 	// Reason says, in one sentence, why the claim is not as wanted and no call is in flight. It is

@@ -128,7 +128,7 @@ func (p *Provider) updateClaim(key source.Key) {
 // claim.
 func (p *Provider) Provisions(claim source.Key) bool {
 	c, known := p.Controller.Claim(ClaimKey(claim))
-	return known && (c.Volume != nil || c.Call != "" || c.Retry.Attempts > 0 || c.Phase == controller.Deleting)
+	return known && c.Begun
 }
 
 // RequestOf returns what a claim requests from the controller. class is nil if it does not exist; kinds

@@ -99,21 +99,52 @@ func TestAClaimThatComesBackHasItsVolume(t *testing.T) {
 	})
 }
 
+// After a restart during its CreateVolume, a claim does not get an existing volume as well: the driver may have made one.
+func TestAClaimWhoseVolumeMayExistIsProvisioned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.c.DriverUp(controller.Driver{Name: "d", Conn: hangs{}})
+		w.put(testClass("d", nil))
+		w.put(testClaim("a", "u1", "d"))
+		w.end()
+		w = worldOf(t, w.journal)
+		defer w.end()
+		w.put(testClaim("a", "u1", "d")) // its class and its driver are away
+		if !w.p.Provisions(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "a"}) {
+			t.Error("the claim counts as one that asked no driver for a volume")
+		}
+	})
+}
+
+// hangs is a driver whose CreateVolume does not answer.
+type hangs struct{ clones }
+
+func (h hangs) Invoke(ctx context.Context, method string, args, reply any, o ...grpc.CallOption) error {
+	if _, ok := args.(*csi.CreateVolumeRequest); ok {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.clones.Invoke(ctx, method, args, reply, o...)
+}
+
 // world is a catalog, a controller and the provider that connects them.
 type world struct {
 	t       *testing.T
 	c       *controller.Controller
 	catalog *source.Catalog
 	p       *Provider
+	journal *state.Memory
 	end     func()
 }
 
-// newWorld runs a world until its end is called. It must run in a synctest bubble.
-func newWorld(t *testing.T) world {
+func newWorld(t *testing.T) world { return worldOf(t, state.NewMemory()) }
+
+// worldOf runs a world with a journal until its end is called. It must run in a synctest bubble.
+func worldOf(t *testing.T, journal *state.Memory) world {
 	var none idle
 	ctx, cancel := context.WithCancel(t.Context())
 	w := world{
-		t: t, c: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}),
+		t: t, c: controller.New(controller.Config{KV: journal, Usage: none}), journal: journal,
 		catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none}),
 		end:     func() { cancel(); synctest.Wait() },
 	}
