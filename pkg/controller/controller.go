@@ -32,7 +32,8 @@ var (
 	ErrNotFound = errors.New("no such claim")
 	// ErrListed means that a source still lists the claim, so its volume would be made again.
 	ErrListed = errors.New("a source still lists the claim; remove it there first")
-	// ErrInUse means that a pod wants the claim, or that its volume is in use on this node.
+	// ErrInUse means that a pod wants the claim, that its volume is in use on this node, or that
+	// something is to be made of it.
 	ErrInUse = errors.New("in use")
 	// ErrUnreadable means that the record cannot be read, so what to delete is unknown.
 	ErrUnreadable = errors.New("its record cannot be read")
@@ -274,7 +275,8 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	return nil
 }
 
-// checkUnused returns an error that wraps ErrInUse if a pod uses or wants e's volume.
+// checkUnused returns an error that wraps ErrInUse if a pod uses or wants e's volume, or if something
+// is to be made of it.
 func (c *Controller) checkUnused(e *entry) error {
 	if by := c.cfg.Usage.Wanted(e.key); by != "" {
 		return fmt.Errorf("%w: %s wants it", ErrInUse, by)
@@ -284,6 +286,9 @@ func (c *Controller) checkUnused(e *entry) error {
 	}
 	if e.rec.Attach != state.Absent {
 		return fmt.Errorf("%w: volume %s is attached to this node", ErrInUse, e.rec.Name)
+	}
+	if by := c.needed(e); by != "" {
+		return fmt.Errorf("%w: %s is to be made of volume %s", ErrInUse, by, e.rec.Name)
 	}
 	return nil
 }

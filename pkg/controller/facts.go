@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"context"
 	"fmt"
+	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -64,6 +66,44 @@ func (c *Controller) cloneSource(claim Claim) sourceFacts {
 // yet in the journal: after a crash it would be requested again, from a source that is gone.
 func (e *entry) makesFrom(from source) bool {
 	return e.rec.Spec.Source == from && (e.rec.Volume.Phase == state.Entering || e.unsaved)
+}
+
+// Needed says what is listed, is to be made of the claim's volume and has not begun ("snapshot
+// default/s"), or returns "". What has begun delays the deletion of the volume.
+func (c *Controller) Needed(ctx context.Context, claim Key) (by string, err error) {
+	err = c.read(ctx, func() {
+		if e := c.claims.entries[claim]; e != nil {
+			by = c.needed(e)
+		}
+	})
+	return by, err
+}
+
+// needed is Needed in Run's goroutine.
+func (c *Controller) needed(e *entry) string {
+	var all []string
+	for _, key := range c.clonesOf(e.key) {
+		o := c.claims.entries[key]
+		if o != nil && o.rec.Volume.Phase == state.Absent && o.want.Claim.Source.ofClaim() &&
+			o.want.Claim.Source.Claim == e.key {
+			all = append(all, "claim "+key.String())
+		}
+	}
+	for key, s := range c.snapshots.entries {
+		if s.listed && s.group == nil && s.rec.Content.Phase == state.Absent && s.want.Claim == e.key {
+			all = append(all, "snapshot "+key.String())
+		}
+	}
+	for key, g := range c.groups.entries {
+		of := func(m Member) bool { return m.Claim == e.key }
+		if g.rec.Content.Phase == state.Absent && slices.ContainsFunc(g.want.Members, of) {
+			all = append(all, "group snapshot "+key.String())
+		}
+	}
+	if len(all) == 0 || e.rec.Volume.Phase == state.Absent {
+		return ""
+	}
+	return slices.Min(all) // so that the answer does not vary
 }
 
 func (c *Controller) inUse(e *entry) string {

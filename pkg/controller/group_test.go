@@ -515,13 +515,13 @@ func TestVolumesThatCannotBeSnapshottedTogether(t *testing.T) {
 		if got := h.group("g"); got.Phase != Pending || !strings.Contains(got.Reason, "a directory is mounted") {
 			t.Errorf("%+v", got)
 		}
+		h.c.RemoveGroup(testKey("g"))
 		for _, name := range []string{"a", "b"} {
 			h.c.RemoveClaim(testKey(name))
 			if err := h.c.Delete(t.Context(), testKey(name), false); err != nil {
 				t.Error(err)
 			}
 		}
-		h.c.RemoveGroup(testKey("g"))
 		settleFor(time.Hour)
 		if len(h.c.Groups())+len(b.names())+h.disk.count(GroupBucket) != 0 {
 			t.Errorf("left: %+v, volumes %v, %q", h.c.Groups(), b.names(), h.disk.groups)
@@ -543,6 +543,7 @@ func TestTheVolumesOfAGroupWaitForTheJournal(t *testing.T) {
 			})
 		})
 		h.setGroup(g)
+		h.c.RemoveGroup(testKey("g"))
 		h.c.RemoveClaim(testKey("a"))
 		if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
 			t.Error(err)
@@ -551,7 +552,6 @@ func TestTheVolumesOfAGroupWaitForTheJournal(t *testing.T) {
 		if len(b.names()) != 2 || !strings.Contains(h.status(testKey("a")).Reason, "group snapshot default/g") {
 			t.Errorf("volumes %v, %+v", b.names(), h.status(testKey("a")))
 		}
-		h.c.RemoveGroup(testKey("g"))
 		h.disk.refuse("")
 		settleFor(time.Minute)
 		if len(b.names()) != 1 || h.disk.count(GroupBucket) != 0 {

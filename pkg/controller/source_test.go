@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -98,4 +100,64 @@ func TestAClaimThatNamesAHandleKeepsTheSnapshot(t *testing.T) {
 			t.Errorf("DeleteSnapshot: %v, want %v", err, ErrInUse)
 		}
 	})
+}
+
+// A volume stays while a snapshot, a group snapshot or a clone of it is listed and not begun: what was to be kept would be
+// lost. The same call that fails without a definite answer keeps it, too.
+func TestAVolumeIsKeptForWhatIsToBeMadeOfIt(t *testing.T) {
+	clone := testClaim("copy", mib)
+	clone.Source = &DataSource{Claim: testKey("a")}
+	for what, tc := range map[string]struct {
+		list   func(h *fakeNode, volume string)
+		remove func(c *Controller)
+	}{
+		"claim default/copy": {
+			func(h *fakeNode, _ string) { h.set(clone) },
+			func(c *Controller) { c.RemoveClaim(testKey("copy")) },
+		},
+		"snapshot default/s": {
+			func(h *fakeNode, volume string) { h.snap(testSnapshot("s", volume)) },
+			func(c *Controller) { c.RemoveSnapshot(testKey("s")) },
+		},
+		"group snapshot default/g": {
+			func(h *fakeNode, volume string) {
+				h.c.SetGroup(Group{
+					Key: testKey("g"), UID: "uid-g", Members: []Member{{Claim: testKey("a"), Volume: volume}},
+					Class: SnapshotClass{Name: "cuts", Driver: "strict.example.com"}, Freeze: time.Second,
+				})
+				synctest.Wait()
+			},
+			func(c *Controller) { c.RemoveGroup(testKey("g")) },
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBackend()
+			bubble(t, b, func(t *testing.T, h *fakeNode) {
+				h.up()
+				h.set(testClaim("a", mib))
+				volume := h.bound(testKey("a")).Handle
+				b.fault = func(string, proto.Message) fault {
+					return fault{before: status.Error(codes.ResourceExhausted, "full")}
+				}
+				tc.list(h, volume)
+				needed, err := h.c.Needed(t.Context(), testKey("a"))
+				if err != nil || needed != what {
+					t.Errorf("needed for %q, %v; want %q", needed, err, what)
+				}
+				h.c.RemoveClaim(testKey("a"))
+				if err := h.c.Delete(t.Context(), testKey("a"), false); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), what) {
+					t.Errorf("Delete: %v, want %v with %s", err, ErrInUse, what)
+				}
+				b.set(func() { b.fault = nil })
+				tc.remove(h.c)
+				if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
+					t.Errorf("Delete: %v", err)
+				}
+				settleFor(time.Minute)
+				if got := b.names(); len(got) != 0 {
+					t.Errorf("left: %v", got)
+				}
+			})
+		})
+	}
 }

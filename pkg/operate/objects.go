@@ -205,8 +205,8 @@ func (o *Objects) DeletePod(ctx context.Context, namespace, name string) error {
 
 // DeleteClaim deletes a claim, its volume and its data, and returns when the driver has confirmed that
 // they are gone (server.Objects). A volume with reclaimPolicy Retain stays unless d.Data is set; the note
-// says where it is. DeleteClaim refuses while a pod names the claim or has the volume. The audit log has
-// every deletion that is not refused.
+// says where it is. DeleteClaim refuses while a pod names the claim or has the volume, or while a snapshot
+// or a clone of it is to be made. The audit log has every deletion that is not refused.
 func (o *Objects) DeleteClaim(ctx context.Context, by audit.By, d server.ClaimDeletion) (note string, err error) {
 	return o.deleteOf(ctx, by, d, o.withdraw)
 }
@@ -223,6 +223,14 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 	status, isMade := o.c.Controller.Claim(key)
 	if who := o.c.Usage.Wanted(key); who != "" {
 		return "", fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
+	}
+	needed, err := o.c.Controller.Needed(ctx, key)
+	if err != nil {
+		return "", fmt.Errorf("%w: cannot tell yet what is to be made of claim %s: %w", server.ErrConflict, key, err)
+	}
+	if needed != "" {
+		return "", fmt.Errorf("%w: %s is to be made of claim %s: delete it first, or wait until it is made",
+			server.ErrConflict, needed, key)
 	}
 	if isMade && status.Volume != nil {
 		if err := o.waitUnused(ctx, key, *status.Volume); err != nil {
