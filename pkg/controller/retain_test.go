@@ -55,7 +55,7 @@ func TestAVolumeIsRetainedAsItsClassSaidWhenItWasMade(t *testing.T) {
 	}
 }
 
-// A volume of which no answer came may be one that was there before, with data. Retain holds for it too.
+// If the answer to CreateVolume is lost, the volume may be one that was there before, with data. Retain holds for it too.
 func TestAVolumeThatMayExistIsRetained(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault {
