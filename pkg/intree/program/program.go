@@ -11,11 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -30,9 +33,14 @@ var ErrMissing = errors.New("not installed")
 // operator who started the daemon.
 var dirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}
 
-// maxOutput bounds what is kept of a program's output (bytes), since a remote server
-// may have written it.
-const maxOutput = 1024
+const (
+	// maxOutput bounds what is kept of a program's output (bytes), since a remote server
+	// may have written it.
+	maxOutput = 1024
+	// outputTime is how long an ended program's output is read. A server that it left
+	// behind may keep the output open.
+	outputTime = time.Second
+)
 
 // Command is a program to run.
 type Command struct {
@@ -68,32 +76,49 @@ func (r *Runner) Run(ctx context.Context, c Command) error {
 	if err != nil {
 		return fmt.Errorf("%s: wait for the program that works on %s: %w", c.Name, c.Key, err)
 	}
-	var said output
 	cmd := exec.Command(path, c.Args...)
 	cmd.Env = []string{"PATH=" + strings.Join(dirs, ":"), "LC_ALL=C"}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", &said, &said
+	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	var said output
+	read, err := said.start(cmd)
+	if err != nil {
 		unlock()
 		return fmt.Errorf("start %s: %w", path, err)
 	}
-	done := make(chan error, 1)
+	exited, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		err := cmd.Wait()
+		close(exited)
+		select {
+		case <-read:
+		case <-time.After(outputTime):
+		}
 		unlock()
 		done <- err
 	}()
 	select {
-	case err := <-done:
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", c.Name, err, said.text())
-		}
-		return nil
+	case <-exited:
 	case <-ctx.Done():
-		// Kill the whole process group: a mount program may have started another
-		// program.
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-		return fmt.Errorf("%s: %w", c.Name, context.Cause(ctx))
+		if !isClosed(exited) {
+			// Kill the whole process group: a mount program may have started another
+			// program.
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			return fmt.Errorf("%s: %w", c.Name, context.Cause(ctx))
+		}
+	}
+	if err := <-done; err != nil {
+		return fmt.Errorf("%s: %w: %s", c.Name, err, said.text())
+	}
+	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -121,6 +146,29 @@ func (r *Runner) find(name string) (string, error) {
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
+}
+
+// start starts a command that writes to o. read is closed once every process has closed
+// its end; until then, what the processes write is taken from them.
+func (o *output) start(cmd *exec.Cmd) (read <-chan struct{}, err error) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stdout, cmd.Stderr = to, to
+	err = cmd.Start()
+	to.Close()
+	if err != nil {
+		from.Close()
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer from.Close()
+		_, _ = io.Copy(o, from) // an error ends it as the end does
+	}()
+	return done, nil
 }
 
 func (o *output) Write(p []byte) (int, error) {

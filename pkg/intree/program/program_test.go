@@ -107,6 +107,36 @@ func TestEndedContextKillsTheProgramAndItsChildren(t *testing.T) {
 	}
 }
 
+// A mount helper may leave a server behind, such as rpc.statd, that keeps the helper's
+// output open. The helper has ended all the same, and the server may write on.
+func TestServerThatIsLeftBehindHoldsNothingUp(t *testing.T) {
+	dir := t.TempDir()
+	gate, out := filepath.Join(dir, "gate"), filepath.Join(dir, "out")
+	for _, fifo := range []string{gate, out} {
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0) // does not wait for the other side
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	r := runner(t, `echo said; { read go < "$1"; echo more && echo alive > "$2"; } & exit 3`)
+	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	err = r.Run(ctx, program.Command{Name: "mount.test", Args: []string{gate, out}})
+	if err == nil || !strings.Contains(err.Error(), "exit status 3: said") {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := open.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(out); err != nil || string(b) != "alive\n" {
+		t.Errorf("the server: %q, %v", b, err)
+	}
+}
+
 func TestOneProgramAtATimeForAKey(t *testing.T) {
 	dir := t.TempDir()
 	r := runner(t, `mkdir "$1/lock" || exit 1; : > "$1/ran.$$"; rmdir "$1/lock"`)
