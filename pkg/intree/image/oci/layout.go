@@ -21,10 +21,11 @@ const (
 	// maxDocument bounds an index, a manifest and a configuration (bytes). Registries
 	// accept at most 4 MiB.
 	maxDocument = 8 << 20
-	// maxDescriptors bounds the objects in a document: three bytes of JSON may decode
-	// to a descriptor of a hundred bytes.
-	maxDescriptors = 1 << 16
-	maxEntries     = 100_000
+	// maxCommas bounds the elements of a document's lists: two bytes of JSON may decode
+	// to a descriptor of a hundred bytes, whatever is between the commas. A descriptor has
+	// at least two commas of its own.
+	maxCommas  = 1 << 18
+	maxEntries = 100_000
 	// maxName is the longest name in an archive that can belong to a layout (bytes).
 	maxName = 256
 )
@@ -92,8 +93,8 @@ func (l layout) document(name string, into any) error {
 }
 
 func parse(text []byte, into any) error {
-	if n := bytes.Count(text, []byte{'{'}); n > maxDescriptors {
-		return fmt.Errorf("found %d objects, want at most %d", n, maxDescriptors)
+	if n := bytes.Count(text, []byte{','}); n > maxCommas {
+		return fmt.Errorf("found %d commas, want at most %d", n, maxCommas)
 	}
 	return json.Unmarshal(text, into)
 }
