@@ -129,6 +129,9 @@ func Options(spec state.Spec, m state.Mount, first ...string) (string, error) {
 		if o == "" || strings.ContainsFunc(o, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) {
 			return "", fmt.Errorf("mountOptions[%d]: %.64q is empty or has a space or control character: %w", i, o, ErrSource)
 		}
+		if strings.Count(o, `"`)%2 != 0 { // a mount helper would take the next options, such as ro, for the rest of it
+			return "", fmt.Errorf("mountOptions[%d]: %.64q has a quotation mark that is not closed: %w", i, o, ErrSource)
+		}
 		first = append(first, o)
 	}
 	if err := diskfs.CheckWords(spec.MountFlags); err != nil {

@@ -147,7 +147,7 @@ func TestAttackStringsOfASourceAreRefused(t *testing.T) {
 	for _, path := range []string{"", "x", "../x", "/a/../../b", "/a\nb", "/a\x00"} {
 		bad(n.volume("filer", path), "path "+path)
 	}
-	for _, option := range []string{"", "a b", "vers=4\n", "\x00"} {
+	for _, option := range []string{"", "a b", "vers=4\n", "\x00", `sloppy,x="a`} { // the last would swallow "ro"
 		v := n.volume("filer", "/")
 		v.Spec.MountFlags = []string{"hard", option}
 		bad(v, "option "+option)
