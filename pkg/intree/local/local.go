@@ -245,5 +245,26 @@ func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVo
 	if spec.Mode == state.Block {
 		return device.Size()
 	}
+	if err := d.checkMounted(ctx, dir.Path(), path); err != nil {
+		return 0, err
+	}
 	return device.Grow(ctx, dir.Path(), fsTypeOf(src))
+}
+
+// checkMounted returns an error unless the device is the one that is mounted at dir: its
+// path may lead to another one by now. btrfs does not show its device.
+func (d *Driver) checkMounted(ctx context.Context, dir, device string) error {
+	seen, err := d.c.Kernel.Look(ctx, dir)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(device, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: device, Err: err}
+	}
+	hidden := seen.Dev>>32 == 0 // the major number of file systems that do not show a device
+	if !seen.Mounted || !hidden && seen.Dev != mount.DeviceOf(st.Rdev) {
+		return fmt.Errorf("%s is not the device that is mounted for the pod: %w", device, disk.ErrIdentity)
+	}
+	return nil
 }

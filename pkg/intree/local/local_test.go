@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
@@ -325,11 +326,16 @@ func TestExpand(t *testing.T) {
 	v := n.volume(device, podA)
 	n.publish(v, podA)
 	expand("ext4", v, 1<<30, 16<<20, "resize2fs "+device)
-	n.unpublish(v, podA)
+	v.Spec.Config = config(t, drivertest.Device(t, "ext4"), "") // as after a change of /dev/disk/by-path
+	n.calls = nil
+	if _, err := n.driver.Expand(t.Context(), v, podA, 1); !errors.Is(err, disk.ErrIdentity) || len(n.calls) != 0 {
+		t.Errorf("another device than the mounted one: got %v, run %q", err, n.calls)
+	}
 	for fsType, call := range map[string]string{"xfs": "xfs_growfs " + n.target(podA), "btrfs": "btrfs filesystem resize max " + n.target(podA)} {
 		v.Spec.Config = config(t, device, fsType)
 		expand(fsType, v, 1<<30, 16<<20, call)
 	}
+	n.unpublish(v, podA)
 	v.Spec.Mode = state.Block
 	expand("raw device", v, 1<<30, 16<<20, "")
 	expand("directory", n.volume(n.disks+"/a", podA), 7<<30, 7<<30, "")
