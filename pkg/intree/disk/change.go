@@ -33,7 +33,7 @@ func (h Host) Free(ctx context.Context, d Disk) error {
 		}
 	}
 	for _, path := range d.Paths {
-		if err := h.WriteAttribute("1", "block", path, "device", "delete"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := h.writeAttribute("1", "block", path, "device", "delete"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func (h Host) flush(ctx context.Context, d Disk) error {
 // path, unless fsType is empty, and returns the size in bytes.
 func (h Host) Grow(ctx context.Context, d Disk, path, fsType string) (int64, error) {
 	for _, name := range d.Paths {
-		if err := h.WriteAttribute("1", "block", name, "device", "rescan"); err != nil {
+		if err := h.writeAttribute("1", "block", name, "device", "rescan"); err != nil {
 			return 0, err
 		}
 	}

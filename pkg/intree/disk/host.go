@@ -45,8 +45,8 @@ func (h Host) Attribute(elems ...string) string {
 	return text
 }
 
-// WriteAttribute writes value to a sysfs attribute, which must exist.
-func (h Host) WriteAttribute(value string, elems ...string) error {
+// writeAttribute writes value to a sysfs attribute, which must exist.
+func (h Host) writeAttribute(value string, elems ...string) error {
 	f, err := os.OpenFile(h.sys(elems...), os.O_WRONLY, 0)
 	if err != nil {
 		return err
@@ -58,15 +58,15 @@ func (h Host) WriteAttribute(value string, elems ...string) error {
 // ScanLUN makes a SCSI host scan for the logical unit lun at a channel and target of
 // its address; lun "-" stands for all.
 func (h Host) ScanLUN(host, channel, target, lun string) error {
-	return h.WriteAttribute(channel+" "+target+" "+lun, "class", "scsi_host", host, "scan")
+	return h.writeAttribute(channel+" "+target+" "+lun, "class", "scsi_host", host, "scan")
 }
 
 // pollPause is the pause between two checks for a device whose driver is being bound;
 // sysfs raises no event for that.
 const pollPause = 50 * time.Millisecond
 
-// Await calls f until it reports done, f fails, or ctx ends.
-func Await(ctx context.Context, f func() (done bool, err error)) error {
+// poll calls f until it reports done, f fails, or ctx ends.
+func poll(ctx context.Context, f func() (done bool, err error)) error {
 	timer := time.NewTimer(pollPause)
 	defer timer.Stop()
 	for {

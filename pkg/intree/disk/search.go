@@ -86,7 +86,7 @@ func retryMoving(ctx context.Context, search Search, f func(short context.Contex
 	short, cancel := context.WithTimeoutCause(ctx, search.Time, errTime)
 	defer cancel()
 	var failed error
-	ended := Await(short, func() (bool, error) {
+	ended := poll(short, func() (bool, error) {
 		if failed = f(short); errors.Is(failed, errMoving) {
 			return false, nil
 		}
@@ -103,7 +103,7 @@ func retryMoving(ctx context.Context, search Search, f func(short context.Contex
 func (h Host) await(short context.Context, search Search) (names []string, err error) {
 	var why error
 	seen := false
-	err = Await(short, func() (bool, error) {
+	err = poll(short, func() (bool, error) {
 		found, all, err := search.Find()
 		if err == nil && seen && len(found) == 0 && search.Scan != nil {
 			err = search.Scan()
