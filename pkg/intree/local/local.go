@@ -251,8 +251,8 @@ func (d *Driver) expand(ctx context.Context, spec state.Spec, src corev1.LocalVo
 	return device.Grow(ctx, dir.Path(), fsTypeOf(src))
 }
 
-// checkMounted returns an error unless the device is the one that is mounted at dir: its
-// path may lead to another one by now. btrfs does not show its device.
+// checkMounted returns an error unless the device is the one that is mounted at dir: since
+// then, the volume's path may have changed. btrfs does not show its device.
 func (d *Driver) checkMounted(ctx context.Context, dir, device string) error {
 	seen, err := d.c.Kernel.Look(ctx, dir)
 	if err != nil {
