@@ -1,6 +1,7 @@
 package subpath
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -85,24 +86,30 @@ func makeIn(dir *os.File, name string, like unix.Stat_t) error {
 	}
 	made := os.NewFile(uintptr(fd), name)
 	defer made.Close()
-	if ours, err := isNew(made); err != nil || !ours {
+	if ours, err := isNew(dir, made); err != nil || !ours {
 		return err // replaced by something else, which stays unchanged
 	}
-	if err := unix.Fchown(fd, int(like.Uid), int(like.Gid)); err != nil {
+	// EPERM: the server of the volume lets root give nothing away.
+	if err := unix.Fchown(fd, int(like.Uid), int(like.Gid)); err != nil && err != unix.EPERM {
 		return os.NewSyscallError("fchown", err)
 	}
 	return os.NewSyscallError("fchmod", unix.Fchmod(fd, mode)) // regardless of the umask; after fchown, which clears bits
 }
 
-// isNew reports whether d can be the directory that was just made: owned by this user,
-// closed to others, and empty.
-func isNew(d *os.File) (bool, error) {
+// isNew reports whether d can be the directory that was just made in parent: owned by the
+// user that this process is there, closed to others, and empty.
+func isNew(parent, d *os.File) (bool, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return false, os.NewSyscallError("fstat", err)
 	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&0o777 != 0o700 {
+	if st.Mode&0o777 != 0o700 {
 		return false, nil
+	}
+	if int(st.Uid) != os.Geteuid() {
+		if owner, err := ownerOfNew(parent); err != nil || st.Uid != owner {
+			return false, err
+		}
 	}
 	names, err := d.Readdirnames(1)
 	if len(names) > 0 {
@@ -112,6 +119,20 @@ func isNew(d *os.File) (bool, error) {
 		return false, err
 	}
 	return true, nil
+}
+
+// ownerOfNew returns the owner of what this process makes in dir. A server may map root
+// to nobody (NFS, root_squash). It makes a directory, whose name no container can guess,
+// and removes it.
+func ownerOfNew(dir *os.File) (uint32, error) {
+	name := ".csi-volmgr-" + rand.Text()
+	if err := unix.Mkdirat(int(dir.Fd()), name, 0o700); err != nil {
+		return 0, os.NewSyscallError("mkdirat", err)
+	}
+	var st unix.Stat_t
+	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return st.Uid, errors.Join(os.NewSyscallError("fstatat", err),
+		os.NewSyscallError("unlinkat", unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)))
 }
 
 // makeTarget makes the mount point: a directory, or a file for anything else.
