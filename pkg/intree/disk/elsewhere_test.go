@@ -131,3 +131,61 @@ func onAnotherNode(t *testing.T, device, fsType string, use func(dir string) err
 		t.Fatal(err)
 	}
 }
+
+// Between the look at sysfs and the mount, the name goes to another disk.
+//
+// Faults: A035.
+func TestNameThatGoesToAnotherDiskIsRefused(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	s, v := n.Stager(), n.Volume(kind, "data", `{}`, pod)
+	if err := s.Begin(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Host.Found([]string{"sda"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Set(wwid+"0", "block", "sda", "device", "wwid")
+	if err := s.Mount(t.Context(), v, d, ext4); !errors.Is(err, disk.ErrIdentity) {
+		t.Errorf("got %v", err)
+	}
+	if calls := n.Calls(); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+}
+
+// A read-only volume is not repaired: that writes to the disk.
+func TestReadOnlyDiskIsNotRepaired(t *testing.T) {
+	n := disktest.New(t)
+	device := n.Disk(wwid, "sda")
+	if err := n.Run("mkfs.ext4", "-q", device); err != nil {
+		t.Fatal(err)
+	}
+	v, err := stage(n, disk.Want{FSType: "ext4", ReadOnly: true}, "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls := n.Calls(); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+	unstage(n, v)
+}
+
+// A disk that is blank after mkfs succeeded has lost its writes, or is another one: the
+// error says so, and nothing is made on it.
+func TestDiskThatIsBlankAfterItsFormatIsRefused(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	n.Programs["mkfs.ext4"] = func([]string) error { return nil }
+	if _, err := stage(n, ext4, "sda"); err == nil {
+		t.Error("mounted a blank disk")
+	}
+	n.Calls()
+	if _, err := stage(n, ext4, "sda"); !errors.Is(err, disk.ErrIdentity) {
+		t.Errorf("again: got %v", err)
+	}
+	if calls := n.Calls(); len(calls) != 0 {
+		t.Errorf("run %q", calls)
+	}
+}
