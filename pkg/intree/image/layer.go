@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -19,13 +21,28 @@ import (
 const maxWindow = 128 << 20
 
 // apply unpacks a layer and verifies it: the blob against its descriptor, and the
-// uncompressed layer against the image's configuration.
+// uncompressed layer against the image's configuration. An error is [unpack.ErrLayer] if
+// another attempt would fail in the same way.
 func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer) error {
 	blob, err := image.Open(l)
 	if err != nil {
 		return err
 	}
 	defer blob.Close()
+	err = applyBlob(ctx, tree, blob, l)
+	if err != nil && (ctx.Err() != nil || !isOfLayer(err)) {
+		return err
+	}
+	if verr := blob.Verify(); verr != nil {
+		return verr // only this copy of the layer is damaged
+	}
+	if err != nil && !errors.Is(err, unpack.ErrLayer) {
+		return fmt.Errorf("%w: %w", unpack.ErrLayer, err)
+	}
+	return err
+}
+
+func applyBlob(ctx context.Context, tree *unpack.Tree, blob *oci.Blob, l oci.Layer) error {
 	plain, done, err := decompress(l.MediaType, unpack.Until(ctx, blob))
 	if err != nil {
 		return err
@@ -39,9 +56,6 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 		plain = io.TeeReader(plain, proof)
 	}
 	if err := tree.Apply(ctx, plain); err != nil {
-		if verr := blob.Verify(); errors.Is(err, unpack.ErrLayer) && verr != nil {
-			return verr // only this copy of the layer is damaged
-		}
 		return err
 	}
 	if _, err := io.Copy(io.Discard, plain); err != nil { // bytes after the archive
@@ -52,7 +66,20 @@ func apply(ctx context.Context, tree *unpack.Tree, image *oci.Image, l oci.Layer
 			return fmt.Errorf("the uncompressed layer: %w", err)
 		}
 	}
-	return blob.Verify()
+	return nil
+}
+
+// isOfLayer reports whether the content of a layer is the cause of an error, and not the
+// node: its entries contradict each other or no file system has such names, or it cannot
+// be decoded.
+func isOfLayer(err error) bool {
+	if errors.Is(err, unpack.ErrFull) {
+		return false
+	}
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return !ok || slices.Contains([]syscall.Errno{
+		syscall.ENOTDIR, syscall.EISDIR, syscall.ENOENT, syscall.ELOOP, syscall.ENAMETOOLONG,
+	}, errno)
 }
 
 // decompress returns the tar archive in a blob.

@@ -155,3 +155,45 @@ func TestDamagedLayerIsTriedAgain(t *testing.T) {
 	n.publish(pod, name)
 	n.unpublish(pod)
 }
+
+// An image that no node can unpack is unpacked once, whatever is wrong with it.
+//
+// Attacks: C49.
+func TestAttackImageThatCannotBeUnpackedIsNotTriedAgain(t *testing.T) {
+	good := imagetest.Layer(t, imagetest.File("a", "x"))
+	stored := func(mediaType string, plain, blob []byte) func(*node) oci.Descriptor {
+		return func(n *node) oci.Descriptor {
+			return n.images.Manifest([]oci.Digest{imagetest.DigestOf(good), imagetest.DigestOf(plain)},
+				n.images.Blob(imagetest.TAR, good), n.images.Blob(mediaType, blob))
+		}
+	}
+	entries := func(entries ...imagetest.Entry) func(*node) oci.Descriptor {
+		layer := imagetest.Layer(t, entries...)
+		return stored(imagetest.TAR, layer, layer)
+	}
+	garbage := []byte(strings.Repeat("garbage ", 512))
+	cut := imagetest.Layer(t, imagetest.File("b", strings.Repeat("x", 4096)))[:2048]
+	for what, make := range map[string]func(*node) oci.Descriptor{
+		"no archive":                stored(imagetest.TAR, garbage, garbage),
+		"no gzip":                   stored(imagetest.TAR+"+gzip", garbage, garbage),
+		"a cut archive":             stored(imagetest.TAR, cut, cut),
+		"another diff_id":           stored(imagetest.TAR, garbage, good),
+		"a file that is a parent":   entries(imagetest.File("f", "x"), imagetest.File("f/g", "x")),
+		"a name that is too long":   entries(imagetest.File(strings.Repeat("n", 300), "x")),
+		"a hard link to nothing":    entries(imagetest.Link("l", "nothing")),
+		"a link in place of itself": entries(imagetest.Symlink("s", "s"), imagetest.File("s/f", "x")),
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := newNode(t)
+			n.images.Add(name, make(n))
+			away := n.away()
+			n.fails(unpack.ErrLayer)
+			if err := n.fails(image.ErrSpent); !refused(err) {
+				t.Errorf("the second time: got %v, want a refusal", err)
+			}
+			if away.unpacked() != 1 {
+				t.Errorf("calls: %q, want one image-unpack", away.calls)
+			}
+		})
+	}
+}
