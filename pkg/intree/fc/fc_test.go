@@ -108,6 +108,20 @@ func TestDiskOfBothWaysToNameIt(t *testing.T) {
 	}
 }
 
+// A volume that never found its disk did not mount it: the disk, which an operator may
+// have brought, stays.
+func TestDiskThatWasNeverStagedStays(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.path("sda", 3, 2)
+	if err := n.driver.Unstage(t.Context(), n.Volume(fc.Kind, "data", byUnit, pod)); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.Attribute("block", "sda", "device", "delete"); got != "" {
+		t.Errorf("told %q", got)
+	}
+}
+
 // The volume's file system is mounted with the label that its pod requests.
 //
 // Items: Q05.

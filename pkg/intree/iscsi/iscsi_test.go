@@ -465,7 +465,8 @@ func TestSecretsOfCHAPAreOnNoCommandLine(t *testing.T) {
 		other := newNode(t)
 		other.secret = map[string]string{"node.session.auth.username": "user", "node.session.auth.password": bad}
 		w := other.volume("data", `{"targetPortal": "192.0.2.1", "iqn": "`+iqn+`", "lun": 0, "chapAuthSession": true}`)
-		if err := other.driver.Stage(t.Context(), w); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
+		if err := other.driver.Stage(t.Context(), w); err == nil || !strings.Contains(err.Error(), "auth.password is missing, empty, longer") ||
+			bad != "" && strings.Contains(err.Error(), bad) {
 			t.Errorf("password %.10q: got %v", bad, err)
 		}
 	}
@@ -478,7 +479,8 @@ func TestSecretsOfCHAPAreOnNoCommandLine(t *testing.T) {
 func TestInterfaceOfItsOwnForANameOfTheInitiator(t *testing.T) {
 	n := newNode(t)
 	n.Disk(wwid, "sda")
-	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	n.Disk(wwid+"b", "sdb")
+	n.luns["192.0.2.1:3260 0"], n.luns["192.0.2.1:3260 1"] = []string{"sda"}, []string{"sdb"}
 	v := n.volume("data", `{"targetPortal": "192.0.2.1", "iqn": "`+iqn+`", "lun": 0, "initiatorName": "iqn.2024-01.example:me"}`)
 	n.stage(v)
 	calls := n.Calls()
@@ -487,6 +489,16 @@ func TestInterfaceOfItsOwnForANameOfTheInitiator(t *testing.T) {
 		calls[1] != "iscsiadm -m iface -I "+iface+" -o update -n iface.initiatorname -v iqn.2024-01.example:me" {
 		t.Errorf("run %q", calls)
 	}
+	// Another volume has the same name of the initiator: the interface stays with it.
+	other := n.volume("other", `{"targetPortal": "192.0.2.1", "iqn": "`+iqn+`", "lun": 1, "initiatorName": "iqn.2024-01.example:me"}`)
+	n.stage(other)
+	n.Calls()
+	if err := n.driver.Unstage(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	n.want("unstage of the other")
+	n.forget(other)
+	n.gone("sdb")
 	if err := n.driver.Unstage(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
