@@ -160,3 +160,16 @@ func TestDirectoryIsNotForAllToWrite(t *testing.T) {
 		}
 	})
 }
+
+// Another pod took the name while this pod's volume was there: the volume keeps what it
+// has, and gets nothing of the other pod.
+func TestVolumeOfAReplacedPodKeepsItsFields(t *testing.T) {
+	n := newNode(t, files.DownwardAPI, `{"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}`)
+	n.want(map[string]string{"labels": `0644 app="1"`})
+	n.source.label("of the other pod")
+	n.source.mu.Lock()
+	n.source.pods["default/pod"].UID = "other" // label has made a copy
+	n.source.mu.Unlock()
+	n.wantError("pod default/pod has been replaced", "other")
+	n.found(map[string]string{"labels": `0644 app="1"`})
+}

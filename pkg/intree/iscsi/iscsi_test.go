@@ -349,6 +349,23 @@ func TestSessionEndsWithItsLastVolume(t *testing.T) {
 	n.want("unstaged again")
 }
 
+// Two volumes name one unit, and the second is about to be mounted: the device stays.
+func TestDeviceOfTwoVolumesStays(t *testing.T) {
+	n := newNode(t)
+	n.Disk(wwid, "sda")
+	n.luns["192.0.2.1:3260 0"] = []string{"sda"}
+	a, b := n.volume("a", plain), n.volume("b", plain)
+	n.stage(a)
+	if err := n.driver.Unstage(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.Attribute("block", "sda", "device", "delete"); got != "" {
+		t.Errorf("told %q", got)
+	}
+	n.forget(a)
+	n.stage(b)
+}
+
 // The driver uses a session that the operator began and never ends it.
 func TestSessionOfTheOperatorStays(t *testing.T) {
 	n := newNode(t)
