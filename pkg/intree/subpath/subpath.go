@@ -13,7 +13,8 @@
 //
 // Invariants: whatever a container renames or links in its volume, before, during or
 // after the look-up, the mounted file lies in the volume (rule 8). Nothing in the
-// volume is ever removed. Remove unmounts nothing outside its directories.
+// volume is removed, except an empty directory that was made to learn who owns new ones.
+// Remove unmounts nothing outside its directories.
 //
 // Concurrency: safe for concurrent use. Calls for one volume of a pod run one after the
 // other, and a call that hangs blocks only those.
