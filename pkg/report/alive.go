@@ -118,6 +118,12 @@ func (r *Reporter) runAlive(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+	r.sayStopped(ctx, newest)
+}
+
+// sayStopped writes that the daemon stopped, unless it does not have the node's name. newest is the
+// newest answer to a write of the Node, or nil.
+func (r *Reporter) sayStopped(ctx context.Context, newest *corev1.Node) {
 	v, _ := r.view(false)
 	if v.node == nil {
 		return
