@@ -47,6 +47,7 @@ func TestPausesDouble(t *testing.T) {
 	}
 	between("first word of a busy server", 2*time.Second, &RetryAfterError{After: 2 * time.Second})
 	between("the next failure", firstPause<<1, nil)
+	between("a maintenance page asks for a day", 5*time.Minute, &RetryAfterError{After: 24 * time.Hour})
 	b = Backoff{}
 	between("anew", firstPause, nil)
 }

@@ -12,6 +12,9 @@ const (
 	// do not all ask a returning server at the same moment.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 30 * time.Second
+	// maxAsked bounds the pause that a server asks for: a maintenance page of a proxy may ask
+	// for hours, and the API server may be back sooner.
+	maxAsked = 5 * time.Minute
 )
 
 // Backoff computes the pauses between attempts. The zero value is ready to use; assigning
@@ -22,7 +25,7 @@ type Backoff struct {
 }
 
 // Next returns how long to wait after a failure: at least as long as the server asks for
-// (429 and 503 with Retry-After).
+// (429 and 503 with Retry-After), up to maxAsked.
 func (b *Backoff) Next(err error) time.Duration {
 	l, busy := errors.AsType[*RetryAfterError](err)
 	if busy && !b.busy {
@@ -35,7 +38,7 @@ func (b *Backoff) Next(err error) time.Duration {
 	}
 	b.failures++
 	if busy {
-		pause = max(pause, l.After)
+		pause = max(pause, min(l.After, maxAsked))
 	}
 	return Jitter(pause, 1)
 }
