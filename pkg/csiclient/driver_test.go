@@ -681,6 +681,12 @@ func TestCallsAreMeasuredByDriverMethodAndCode(t *testing.T) {
 	if err := n.d.Stage(t.Context(), n.volume(state.Filesystem)); err == nil {
 		t.Error("no error")
 	}
+	for code := codes.Code(100); code < 103; code++ { // codes that gRPC does not have share a series
+		n.f.inject(nodeStage, status.Error(code, "hostile"))
+		if err := n.d.Stage(t.Context(), n.volume(state.Filesystem)); err == nil {
+			t.Error("no error")
+		}
+	}
 	families, err := r.Gather()
 	must(t, err)
 	got := map[string]uint64{}
@@ -706,6 +712,10 @@ func TestCallsAreMeasuredByDriverMethodAndCode(t *testing.T) {
 		if got[key] != 1 {
 			t.Errorf("%s: %d, want 1; all: %v", key, got[key], got)
 		}
+	}
+	key := "csi_operations_seconds driver_name=" + driverName + " grpc_status_code=Unknown method_name=/csi.v1.Node/NodeStageVolume migrated=false"
+	if got[key] != 3 {
+		t.Errorf("%s: %d, want 3; all: %v", key, got[key], got)
 	}
 }
 

@@ -27,6 +27,9 @@ const (
 	// maxMessage bounds a driver's error text, in bytes, because records, events and
 	// API answers contain it.
 	maxMessage = 1 << 10
+	// maxCleaned bounds the part of a driver's error text, in bytes, that is searched for
+	// secrets: a driver may answer with megabytes.
+	maxCleaned = 64 << 10
 	// minSecret is the length in bytes of the shortest secret that is removed from a
 	// driver's error text; removing shorter ones would mutilate ordinary words.
 	minSecret = 4
@@ -101,10 +104,15 @@ func sensitiveKey(key string) bool {
 // cleanMessage removes from a driver's error text the secrets of req (drivers quote
 // command lines) and control characters, and cuts it to maxMessage.
 func cleanMessage(text string, req proto.Message) string {
+	cut, longest := len(text) > maxCleaned, 0
+	text = text[:min(len(text), maxCleaned)]
 	for _, secret := range secretsOf(req.ProtoReflect()) {
 		for _, form := range formsOf(secret) {
-			text = strings.ReplaceAll(text, form, stripped)
+			text, longest = strings.ReplaceAll(text, form, stripped), max(longest, len(form))
 		}
+	}
+	if cut { // the end may be the beginning of a secret
+		text = text[:max(0, len(text)-longest)]
 	}
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) { // a control character, also one for bidirectional text
@@ -152,7 +160,8 @@ func base64Forms(e *base64.Encoding, secret string) (forms []string) {
 
 // secretsOf lists the secret values in m: its secret fields and the values of sensitive
 // keys, longest first, because one may contain another. If a value is JSON (service
-// account tokens), the list also has the strings in it.
+// account tokens), the list also has the strings in it. Drivers often drop the line break
+// at the end of a value, so the list also has each value without the space around it.
 func secretsOf(m protoreflect.Message) []string {
 	var found []string
 	var walk func(protoreflect.Message)
@@ -181,9 +190,12 @@ func secretsOf(m protoreflect.Message) []string {
 		})
 	}
 	walk(m)
+	for _, s := range found {
+		found = append(found, strings.TrimSpace(s))
+	}
 	found = slices.DeleteFunc(found, func(s string) bool { return len(s) < minSecret })
-	slices.SortFunc(found, func(a, b string) int { return len(b) - len(a) })
-	return found
+	slices.SortFunc(found, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	return slices.Compact(found)
 }
 
 func appendJSONStrings(to []string, text string) []string {

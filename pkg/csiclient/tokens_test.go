@@ -222,3 +222,23 @@ func TestTokensDoNotCountAgainstTheSizeLimit(t *testing.T) {
 		t.Error("a volume context of more than 4 KiB is sent")
 	}
 }
+
+// Secrets often end in a line break, which drivers drop before they use and quote the value.
+func TestASecretWithoutItsLineBreakIsNotRepeated(t *testing.T) {
+	req := &csi.NodeStageVolumeRequest{Secrets: map[string]string{"password": "hunter2-hunter2\n"}}
+	if got := cleanMessage("mount -o password=hunter2-hunter2 failed", req); got != "mount -o password="+stripped+" failed" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A driver may answer with megabytes: only the beginning is read, and no part of a secret is left where it is cut.
+func TestAHugeErrorTextIsCutBesideItsSecrets(t *testing.T) {
+	secret := strings.Repeat("0123456789abcdef", 200)
+	req := &csi.NodeStageVolumeRequest{Secrets: map[string]string{"password": secret}}
+	for before := range 40 {
+		text := strings.Repeat(".", before*97) + strings.Repeat(secret, 8<<20/len(secret))
+		if got := cleanMessage(text, req); strings.Contains(got, "0123") || len(got) > maxMessage+20 {
+			t.Fatalf("%d bytes before: %q", before*97, got)
+		}
+	}
+}
