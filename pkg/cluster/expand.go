@@ -20,7 +20,8 @@ func (c *Cluster) claimOf(v state.Volume) (report.Claim, bool) {
 	}
 	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
 	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
-	return report.Claim{Namespace: namespace, Name: name}, ok && c.cfg.Catalog.Provider(key) == kube.Name
+	claim := report.Claim{Namespace: namespace, Name: name, Volume: v.Spec.Name}
+	return claim, ok && c.cfg.Catalog.Provider(key) == kube.Name
 }
 
 // Expanding shows in the claim that a driver is about to expand a volume. On nil it does nothing.

@@ -53,7 +53,8 @@ func (c *Cluster) reportSize(key source.Key) {
 	}
 	v, ok := c.cfg.Loop.Volume(state.SharedID(state.DriverName(pv.Spec.CSI.Driver), pv.Spec.CSI.VolumeHandle))
 	if ok && v.Volume.InUse() && v.Volume.SizeBytes > 0 && v.Volume.SizeBytes >= pv.Spec.Capacity.Storage().Value() {
-		c.Report.Expanded(report.Claim{Namespace: key.Namespace, Name: key.Name}, v.Volume.SizeBytes)
+		of := report.Claim{Namespace: key.Namespace, Name: key.Name, Volume: claim.Spec.VolumeName}
+		c.Report.Expanded(of, v.Volume.SizeBytes)
 	}
 }
 

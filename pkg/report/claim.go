@@ -13,8 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
-// Claim names a claim.
-type Claim struct{ Namespace, Name string }
+// Claim names a claim and its PersistentVolume. A claim of that name with another volume was made
+// after the first was deleted: nothing is written to it.
+type Claim struct{ Namespace, Name, Volume string }
 
 // Expanded says that the claim's volume on this node now has this many bytes. Repeated
 // calls are harmless.
@@ -59,7 +60,7 @@ func (r *Reporter) runClaims(ctx context.Context) {
 }
 
 func compareClaims(a, b Claim) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Volume, b.Volume))
 }
 
 // writeClaims writes pending to the claims, and deletes each written value from kept

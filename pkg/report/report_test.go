@@ -230,7 +230,7 @@ func TestAClaimThatSaysItAlreadyIsNotWritten(t *testing.T) {
 		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResourceStatuses = c.Status.AllocatedResources, nil, nil
 		w.server.Put(c)
 		w.server.Took()
-		w.reporter.Expanded(report.Claim{Namespace: "default", Name: "c"}, 2<<30)
+		w.reporter.Expanded(data, 2<<30)
 		time.Sleep(10 * time.Minute)
 		for _, took := range w.server.Took() {
 			if !strings.HasPrefix(took, "get ") {
@@ -265,6 +265,7 @@ func TestACSINodeThatSaysItAlreadyIsNotWritten(t *testing.T) {
 // grown returns a claim that an external-resizer has made 2 GiB large.
 func grown(status corev1.ClaimResourceStatus) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}}
+	c.Spec.VolumeName = "pv"
 	c.Status.Capacity = corev1.ResourceList{"storage": resource.MustParse("1Gi")}
 	c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{
 		{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue}, {Type: "Other", Status: corev1.ConditionTrue},
@@ -297,7 +298,7 @@ func TestExpansionEndsInTheClaimsStatus(t *testing.T) {
 				w := start(t)
 				w.server.Put(grown(tc.status))
 				w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusInternalServerError} })
-				w.reporter.Expanded(report.Claim{Namespace: "default", Name: "c"}, tc.bytes)
+				w.reporter.Expanded(data, tc.bytes)
 				time.Sleep(10 * time.Minute)
 				w.server.Fail(nil)
 				time.Sleep(10 * time.Minute)

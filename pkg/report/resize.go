@@ -80,7 +80,7 @@ func failureChange(claim *corev1.PersistentVolumeClaim, f ExpandFailure) map[str
 }
 
 // changeClaim reads the claim and applies change to its status, unless another writer
-// was faster. It does nothing if the claim does not exist.
+// was faster. It does nothing if the claim does not exist or has another volume.
 func (r *Reporter) changeClaim(ctx context.Context, c Claim,
 	change func(*corev1.PersistentVolumeClaim) map[string]any,
 ) error {
@@ -93,6 +93,9 @@ func (r *Reporter) changeClaim(ctx context.Context, c Claim,
 	}
 	if err != nil {
 		return fmt.Errorf("read claim %s/%s: %w", c.Namespace, c.Name, err)
+	}
+	if claim.Spec.VolumeName != c.Volume {
+		return nil
 	}
 	status := change(claim)
 	if status == nil {

@@ -16,7 +16,7 @@ import (
 
 var (
 	listAll = metav1.ListOptions{}
-	data    = report.Claim{Namespace: "default", Name: "c"}
+	data    = report.Claim{Namespace: "default", Name: "c", Volume: "pv"}
 )
 
 // claim returns the claim on the server, with its resize status and the text of its condition.
@@ -123,4 +123,29 @@ func TestFailuresAreInTheClaim(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While the server is away, a claim may be deleted and one of the same name be made, whose volume is another. What is
+// known of the first volume is not written to it.
+func TestAClaimThatWasMadeAgainIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(grown(""))
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer { return &fakeapi.Answer{Code: http.StatusServiceUnavailable} })
+		w.reporter.Expanded(data, 100<<30)
+		time.Sleep(time.Minute)
+		w.server.Delete("persistentvolumeclaims", "default/c")
+		again := grown("")
+		again.Spec.VolumeName = "pv-2"
+		w.server.Put(again)
+		w.server.Fail(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c, _, _ := w.claim(); c.Status.Capacity.Storage().String() != "1Gi" {
+			t.Errorf("capacity: got %s, want 1Gi", c.Status.Capacity.Storage())
+		}
+		if p := w.reporter.Findings(); len(p) > 0 {
+			t.Errorf("problems: %v", p)
+		}
+	})
 }
