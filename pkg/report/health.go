@@ -87,8 +87,9 @@ type healthWriter struct {
 	*Reporter
 	// pods has the newest answer to a write of each pod.
 	pods map[types.UID]*corev1.Pod
-	// storage has the conditions last seen in the CSINode.
+	// storage has the conditions last seen in the CSINode of the Node with the UID node.
 	storage map[state.DriverName][]storagev1.StorageHealthCondition
+	node    types.UID
 	// noPods and noStorage are until when the health of Pods or the CSINode is not
 	// written, because the API server dropped it.
 	noPods, noStorage time.Time

@@ -294,3 +294,25 @@ func TestACSINodeSaysHowStorageFares(t *testing.T) {
 		}
 	})
 }
+
+// When the Node was deleted and made again, its CSINode is another one, which gets the conditions too.
+func TestTheCSINodeOfANewNodeSaysHowStorageFares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t, nil)
+		w.say(w.pod(), nil, degraded("OneRack"))
+		const want = "d.test StorageDegraded/OneRack@00:00:00"
+		if got := w.storage(); got != want {
+			t.Fatalf("at first: %q", got)
+		}
+		w.server.Delete("csinodes", "n1")
+		w.server.Delete("nodes", "n1")
+		again := node()
+		again.UID = "u2"
+		w.server.Put(again)
+		w.seeNode()
+		time.Sleep(2 * time.Minute)
+		if got := w.storage(); !strings.HasPrefix(got, "d.test StorageDegraded/OneRack@") {
+			t.Errorf("of the new Node: %q, want %q", got, want)
+		}
+	})
+}

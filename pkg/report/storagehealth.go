@@ -22,6 +22,10 @@ import (
 func (w *healthWriter) writeStorage(ctx context.Context, v view,
 	said map[state.DriverName][]storagev1.StorageHealthCondition, now time.Time,
 ) error {
+	if w.node != v.node.UID { // the CSINode goes with its Node
+		w.node = v.node.UID
+		clear(w.storage)
+	}
 	changes := map[state.DriverName][]storagev1.StorageHealthCondition{}
 	note := func(name state.DriverName, conditions []storagev1.StorageHealthCondition) {
 		if seen, known := w.storage[name]; !known || !sameSet(seen, conditions, identityOf) {
