@@ -26,9 +26,10 @@ type entry struct {
 	turn    chan struct{} // capacity 1: a lock that guards token
 	token   Token
 	// expires is the token's expiry, and at the entry's index in Cache.kept, -1 if it is
-	// not there. Both are guarded by Cache.mu.
+	// not there. users counts the calls that use the entry. All are guarded by Cache.mu.
 	expires time.Time
 	at      int
+	users   int
 }
 
 // NewCache returns an empty cache of issuer's tokens. logger may be nil for no log.
@@ -45,6 +46,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 		return Token{}, err
 	}
 	e := c.entry(r)
+	defer c.leave(e)
 	select {
 	case e.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -77,7 +79,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 	return t, nil
 }
 
-// entry returns the entry of r, and creates it if needed.
+// entry returns the entry of r, and creates it if needed. Its caller calls leave.
 func (c *Cache) entry(r Request) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +88,18 @@ func (c *Cache) entry(r Request) *entry {
 		e = &entry{request: r, turn: make(chan struct{}, 1), at: -1}
 		c.entries[r] = e
 	}
+	e.users++
 	return e
+}
+
+// leave ends a use of the entry. An entry without a token is removed after its last use: its pod may
+// be gone before there is one.
+func (c *Cache) leave(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.users--; e.users == 0 && e.at < 0 && c.entries[e.request] == e {
+		delete(c.entries, e.request)
+	}
 }
 
 // Soonest returns the earliest expiry of the cached tokens; ok is false if there are none.

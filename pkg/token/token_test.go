@@ -119,6 +119,25 @@ func TestTokensOfPodsThatAreGoneAreForgotten(t *testing.T) {
 	})
 }
 
+// A pod may go before its first token is issued, for example while the API server is away.
+func TestPodsThatNeverGotATokenAreForgotten(t *testing.T) {
+	issuer := &counter{}
+	issuer.fail(errors.New("away"))
+	c := NewCache(issuer, nil)
+	for i := range 100 {
+		if _, err := c.Token(t.Context(), request(fmt.Sprint("u", i))); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	if n := len(c.entries); n != 0 {
+		t.Errorf("%d requests are kept, want none", n)
+	}
+	issuer.fail(nil)
+	if _, err := c.Token(t.Context(), request("u0")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOneTokenIsAskedForOnceAndAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		issuer := &counter{wait: make(chan struct{})}
