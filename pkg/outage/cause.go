@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Cause is why a request to the API server failed, if the cause is not the requested
@@ -128,6 +129,12 @@ func Wrap(err error) error {
 	return fmt.Errorf("%w: %w", ErrAway, err)
 }
 
+// Missing reports whether the server says that the requested object does not exist. A proxy without
+// a route to the server says 404 too, but not with a Status of the API.
+func Missing(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
 // Explain says in a sentence why a request failed, without naming the object.
 func Explain(err error) string {
 	var status apierrors.APIStatus
@@ -150,6 +157,9 @@ func Explain(err error) string {
 	case http.StatusNotFound:
 		if s.Details == nil || s.Details.Name == "" {
 			return "the API server does not serve this kind of object: " + s.Message
+		}
+		if !Missing(err) {
+			return "another server answers in the API server's place (404): look for a proxy without a route to it"
 		}
 		return "not found"
 	case http.StatusForbidden:

@@ -7,9 +7,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 )
 
 // ExpandFailure describes a failed expansion of a claim's volume.
@@ -88,7 +89,7 @@ func (r *Reporter) changeClaim(ctx context.Context, c Claim,
 	defer cancel()
 	claims := r.config.Core.PersistentVolumeClaims(c.Namespace)
 	claim, err := claims.Get(ctx, c.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if outage.Missing(err) {
 		return nil
 	}
 	if err != nil {

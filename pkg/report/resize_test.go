@@ -149,3 +149,22 @@ func TestAClaimThatWasMadeAgainIsNotWritten(t *testing.T) {
 		}
 	})
 }
+
+// A proxy without a route to the API server answers 404 for every object. What is to be written is kept.
+func TestANotFoundOfAProxyLosesNoSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.server.Put(grown(corev1.PersistentVolumeClaimNodeResizePending))
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer {
+			return &fakeapi.Answer{Code: http.StatusNotFound, Body: "<html>404 page not found</html>"}
+		})
+		w.reporter.Expanded(data, 2<<30)
+		time.Sleep(time.Minute)
+		w.server.Fail(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c, _, _ := w.claim(); c.Status.Capacity.Storage().String() != "2Gi" {
+			t.Errorf("capacity: got %s, want 2Gi", c.Status.Capacity.Storage())
+		}
+	})
+}

@@ -165,7 +165,7 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	switch {
 	case f.ctx.Err() != nil:
 		return never
-	case apierrors.IsNotFound(err):
+	case outage.Missing(err):
 		f.noteError(nil, 0)
 		f.delete()
 		return b.Next(nil)

@@ -418,6 +418,34 @@ func TestOnlyTheAttachmentThatChangedIsReadAgain(t *testing.T) {
 	})
 }
 
+// A proxy without a route to the API server answers 404 for every object. That is no answer about the object, which
+// stays known.
+//
+// Faults: A005.
+func TestANotFoundOfAProxyRemovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, func(s *fakeapi.Server) {
+			claim(s, "a")
+			s.Put(claimPod("p", "a"))
+			s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+				if r.Resource == "persistentvolumeclaims" && r.Verb != "get" {
+					return &fakeapi.Answer{Code: http.StatusForbidden} // so that the claim is read by gets
+				}
+				return nil
+			})
+		})
+		w.expect("p", "", "")
+		w.server.Fail(func(fakeapi.Request) *fakeapi.Answer {
+			return &fakeapi.Answer{Code: http.StatusNotFound, Body: "<html>404 page not found</html>"}
+		})
+		advance(2 * kube.DefaultRefresh)
+		w.expect("p", "", "")
+		if p := fmt.Sprint(w.provider.Findings()); !strings.Contains(p, "default/a another server answers in the API server's place (404)") {
+			t.Errorf("problems: %s", p)
+		}
+	})
+}
+
 // An identity that may not watch claims gets them instead, and still notices that a volume grew.
 func TestClaimsThatMayNotBeWatchedAreGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
