@@ -20,7 +20,13 @@ var (
 // allowed, and means no constraint. An empty value is allowed although CSI forbids it,
 // because labels may be empty and kubelets accept it.
 func checkTopology(segments map[string]string) error {
-	lower := map[string]string{}
+	lower, size := map[string]string{}, 0
+	for key, value := range segments {
+		if size += len(key) + len(value); size > maxMap { // each becomes a label of the Node
+			return fmt.Errorf("found more than %d bytes in %d keys, want at most that (CSI 1.13, Size Limits)", maxMap,
+				len(segments))
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(segments)) {
 		prefix, name, prefixed := strings.Cut(key, "/")
 		if !prefixed {

@@ -2,6 +2,7 @@ package csiclient
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,7 +11,10 @@ import (
 
 // Items: N-92.
 func TestTheFormOfTopology(t *testing.T) {
-	long := strings.Repeat("x", 63)
+	long, many := strings.Repeat("x", 63), map[string]string{}
+	for i := range 1000 {
+		many[fmt.Sprint("key-", i)] = "v"
+	}
 	for name, c := range map[string]struct {
 		segments map[string]string
 		want     string // "" if it is valid
@@ -28,6 +32,7 @@ func TestTheFormOfTopology(t *testing.T) {
 		"odd characters":   {map[string]string{"zone": "a b"}, `zone: found "a b"`},
 		"ends in a dash":   {map[string]string{"zone-": "v"}, "found key"},
 		"differ in case":   {map[string]string{"d.test/Zone": "a", "d.test/zone": "b"}, "found keys d.test/Zone and d.test/zone"},
+		"too many keys":    {many, "found more than 4096 bytes in 1000 keys"},
 		"a long key short": {map[string]string{strings.Repeat("y", 4000): "v"}, "found key"},
 	} {
 		err := checkTopology(c.segments)
