@@ -111,7 +111,9 @@ func issued(r *certificatesv1.PodCertificateRequest, key crypto.Signer, who stri
 	if err != nil {
 		return Credential{}, err
 	}
-	return Credential{
-		Key: text, Chain: chain, Expires: s.NotAfter.Time, RenewAt: renewAt(s.BeginRefreshAt.Time, s.NotAfter.Time, who),
-	}, nil
+	renew := renewAt(s.BeginRefreshAt.Time, s.NotAfter.Time, who)
+	if soonest := time.Now().Add(retryAfter); renew.Before(soonest) {
+		renew = soonest // the node's clock is ahead of the signer's: the next one would be due at once too
+	}
+	return Credential{Key: text, Chain: chain, Expires: s.NotAfter.Time, RenewAt: renew}, nil
 }

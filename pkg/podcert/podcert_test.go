@@ -184,6 +184,33 @@ func TestACertificateIsAskedForIssuedAndRenewed(t *testing.T) {
 	})
 }
 
+// The clock of the signer may be behind the node's, so that each certificate is due as soon as it is issued. It is
+// renewed after a minute, not at once and for ever.
+func TestACertificateThatIsDueAtOnceIsKeptForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		done := w.later()
+		r := w.open()[0]
+		stub, err := x509.ParseCertificateRequest(r.Spec.StubPKCS10Request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Status.CertificateChain = w.chain(stub.PublicKey)
+		due, end := metav1.NewTime(time.Now().Add(-10*time.Minute)), metav1.NewTime(time.Now().Add(20*time.Minute))
+		r.Status.BeginRefreshAt, r.Status.NotAfter = &due, &end
+		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeIssued, Status: metav1.ConditionTrue}}
+		w.server.Put(&r)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if c, err := w.get(); err != nil || time.Until(c.RenewAt) < 59*time.Second || w.asked() != 1 {
+			t.Errorf("again at once: %v, renewed in %v, %v", c, time.Until(c.RenewAt), err)
+		}
+		time.Sleep(2 * time.Minute)
+		w.issued()
+	})
+}
+
 // A server that has the requests as v1beta1 only is asked in that version.
 //
 // Items: L12.

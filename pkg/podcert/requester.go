@@ -27,7 +27,7 @@ const (
 	// abandonAfter is how old an unanswered request gets before another is made, because
 	// its signer may have stopped looking at it.
 	abandonAfter = 10 * time.Minute
-	// retryAfter is the pause after a failed renewal.
+	// retryAfter is the pause after a failed renewal, and the least age at which a certificate is renewed.
 	retryAfter = time.Minute
 	// forgetAfter is how long an entry that no pod asks for is kept: its pod is gone.
 	forgetAfter = time.Hour
