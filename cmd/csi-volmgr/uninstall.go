@@ -26,8 +26,8 @@ func (p *program) uninstallCommand() *cobra.Command {
 --yes. Stop the daemon first, and give the paths that it used.
 
 The verb refuses while a volume has a record, anything is mounted below the root
-directory, a file is left below the volumes' directories, or volumes that csi-volmgr
-made exist. It removes directories only if they are empty. The audit log stays.`,
+directory, a file is left below the volumes' directories, or volumes or snapshots that
+csi-volmgr made exist. It removes directories only if they are empty. The audit log stays.`,
 		Example: `  systemctl disable --now csi-volmgr
   csi-volmgr uninstall
   csi-volmgr uninstall --yes`,
@@ -37,6 +37,7 @@ made exist. It removes directories only if they are empty. The audit log stays.`
 				return err
 			}
 			cfg.Socket, cfg.ClaimsBucket = p.socket, controller.Bucket
+			cfg.SnapshotBuckets = []string{controller.SnapshotBucket, controller.GroupBucket}
 			for _, path := range []*string{&cfg.Root, &cfg.StateDir, &cfg.Socket} {
 				if !filepath.IsAbs(*path) {
 					return usagef("%q: expected an absolute path", *path)

@@ -1,5 +1,5 @@
 // Package uninstall removes csi-volmgr from a node: its state, its socket, and the directories that it
-// made. It refuses while anything is mounted, a record is left, or volumes that it made exist.
+// made. It refuses while anything is mounted, a record is left, or volumes or snapshots that it made exist.
 //
 // Owns: the list of csi-volmgr's own files and directories, and the order in which they are removed.
 //
@@ -28,10 +28,11 @@ import (
 var ErrRefused = errors.New("not uninstalled")
 
 // Config is where the node has its files; see node.Config. ClaimsBucket is the journal's bucket of
-// volumes that csi-volmgr made.
+// volumes that csi-volmgr made, and SnapshotBuckets are those of snapshots and of groups of them.
 type Config struct {
 	Root, StateDir, Socket string
 	ClaimsBucket           string
+	SnapshotBuckets        []string
 }
 
 // Plan is what would be removed, and what prevents it.
@@ -121,16 +122,37 @@ func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 			fmt.Sprintf("%d volumes have records: %s (start the daemon and use csi-volmgr drain --consumers-stopped "+
 				"--wait=unstaged)", len(ids), strings.Join(ids, ", ")))
 	}
-	claims, err := u.journal.LoadBucket(ctx, u.cfg.ClaimsBucket)
+	claims, err := u.count(ctx, u.cfg.ClaimsBucket)
 	if err != nil {
 		return err
 	}
-	if made := len(claims.Sound) + len(claims.Unreadable); made > 0 {
+	if claims > 0 {
 		p.Refusals = append(p.Refusals,
 			fmt.Sprintf("%d claims have volumes that csi-volmgr made and no other program knows of (start the daemon and "+
-				"delete them, or move them away)", made))
+				"delete them, or move them away)", claims))
+	}
+	snapshots, err := u.count(ctx, u.cfg.SnapshotBuckets...)
+	if err != nil {
+		return err
+	}
+	if snapshots > 0 {
+		p.Refusals = append(p.Refusals,
+			fmt.Sprintf("%d snapshots and groups of snapshots are known to csi-volmgr alone (start the daemon and delete "+
+				"them)", snapshots))
 	}
 	return nil
+}
+
+// count returns how many values buckets of the journal have.
+func (u *Uninstall) count(ctx context.Context, buckets ...string) (n int, err error) {
+	for _, bucket := range buckets {
+		values, err := u.journal.LoadBucket(ctx, bucket)
+		if err != nil {
+			return 0, err
+		}
+		n += len(values.Sound) + len(values.Unreadable)
+	}
+	return n, nil
 }
 
 // leftovers refuses while something is mounted or a file is left below the volumes' directories.

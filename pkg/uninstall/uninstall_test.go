@@ -26,7 +26,8 @@ func must(t *testing.T, err error) {
 func installed(t *testing.T) Config {
 	t.Helper()
 	dir := t.TempDir()
-	c := Config{Root: dir + "/root", StateDir: dir + "/state", Socket: dir + "/run/s", ClaimsBucket: "claims"}
+	c := Config{Root: dir + "/root", StateDir: dir + "/state", Socket: dir + "/run/s", ClaimsBucket: "claims",
+		SnapshotBuckets: []string{"snapshots", "groupsnapshots"}}
 	for _, d := range []string{
 		"root/pods", "root/plugins_registry", "root/plugins/kubernetes.io/csi/d/hash/globalmount",
 		"root/plugins/kubernetes.io/csi/volumeDevices/staging/pv", "run", "state/secrets", "state/local-driver/data",
@@ -127,6 +128,14 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 			b, err := state.OpenBolt(c.StateDir + "/state.db")
 			must(t, err)
 			must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{"default/data": []byte("{}")}))
+			must(t, b.Close())
+		}},
+		{"snapshots that it made", "2 snapshots and groups", func(t *testing.T, c Config) {
+			b, err := state.OpenBolt(c.StateDir + "/state.db")
+			must(t, err)
+			for _, bucket := range c.SnapshotBuckets {
+				must(t, b.CommitBucket(t.Context(), bucket, map[string][]byte{"default/s": []byte("{}")}))
+			}
 			must(t, b.Close())
 		}},
 		{"a mount", "tmpfs is mounted", func(t *testing.T, c Config) {
