@@ -70,7 +70,7 @@ var rooms = []room{
 	{dir: "pkg/bundle"},
 	{dir: "pkg/holders", may: []string{"pkg/mount"}},
 	{dir: "pkg/leftover", may: []string{"pkg/state", "pkg/mount"}},
-	{dir: "pkg/uninstall", may: []string{"pkg/state", "pkg/mount", "pkg/audit", "pkg/leftover"}},
+	{dir: "pkg/uninstall", may: []string{"pkg/state", "pkg/mount", "pkg/audit", "pkg/leftover", "pkg/filelock"}},
 	{dir: "pkg/containers", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/intree", "pkg/manager", "pkg/resolve", "pkg/server", "pkg/source", "pkg/handover/disk"}},
 	{dir: "pkg/events", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats"}},
 	{dir: "pkg/fsgroup", may: []string{"pkg/state", "pkg/isolate", "pkg/intree", "pkg/manager"}},

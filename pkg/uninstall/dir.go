@@ -2,6 +2,8 @@ package uninstall
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,4 +14,13 @@ func removeDir(path string) error {
 		return err
 	}
 	return nil
+}
+
+// readDir lists a directory. A missing one is empty.
+func readDir(path string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return entries, err
 }

@@ -5,7 +5,7 @@
 //
 // Does not: unmount, stop anything, or remove a directory that is not empty.
 //
-// It works without the daemon, and takes the daemon's lock.
+// It works without the daemon, and takes the daemon's locks.
 package uninstall
 
 import (
@@ -14,11 +14,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -53,32 +55,75 @@ func (p Plan) Err() error {
 	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(p.Refusals, "; "))
 }
 
-// Uninstall holds the journal's lock, so that no daemon can use it.
+// Uninstall holds the locks of the root directory and the journal, so that no daemon can use them.
 type Uninstall struct {
 	cfg     Config
+	root    *os.File    // nil if there is none
 	journal *state.Bolt // nil if there is none
 }
 
-// New takes the journal's lock, so that no daemon runs meanwhile. Close releases it.
+// New takes the locks, so that no daemon runs meanwhile. Close releases them.
 func New(cfg Config) (*Uninstall, error) {
 	u := &Uninstall{cfg: cfg}
-	path := u.state("state.db")
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(path + ".spare"); errors.Is(err, fs.ErrNotExist) {
-			return u, nil
-		}
+	if err := u.openJournal(); err != nil {
+		return nil, err
 	}
-	var err error
-	if u.journal, err = state.OpenBolt(path); errors.Is(err, state.ErrLocked) {
-		return nil, fmt.Errorf("%w: the daemon runs; stop it first: %w", ErrRefused, err)
-	} else if err != nil {
-		return nil, fmt.Errorf("%w: cannot tell what is mounted: %w", ErrRefused, err)
+	if err := u.lockRoot(); err != nil {
+		return nil, errors.Join(err, u.Close())
 	}
 	return u, nil
 }
 
-// Close releases the lock.
+// lockRoot locks the root directory as a daemon does: one that runs with another state directory has not
+// locked this journal.
+func (u *Uninstall) lockRoot() error {
+	root, err := os.Open(u.cfg.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = filelock.Take(root)
+	}
+	if errors.Is(err, filelock.ErrHeld) {
+		return fmt.Errorf("%w: a daemon uses %s; stop it first: %w", ErrRefused, u.cfg.Root, err)
+	}
+	if err != nil {
+		return fmt.Errorf("lock the root directory: %w", err)
+	}
+	u.root = root
+	return nil
+}
+
+// openJournal opens the journal, if there is one, and with that takes its lock.
+func (u *Uninstall) openJournal() error {
+	path := u.state("state.db")
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path + ".spare"); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	journal, err := state.OpenBolt(path)
+	if errors.Is(err, state.ErrLocked) {
+		return fmt.Errorf("%w: the daemon runs; stop it first: %w", ErrRefused, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: cannot tell what is mounted: %w", ErrRefused, err)
+	}
+	u.journal = journal
+	return nil
+}
+
+// Close releases the locks.
 func (u *Uninstall) Close() error {
+	err := u.closeJournal()
+	if u.root != nil {
+		err = errors.Join(err, u.root.Close())
+		u.root = nil
+	}
+	return err
+}
+
+func (u *Uninstall) closeJournal() error {
 	if u.journal == nil {
 		return nil
 	}
@@ -188,10 +233,10 @@ func (u *Uninstall) localDriver(_ context.Context, p *Plan) error {
 			return err
 		case d.IsDir():
 			dirs = append(dirs, path)
-		case filepath.Dir(path) == top:
-			p.Files = append(p.Files, path) // its lock
+		case path == filepath.Join(top, "lock"):
+			p.Files = append(p.Files, path)
 		default:
-			p.Refusals = append(p.Refusals, "the local driver has data: "+path+" (delete its claims first)")
+			p.Refusals = append(p.Refusals, "the local driver may have data: "+path+" (delete its claims first)")
 			return fs.SkipAll
 		}
 		return nil
@@ -203,16 +248,11 @@ func (u *Uninstall) localDriver(_ context.Context, p *Plan) error {
 
 // files lists csi-volmgr's files in the state directory and next to the socket.
 func (u *Uninstall) files(_ context.Context, p *Plan) error {
-	own := []string{"state.db", "state.db.*", audit.NotesName + "*"}
-	for _, pattern := range own {
-		found, err := filepath.Glob(u.state(pattern))
-		if err != nil {
-			return err
-		}
-		p.Files = append(p.Files, found...)
+	if err := u.stateFiles(p); err != nil {
+		return err
 	}
-	secrets, err := os.ReadDir(u.state("secrets"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	secrets, err := readDir(u.state("secrets"))
+	if err != nil {
 		return err
 	}
 	for _, s := range secrets {
@@ -227,17 +267,49 @@ func (u *Uninstall) files(_ context.Context, p *Plan) error {
 		}
 	}
 	csi := filepath.Join(u.cfg.Root, "plugins", "kubernetes.io", "csi")
-	drivers, _ := filepath.Glob(filepath.Join(csi, "*")) // the pattern is good
+	drivers, err := readDir(csi)
+	if err != nil {
+		return err
+	}
 	p.Dirs = append(p.Dirs, u.state("secrets"))
-	for _, d := range drivers {
+	for _, e := range drivers {
+		d := filepath.Join(csi, e.Name())
 		p.Dirs = append(p.Dirs, filepath.Join(d, "staging"), filepath.Join(d, "publish"), d)
 	}
 	p.Dirs = append(p.Dirs, csi, filepath.Dir(csi), filepath.Join(u.cfg.Root, "pods"),
 		filepath.Join(u.cfg.Root, "plugins"),
 		filepath.Join(u.cfg.Root, "plugins_registry"), u.cfg.Root, filepath.Dir(u.cfg.Socket), u.cfg.StateDir)
-	logs, _ := filepath.Glob(u.state(audit.Name + "*"))
-	p.Kept = append(p.Kept, logs...)
 	return nil
+}
+
+// stateFiles lists csi-volmgr's files in the state directory. Other files are not csi-volmgr's, such as an
+// operator's copy of the journal.
+func (u *Uninstall) stateFiles(p *Plan) error {
+	entries, err := readDir(u.cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	own := []string{
+		"state.db", "state.db.lock", "state.db.spare", "state.db.spare.new", "state.db.tmp", "state.db.tmp.new",
+		"state.db.damaged", "state.db.damaged.[0-9]", audit.NotesName, audit.NotesName + ".[0-9]",
+	}
+	for _, e := range entries {
+		switch at := u.state(e.Name()); {
+		case matchesAny(e.Name(), own):
+			p.Files = append(p.Files, at)
+		case matchesAny(e.Name(), []string{audit.Name, audit.Name + ".[0-9]"}):
+			p.Kept = append(p.Kept, at)
+		}
+	}
+	return nil
+}
+
+// matchesAny reports whether one of the patterns, which are valid, matches a file's name.
+func matchesAny(name string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
+		return ok && err == nil
+	})
 }
 
 // Do makes a new plan and removes what it lists. It first writes the act to the audit log, which stays.
@@ -249,7 +321,7 @@ func (u *Uninstall) Do(ctx context.Context, by audit.By) (p Plan, err error) {
 	if err := p.Err(); err != nil {
 		return p, err
 	}
-	if err := u.Close(); err != nil { // it writes the spare copy once more
+	if err := u.closeJournal(); err != nil { // it writes the spare copy once more
 		return p, err
 	}
 	if err := os.MkdirAll(u.cfg.StateDir, 0o700); err != nil {

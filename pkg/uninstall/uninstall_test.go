@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
+	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"golang.org/x/sys/unix"
@@ -97,18 +98,36 @@ func TestACleanNodeKeepsNothingButTheAuditLog(t *testing.T) {
 
 func TestOthersThingsStay(t *testing.T) {
 	c := installed(t)
-	for _, f := range []string{c.Root + "/plugins/other/csi.sock", c.StateDir + "/notes.txt"} {
+	for _, f := range []string{
+		c.Root + "/plugins/other/csi.sock", c.StateDir + "/notes.txt", c.StateDir + "/state.db.of-monday",
+	} {
 		must(t, os.MkdirAll(filepath.Dir(f), 0o755))
 		must(t, os.WriteFile(f, nil, 0o600))
 	}
 	p, err := do(t, c)
 	must(t, err)
-	want := "root root/plugins root/plugins/other root/plugins/other/csi.sock state state/audit.log state/notes.txt"
+	want := "root root/plugins root/plugins/other root/plugins/other/csi.sock state state/audit.log state/notes.txt " +
+		"state/state.db.of-monday"
 	if left := tree(t, filepath.Dir(c.Root)); left != want {
 		t.Errorf("left: %s; want %s", left, want)
 	}
 	if kept := strings.Join(p.Kept, " "); !strings.Contains(kept, c.Root) {
 		t.Errorf("kept %s", kept)
+	}
+}
+
+// A directory's name may have what a pattern takes for a wildcard, and match the directory of another node.
+func TestADirectoryIsNotTakenForAPattern(t *testing.T) {
+	c := installed(t)
+	other := c.StateDir + "2"
+	must(t, os.Rename(c.StateDir, c.StateDir+"*"))
+	c.StateDir += "*"
+	must(t, os.MkdirAll(other, 0o755))
+	must(t, os.WriteFile(other+"/state.db", nil, 0o600))
+	_, err := do(t, c)
+	must(t, err)
+	if left := tree(t, filepath.Dir(c.Root)); left != "state* state*/audit.log state2 state2/state.db" {
+		t.Errorf("left: %s", left)
 	}
 }
 
@@ -154,6 +173,15 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 			b, err := state.OpenBolt(c.StateDir + "/state.db")
 			must(t, err)
 			t.Cleanup(func() { must(t, b.Close()) })
+		}},
+		{"a daemon with another state directory", "a daemon uses", func(t *testing.T, c Config) {
+			root, err := os.Open(c.Root)
+			must(t, err)
+			must(t, filelock.Take(root))
+			t.Cleanup(func() { must(t, root.Close()) })
+		}},
+		{"a file beside the local driver's data", "delete its claims first", func(t *testing.T, c Config) {
+			must(t, os.WriteFile(c.StateDir+"/local-driver/copy.img", nil, 0o600))
 		}},
 		{"a journal that cannot be read", "cannot tell what is mounted", func(t *testing.T, c Config) {
 			must(t, os.WriteFile(c.StateDir+"/state.db", []byte("garbage"), 0o600))
