@@ -27,8 +27,10 @@ func must(t *testing.T, err error) {
 func installed(t *testing.T) Config {
 	t.Helper()
 	dir := t.TempDir()
-	c := Config{Root: dir + "/root", StateDir: dir + "/state", Socket: dir + "/run/s", ClaimsBucket: "claims",
-		SnapshotBuckets: []string{"snapshots", "groupsnapshots"}}
+	c := Config{
+		Root: dir + "/root", StateDir: dir + "/state", Socket: dir + "/run/s", ClaimsBucket: "claims",
+		SnapshotBuckets: []string{"snapshots", "groupsnapshots"},
+	}
 	for _, d := range []string{
 		"root/pods", "root/plugins_registry", "root/plugins/kubernetes.io/csi/d/hash/globalmount",
 		"root/plugins/kubernetes.io/csi/volumeDevices/staging/pv", "run", "state/secrets", "state/local-driver/data",
