@@ -14,7 +14,8 @@
 // objects; so does a file without objects, since a full disk truncates files. Objects are deleted
 // when their file is removed or no longer contains them. A file that vanishes has a moment to come
 // back, because editors replace files that way. A directory that cannot be listed, does not exist,
-// or was a mount point and is now an empty directory changes nothing: all objects stay.
+// or was a mount point and is now an empty directory changes nothing: all objects stay, and the
+// directory is read again until that succeeds.
 //
 // The last good state of each file is also stored durably, except for its secrets, which are only
 // in the manifests (rule 7). So a file that is broken when the daemon starts does not cost its pods

@@ -26,7 +26,8 @@ const (
 	// maxFiles limits the manifests in a directory.
 	maxFiles = 16384
 	// A file that is being written is retried after a pause, since the kernel reports the writer's
-	// close a moment before it has happened.
+	// close a moment before it has happened. A directory that cannot be read is retried, since the
+	// kernel does not report that a file system was mounted over it.
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
@@ -78,7 +79,9 @@ type Provider struct {
 	// applied holds the objects that the catalog has.
 	applied map[source.Key]runtime.Object
 	spoken  bool
-	// retry is the pause before busy files are read again.
+	// failed means that the directory could not be read.
+	failed bool
+	// retry is the pause before busy files, or a directory that failed, are read again.
 	retry time.Duration
 
 	// mu guards the fields below.
@@ -170,7 +173,11 @@ func (p *Provider) Run(ctx context.Context) error {
 				p.reread(ctx, w, c.names)
 			}
 		case <-timer.C:
-			p.reread(ctx, w, p.due())
+			if p.failed {
+				p.scan(ctx, w)
+			} else {
+				p.reread(ctx, w, p.due())
+			}
 		}
 	}
 }
@@ -192,8 +199,11 @@ func (p *Provider) restore(ctx context.Context) error {
 	return nil
 }
 
-// wait returns the time until a file is due without an event.
+// wait returns the time until a file or the directory is due without an event.
 func (p *Provider) wait() time.Duration {
+	if p.failed {
+		return p.retry
+	}
 	wait := 1000 * time.Hour
 	for _, e := range p.odd {
 		if e.busy {

@@ -435,8 +435,8 @@ func TestFailedLookupStartsTheWaitAnew(t *testing.T) {
 	p.files["a.yaml"] = e
 	p.mark("a.yaml", e)
 	p.fail(t.Context(), errors.New("gone"))
-	if !e.gone.IsZero() || p.wait() < time.Hour || p.files["a.yaml"] != e {
-		t.Errorf("got %+v, wait %v", e, p.wait())
+	if !e.gone.IsZero() || len(p.due()) > 0 || p.files["a.yaml"] != e {
+		t.Errorf("got %+v, due %v", e, p.due())
 	}
 }
 
@@ -618,6 +618,51 @@ func TestUnmountedDirectoryKeepsEverything(t *testing.T) {
 	r.write("b.yaml", config("b", "1"))
 	r.await("synced", func() bool { return r.synced })
 	r.has("b")
+}
+
+// The kernel reports no event for a mount over a directory.
+func TestTheDirectoryIsReadAgainWhenItsFileSystemIsMounted(t *testing.T) {
+	dir, kv := t.TempDir(), state.NewMemory()
+	must(t, (&memory{kv: kv}).setMounted(t.Context(), true))
+	r, _ := start(t, Config{Dir: dir, KV: kv, Settle: time.Nanosecond})
+	r.problem("", "was a mount point and is an empty directory now")
+	must(t, unix.Mount("test", dir, "tmpfs", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config("a", "1")), 0o644))
+	r.has("a")
+	r.await("synced", func() bool { return r.synced })
+	r.fine()
+}
+
+// once is a journal whose first write fails.
+type once struct {
+	*state.Memory
+	failed *bool
+}
+
+func (j once) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	if !*j.failed {
+		*j.failed = true
+		return errors.New("disk full")
+	}
+	return j.Memory.CommitBucket(ctx, bucket, changes)
+}
+
+// If the journal does not know that the directory was a mount point, the next start takes its empty mount point for
+// a directory whose manifests were removed, and unmounts the volumes of all pods.
+func TestThatTheDirectoryIsAMountPointIsWrittenAgain(t *testing.T) {
+	dir, kv := t.TempDir(), once{state.NewMemory(), new(bool)}
+	must(t, unix.Mount("test", dir, "tmpfs", 0, ""))
+	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config("a", "1")), 0o644))
+	r, stop := start(t, Config{Dir: dir, KV: kv, Settle: time.Nanosecond})
+	r.has("a")
+	r.fine()
+	stop()
+	must(t, unix.Unmount(dir, unix.MNT_DETACH))
+	r, _ = start(t, Config{Dir: dir, KV: kv, Settle: time.Nanosecond})
+	r.problem("", "was a mount point and is an empty directory now")
+	r.has("a")
+	r.kept()
 }
 
 func TestOverflowOfEventsReadsTheWholeDirectory(t *testing.T) {

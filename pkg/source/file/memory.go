@@ -103,17 +103,16 @@ func (m *memory) setMounted(ctx context.Context, mounted bool) error {
 	if m.mounted == mounted {
 		return nil
 	}
+	if m.kv != nil {
+		b, err := json.Marshal(dirState{Mounted: mounted})
+		if err != nil {
+			return err
+		}
+		if err := m.kv.CommitBucket(ctx, bucket, map[string][]byte{dirKey: b}); err != nil {
+			return fmt.Errorf("remember the directory: %w", err)
+		}
+	}
 	m.mounted = mounted
-	if m.kv == nil {
-		return nil
-	}
-	b, err := json.Marshal(dirState{Mounted: mounted})
-	if err != nil {
-		return err
-	}
-	if err := m.kv.CommitBucket(ctx, bucket, map[string][]byte{dirKey: b}); err != nil {
-		return fmt.Errorf("remember the directory: %w", err)
-	}
 	return nil
 }
 

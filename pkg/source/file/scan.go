@@ -65,6 +65,8 @@ func (p *Provider) reread(ctx context.Context, w *watcher, names map[string]bool
 
 // fail reports that the directory cannot be read. That changes no file's objects.
 func (p *Provider) fail(ctx context.Context, err error) {
+	p.failed = true
+	p.postpone()
 	for name, e := range p.odd {
 		e.gone = time.Time{}
 		e.busy = false
@@ -82,6 +84,7 @@ func (p *Provider) close(d *dir) {
 
 // readFiles reads the named files and delivers the changes.
 func (p *Provider) readFiles(ctx context.Context, d *dir, names map[string]bool) {
+	p.failed = false
 	busy := false
 	for name, whole := range names {
 		e := p.files[name]
@@ -94,7 +97,7 @@ func (p *Provider) readFiles(ctx context.Context, d *dir, names map[string]bool)
 		busy = busy || e.busy
 	}
 	if busy {
-		p.retry = min(max(firstRetry, 2*p.retry), lastRetry)
+		p.postpone()
 	} else {
 		p.retry = 0
 	}
@@ -102,6 +105,9 @@ func (p *Provider) readFiles(ctx context.Context, d *dir, names map[string]bool)
 	p.declareSynced()
 	p.publish(general)
 }
+
+// postpone sets the pause before the next retry.
+func (p *Provider) postpone() { p.retry = min(max(firstRetry, 2*p.retry), lastRetry) }
 
 // load reads one file.
 func (p *Provider) load(d *dir, name string, whole bool) {
