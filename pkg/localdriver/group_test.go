@@ -149,6 +149,26 @@ func wantThawed(t *testing.T, path string) {
 	}
 }
 
+// A flipped bit in the phase of a group does not make the driver copy its volumes again.
+func TestAGroupInNoPhaseIsNotMadeAgain(t *testing.T) {
+	r := newRig(t)
+	v := r.create(directoryReq("v"))
+	g := r.cut("g", v.id)
+	r.stop()
+	path := r.path("state", groupsDir, g.GetGroupSnapshotId()+".json")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, path, strings.Replace(string(good), `"ready"`, `"reade"`, 1))
+	r.start()
+	_, err = r.CreateVolumeGroupSnapshot(r.ctx, groupReq("g", v.id))
+	wantCode(t, "the group again", err, codes.DataLoss)
+	r.stop()
+	mustWrite(t, path, string(good))
+	r.start()
+}
+
 // The members of a group are of one moment, whatever a program writes meanwhile, also if the driver clones
 // each of them at once.
 func TestAGroupIsOfOneMoment(t *testing.T) {

@@ -156,7 +156,21 @@ type use struct {
 // record is any of the four kinds of record.
 type record interface {
 	header() (id string, version int)
+	// valid reports whether the types and phases are ones that the driver writes. A flipped bit in one
+	// would make data be looked for elsewhere, or a finished copy be made again.
+	valid() bool
 }
+
+func (v volume) valid() bool   { return isPhase(v.Phase) && isType(v.Type) }
+func (n snapshot) valid() bool { return isPhase(n.Phase) && isType(n.Type) }
+func (attachment) valid() bool { return true }
+
+func (g group) valid() bool {
+	return isPhase(g.Phase) && !slices.ContainsFunc(g.Members, func(m member) bool { return !isType(m.Type) })
+}
+
+func isType(s string) bool  { return s == typeImage || s == typeDirectory }
+func isPhase(s string) bool { return s == phaseCreating || s == phaseReady || s == phaseDeleting }
 
 func (v volume) header() (string, int)     { return v.ID, v.Version }
 func (n snapshot) header() (string, int)   { return n.ID, n.Version }

@@ -119,6 +119,8 @@ func decode[T record](path, key string) (T, error) {
 		return r, fmt.Errorf("decode %s: version %d, want %d", path, version, recordVersion)
 	case fileKey(id) != key:
 		return r, fmt.Errorf("decode %s: holds the record of %q", path, id)
+	case !r.valid():
+		return r, fmt.Errorf("decode %s: a type or phase is none of this driver's", path)
 	}
 	return r, nil
 }

@@ -58,6 +58,8 @@ func TestUnreadableRecordHarmsNobody(t *testing.T) {
 		"truncated":     func(b []byte) []byte { return b[:len(b)/2] },
 		"of another":    func(b []byte) []byte { return []byte(strings.Replace(string(b), `"id":"lv-`, `"id":"xx-`, 1)) },
 		"newer":         func(b []byte) []byte { return []byte(strings.Replace(string(b), `"version":1`, `"version":2`, 1)) },
+		"of no type":    func(b []byte) []byte { return []byte(strings.Replace(string(b), `"directory"`, `"directori"`, 1)) },
+		"in no phase":   func(b []byte) []byte { return []byte(strings.Replace(string(b), `"ready"`, `"reade"`, 1)) },
 		"not an object": func([]byte) []byte { return []byte("[1]") },
 	} {
 		t.Run(what, func(t *testing.T) {
