@@ -144,6 +144,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 		timer.Stop()
 		if len(r.open()) > 0 {
 			timer.Reset(r.config.Every)
+		} else {
+			r.note(nil) // no volume waits for the runtime, which is not asked again
 		}
 	}
 }

@@ -145,6 +145,28 @@ func TestASilentRuntimeProvesNothing(t *testing.T) {
 	wantSaid(t, said, "")
 }
 
+// A problem says that volumes stay mounted; without a question none does, and the runtime is not asked again.
+func TestAProblemEndsWithTheLastQuestion(t *testing.T) {
+	a := newAsker(t)
+	a.fake.Refuse(true)
+	answers := make(chan string, 100)
+	forget := a.Ask("u1", func(why string) { answers <- why })
+	wantSaid(t, answers, "cannot tell")
+	changed := a.Changed()
+	if a.Problem() == "" {
+		t.Fatal("no problem while the runtime fails")
+	}
+	forget()
+	select {
+	case <-changed:
+	case <-time.After(patience):
+		t.Error("the problem stays")
+	}
+	if p := a.Problem(); p != "" {
+		t.Errorf("problem: %q", p)
+	}
+}
+
 // A question that was forgotten gets no answer, and causes no request.
 func TestForgottenQuestions(t *testing.T) {
 	a := newAsker(t)
