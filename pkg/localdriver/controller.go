@@ -204,8 +204,8 @@ func (s *controllerServer) ControllerExpandVolume(_ context.Context,
 		}
 	}
 	if v.Type == typeImage {
-		if err := growImage(d.store.dataPath(v.ID, v.Type), v.CapacityBytes); err != nil {
-			return nil, noData(v.ID, err)
+		if err := d.growData(v); err != nil {
+			return nil, err
 		}
 	}
 	return &csi.ControllerExpandVolumeResponse{

@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
 )
 
 // ControllerGetVolumeHealth reports problems with the data of a volume, from its record and its
@@ -63,6 +64,32 @@ func (d *Driver) findProblem(v volume) []*csi.VolumeHealth_VolumeHealthEntry {
 	case mode == 0 && info.Size() < v.FSBytes:
 		return entry(csi.VolumeHealthErrorType_DATA_LOSS, "ImageTruncated", fmt.Sprintf(
 			"image %s has %d bytes, the file system in it %d", path, info.Size(), v.FSBytes))
+	}
+	return nil
+}
+
+// checkWhole returns DATA_LOSS if the image at path is smaller than the file system in it. Enlarged, it would
+// have zeros in place of what was lost, and no program could tell.
+func checkWhole(v volume, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return noData(v.ID, err)
+	}
+	if info.Size() < v.FSBytes {
+		return refuse(codes.DataLoss, "image %s has %d bytes, the file system in it %d: it was truncated, and is left as it is",
+			path, info.Size(), v.FSBytes)
+	}
+	return nil
+}
+
+// growData enlarges the image of v to the size of the volume.
+func (d *Driver) growData(v volume) error {
+	path := d.store.dataPath(v.ID, v.Type)
+	if err := checkWhole(v, path); err != nil {
+		return err
+	}
+	if err := growImage(path, v.CapacityBytes); err != nil {
+		return noData(v.ID, err)
 	}
 	return nil
 }

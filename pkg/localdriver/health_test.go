@@ -113,3 +113,27 @@ func TestHealthOfAVolumeByItsRecord(t *testing.T) {
 	_, err = r.ControllerGetVolumeHealth(r.ctx, &csi.ControllerGetVolumeHealthRequest{VolumeId: "lv-1"})
 	wantCode(t, "no volume", err, codes.NotFound)
 }
+
+// A truncated image is not filled up with zeros: a file system on it would be mounted, and its files be damaged.
+func TestATruncatedImageIsLeftAsItIs(t *testing.T) {
+	r := newRig(t)
+	v := r.create(createReq("v", 32*mib, fsCap("ext4", multi)))
+	v.up()
+	v.down()
+	path := r.d.store.dataPath(v.id, typeImage)
+	if err := os.Truncate(path, 16*mib); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, "stage", v.stageErr(), codes.DataLoss)
+	_, err := r.ControllerExpandVolume(r.ctx, &csi.ControllerExpandVolumeRequest{
+		VolumeId: v.id, CapacityRange: &csi.CapacityRange{RequiredBytes: 64 * mib},
+	})
+	wantCode(t, "expand", err, codes.DataLoss)
+	if info, err := os.Stat(path); err != nil || info.Size() != 16*mib {
+		t.Errorf("the image has %d bytes, %v", info.Size(), err)
+	}
+	r.wantTrouble("truncated", v.id, csi.VolumeHealthErrorType_DATA_LOSS, "ImageTruncated")
+	if err := os.Truncate(path, 32*mib); err != nil { // so that the test's cleaning can go on
+		t.Fatal(err)
+	}
+}

@@ -33,6 +33,9 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 		defer dev.Close()
 		return d.mountDevice(dev, v, target, u)
 	}
+	if err := checkWhole(v, path); err != nil {
+		return err
+	}
 	if err := enlarge(image, v.CapacityBytes); err != nil {
 		return err
 	}

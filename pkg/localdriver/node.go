@@ -166,11 +166,10 @@ func (d *Driver) isStaged(ctx context.Context, v volume, s stage) (bool, error) 
 
 // stageBlock attaches the device of a raw block volume, at its full size.
 func (d *Driver) stageBlock(v volume) error {
-	path := d.store.dataPath(v.ID, v.Type)
-	if err := growImage(path, v.CapacityBytes); err != nil {
-		return noData(v.ID, err)
+	if err := d.growData(v); err != nil {
+		return err
 	}
-	dev, err := loopFor(path, false)
+	dev, err := loopFor(d.store.dataPath(v.ID, v.Type), false)
 	if err != nil {
 		return err
 	}

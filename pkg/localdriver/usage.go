@@ -120,11 +120,10 @@ func (s *nodeServer) NodeExpandVolume(ctx context.Context,
 
 // growInUse grows the loop devices of an image and the file system mounted at path.
 func (d *Driver) growInUse(ctx context.Context, v volume, path string, block bool) error {
-	image := d.store.dataPath(v.ID, v.Type)
-	if err := growImage(image, v.CapacityBytes); err != nil {
-		return noData(v.ID, err)
+	if err := d.growData(v); err != nil {
+		return err
 	}
-	devs, err := findLoops(image)
+	devs, err := findLoops(d.store.dataPath(v.ID, v.Type))
 	if err != nil {
 		return err
 	}
