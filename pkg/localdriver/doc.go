@@ -28,7 +28,8 @@
 // supports it, else by copying the parts that hold data. Without reflink, a mounted file system is
 // frozen while its image is copied, and a raw block volume in use is refused because it cannot be
 // frozen. A directory is copied file by file; if it is being written meanwhile, the copy shows no
-// single point in time.
+// single point in time. The copy follows no link that a pod puts there; Linux before 5.14 cannot
+// prevent that, so there a mounted directory is refused.
 //
 // A group snapshot contains copies of several volumes, all or none, and all of one moment: if
 // several are in use, all their file systems are frozen before the first is copied and thawed after
@@ -67,7 +68,8 @@
 // interrupted is made again from the start, because its volumes may have been written since.
 // Attachments are written before the mount but not synced, because neither survives a reboot: they
 // contain the boot id. A device is formatted only if its image holds no data at all, or if a
-// durable record says that this driver's own mkfs was interrupted. Loop devices of file systems are
+// durable record says that this driver's own mkfs was interrupted. A full disk prevents no unmount and
+// no deletion: their records are then only in memory. Loop devices of file systems are
 // detached by the kernel with their last user (autoclear), so a killed driver leaks none; those of
 // raw block volumes are found by their image.
 //
