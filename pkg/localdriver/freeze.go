@@ -188,6 +188,22 @@ func (d *Driver) thawStage(a attachment, dir *os.File) error {
 	return d.recordFrozen(a, false)
 }
 
+// errNowhere means that a frozen file system is not mounted, so that no path leads to it.
+var errNowhere = errors.New("it is frozen, and mounted nowhere")
+
+// thawStaged is thawLeftover for a staged volume. If it is mounted nowhere, it is mounted again where it is
+// staged.
+func (d *Driver) thawStaged(ctx context.Context, v volume, a attachment) error {
+	err := d.thawLeftover(ctx, a)
+	if !errors.Is(err, errNowhere) {
+		return err
+	}
+	if err := d.mountImage(ctx, v, a.Stage.Path, a.Stage.use); err != nil {
+		return err
+	}
+	return d.thawLeftover(ctx, a)
+}
+
 // thawLeftover ends the recorded freeze of a, which an earlier call or driver left behind. A freeze
 // outlives an unmount of the stage, so the pods' mounts serve as well.
 func (d *Driver) thawLeftover(ctx context.Context, a attachment) error {
@@ -212,7 +228,7 @@ func (d *Driver) thawLeftover(ctx context.Context, a attachment) error {
 		return err
 	}
 	if path == "" {
-		return precondition("volume %s is frozen and mounted nowhere: the driver thaws it when it is staged next", a.ID)
+		return fmt.Errorf("thaw volume %s: %w: the driver thaws it when it is staged or unstaged next", a.ID, errNowhere)
 	}
 	dir, err := os.Open(path)
 	if err != nil {

@@ -223,7 +223,7 @@ func (d *Driver) unstage(ctx context.Context, v volume, path string) error {
 		delete(a.Targets, target)
 	}
 	if a.Frozen { // the kernel would keep the device of a frozen file system without a mount
-		if err := d.thawLeftover(ctx, a); err != nil {
+		if err := d.thawStaged(ctx, v, a); err != nil {
 			return err
 		}
 		a.Frozen = false

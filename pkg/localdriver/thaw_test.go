@@ -68,6 +68,27 @@ func TestAFrozenVolumeIsThawedBeforeItIsUnstaged(t *testing.T) {
 	}
 }
 
+// The same, if someone unmounted it by hand before.
+func TestAFrozenVolumeThatIsMountedNowhereIsUnstaged(t *testing.T) {
+	for _, fs := range []string{fsXFS, fsExt4, fsBtrfs} {
+		t.Run(fs, func(t *testing.T) {
+			r := newRig(t)
+			v := r.create(createReq("v", minBtrfsBytes, fsCap(fs, multi)))
+			target := v.up()
+			leaveFrozen(t, v)
+			for _, path := range []string{target, v.staging()} {
+				if err := unix.Unmount(path, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			v.down()
+			if there, err := isAttached(r.d.store.dataPath(v.id, typeImage)); there || err != nil {
+				t.Errorf("the image is attached: %v, %v", there, err)
+			}
+		})
+	}
+}
+
 // What a freeze blocks would also block the end of the machine. A driver that stops waits only a while for
 // copies, and starts again only if it is wanted.
 func TestAFreezeEndsWithTheDriver(t *testing.T) {
