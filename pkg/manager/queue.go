@@ -61,6 +61,23 @@ func (w *wakes) set(id state.VolumeID, at time.Time) {
 	}
 	w.at[id] = at
 	heap.Push(&w.heap, wake{at, id})
+	if len(w.heap) > 2*len(w.at)+mostStale {
+		w.dropStale()
+	}
+}
+
+// mostStale is how many stale entries wakes keeps besides one for each current time. A stale
+// entry leaves by itself only at its time, which for a certificate is months ahead, while
+// volumes come and go.
+const mostStale = 64
+
+// dropStale makes the heap anew from the current times.
+func (w *wakes) dropStale() {
+	w.heap = w.heap[:0]
+	for id, at := range w.at {
+		w.heap = append(w.heap, wake{at, id})
+	}
+	heap.Init(&w.heap)
 }
 
 // next returns the earliest time at which a volume is due, if there is one.
