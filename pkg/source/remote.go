@@ -62,17 +62,26 @@ func (r *remote) learn(provider string, u Update) (changed []Key) {
 			changed = append(changed, key)
 		}
 	}
+	forget := func(key Key) { delete(r.absent, key); delete(r.why, key) }
 	for _, key := range slices.Concat(u.Delete, u.Remote.Absent) {
-		note(key, func() { r.absent[key] = true; delete(r.why, key) })
+		note(key, func() {
+			if forget(key); namedByPods(key.Kind) {
+				r.absent[key] = true
+			}
+		})
 	}
 	for _, key := range u.Remote.Forget {
-		note(key, func() { delete(r.absent, key); delete(r.why, key) })
+		note(key, func() { forget(key) })
 	}
 	for key, why := range u.Remote.Unread {
 		note(key, func() { r.why[key] = why })
 	}
 	return changed
 }
+
+// namedByPods reports whether pods name objects of the kind, so that it matters whether one is
+// absent. The others come and go unasked, and the provider does not forget each of them.
+func namedByPods(kind string) bool { return kind != resolve.KindPod && kind != resolve.KindTrustBundle }
 
 // delivered notes that the provider delivered the object; refused is the catalog's reason to reject
 // it, or "".
