@@ -142,14 +142,15 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 			left = append(left, at.String())
 			continue
 		}
+		// Suspect comes first: a mount that only the unreadable record had may be in use.
+		if err := b.Suspect(ctx, "journal repair took values from the spare copy, which may be older"); err != nil {
+			return mended, left, err
+		}
 		if err := b.commit(ctx, change{bucket: at.bucket, values: map[string][]byte{at.key: value}}); err != nil {
 			errs = append(errs, fmt.Errorf("mend %s: %w", at, err))
 			continue
 		}
 		mended = append(mended, at.String())
-	}
-	if len(mended) > 0 {
-		errs = append(errs, b.Suspect(ctx, "journal repair took values from the spare copy, which may be older"))
 	}
 	return mended, left, errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,5 +58,43 @@ func TestAJournalIsInspectedExportedAndMended(t *testing.T) {
 	}
 	if file, _ := Inspect(filepath.Join(t.TempDir(), "none")); file.Err == nil {
 		t.Error("a file that is not there is sound")
+	}
+}
+
+// afterCommits is a context that ends once the journal has begun some commits.
+type afterCommits struct {
+	context.Context
+	left int
+}
+
+func (c *afterCommits) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A repair that ends in its middle leaves no record of the spare copy without the note that records
+// may be lost: that record may lack a mount that a pod uses.
+func TestARepairThatIsCutOffIsSuspect(t *testing.T) {
+	for commits := range 4 {
+		path := filepath.Join(t.TempDir(), "state.db")
+		b := openBolt(t, path)
+		v := sample("v")
+		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		must(t, b.Close())
+		write(t, path, bytes.ReplaceAll(read(t, path), []byte(`"sizeBytes":`), []byte(`"sizeBYTES":`)))
+		b = openBolt(t, path)
+		mended, _, err := b.Mend(&afterCommits{t.Context(), commits})
+		if (err == nil) != (len(mended) == 1) {
+			t.Fatalf("%d commits: mended %v, %v", commits, mended, err)
+		}
+		must(t, b.Close())
+		b = openBolt(t, path)
+		got, err := b.Load(t.Context())
+		must(t, err)
+		if readable := len(got.Quarantined) == 0; readable && !got.Recovery.Lost() {
+			t.Errorf("%d commits: the record is an older one, and the journal counts as whole", commits)
+		}
 	}
 }
