@@ -101,12 +101,14 @@ func begins(tx *bolt.Tx, c change) bool {
 	return false
 }
 
-// makesMore reports whether a fact is entering or present in is but not in was.
+// makesMore reports whether a fact is entering or present in is and absent in was. One that is
+// leaving in was begins nothing: the intent of a removal marks the removals that follow, too, and
+// the result of one that failed says again that their facts are present.
 func makesMore(was, is Volume) bool {
-	makes := func(f Fact) bool { return f.Phase == Entering || f.Phase == Present }
-	more := makes(is.Attach) && !makes(was.Attach) || makes(is.Stage) && !makes(was.Stage)
+	makes := func(was, is Fact) bool { return was.Phase == Absent && (is.Phase == Entering || is.Phase == Present) }
+	more := makes(was.Attach, is.Attach) || makes(was.Stage, is.Stage)
 	for pod, m := range is.Mounts {
-		more = more || makes(m.Fact) && !makes(was.Mounts[pod].Fact)
+		more = more || makes(was.Mounts[pod].Fact, m.Fact)
 	}
 	return more
 }

@@ -84,10 +84,15 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 		t.Errorf("another value of what is there: %v", err)
 	}
 	for id, v := range all {
+		failed := *v
 		v := *v
 		v.Mounts, v.Stage.Phase = nil, Leaving
 		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: &v}); err != nil {
 			t.Fatalf("begin to remove %s: %v", id, err)
+		}
+		failed.Mounts = nil
+		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: &failed}); err != nil {
+			t.Fatalf("what the failure of the first step leaves of %s: %v", id, err)
 		}
 		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: nil}); err != nil {
 			t.Fatalf("end %s: %v", id, err)

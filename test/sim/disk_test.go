@@ -26,6 +26,8 @@ type disk struct {
 	damaged bool
 	// fail is how many of the next writes fail; some of them are durable nevertheless.
 	fail int
+	// full: it takes only writes that begin nothing.
+	full bool
 	// takes is the duration of a write, during which other things happen.
 	takes time.Duration
 }
@@ -73,6 +75,10 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 		}
 		return errDead
 	}
+	if d.full && d.begins(changes) {
+		w.count.faults["full disk"]++
+		return state.ErrFull
+	}
 	if d.fail > 0 {
 		d.fail--
 		w.count.faults["disk"]++
@@ -99,6 +105,28 @@ func (s store) Commit(ctx context.Context, changes map[state.VolumeID]*state.Vol
 		return errDead
 	}
 	return nil
+}
+
+// begins reports whether a fact is entering or present in a change and absent in the journal.
+func (d *disk) begins(changes map[state.VolumeID]*state.Volume) bool {
+	makes := func(was, is state.Fact) bool {
+		return was.Phase == state.Absent && (is.Phase == state.Entering || is.Phase == state.Present)
+	}
+	for id, v := range changes {
+		was, known := d.records[id]
+		switch {
+		case v == nil:
+			continue
+		case !known, makes(was.Attach, v.Attach), makes(was.Stage, v.Stage):
+			return true
+		}
+		for uid, m := range v.Mounts {
+			if makes(was.Mounts[uid].Fact, m.Fact) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // wait lets time pass, and reports whether the daemon is still alive; mu is held before and after.

@@ -30,6 +30,7 @@ func (w *world) adopt(reason string) (done bool, why string) {
 	synctest.Wait()
 	w.mu.Lock()
 	may := w.kubelet && len(w.silent) == 0
+	w.disk.full = false // else adopt fails, and the operator makes room
 	w.mu.Unlock()
 	if !may {
 		return false, "a source is silent, or no kubelet has the volumes"

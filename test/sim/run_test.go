@@ -156,7 +156,7 @@ const patience = 30 * time.Minute
 func (w *world) calmDown() {
 	w.mu.Lock()
 	w.now = "(calm)"
-	w.faults, w.look, w.disk.fail, w.disk.takes, w.trap, w.calm = faults{}, "", 0, 0, trap{}, true
+	w.faults, w.look, w.disk.fail, w.disk.full, w.disk.takes, w.trap, w.calm = faults{}, "", 0, false, 0, trap{}, true
 	for name, o := range w.objects {
 		o.hold = false
 		w.objects[name] = o

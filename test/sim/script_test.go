@@ -43,6 +43,8 @@ func script(seed uint64) []string {
 // three of four also with others in groups. Separate dice keep the other steps unchanged.
 func harder(seed uint64, lines []string, hands bool) []string {
 	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
+	f := rand.New(rand.NewPCG(seed, 24))
+	fills := f.IntN(4) == 0
 	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
 	claimed := other == "pvc-0" && !hands
 	stores := claimed && !damaged
@@ -78,6 +80,9 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if groups && g.IntN(5) < 2 {
 			all = append(all, grouping(g)...)
+		}
+		if fills && f.IntN(4) == 0 {
+			all = append(all, []string{"full", "full", "room"}[f.IntN(3)])
 		}
 	}
 	return all
@@ -336,6 +341,8 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		n, err := strconv.Atoi(arg(1))
 		w.disk.fail = n
 		return err
+	case "full", "room":
+		w.disk.full = verb == "full"
 	case "commits":
 		d, err := time.ParseDuration(arg(1))
 		w.disk.takes = d
