@@ -213,6 +213,9 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 		if p, listed := l.told[string(uid)]; listed && !p.Stopped {
 			w.breach("rule 5: %v, and pod %s is listed and did not stop", o, uid)
 		}
+		if l.ended != nil && !l.ended[uid] {
+			w.breach("rule 5: %v, and the runtime has not said that no container of pod %s runs", o, uid)
+		}
 	}
 }
 
@@ -308,9 +311,13 @@ func (j *judge) rebooted() {
 // stopped: the owner says that a pod's containers have ended.
 func (j *judge) stopped(pod string) { delete(j.running, pod) }
 
-// left: the daemon heard that the pod left, and every source has spoken.
+// left: the daemon heard that the pod left, every source has spoken, and the runtime, if there is
+// one, sees none of its containers.
 func (j *judge) left(l *life, pod string) {
 	if p, listed := l.told[pod]; listed && !p.Stopped || len(l.spoken) < len(sources) {
+		return
+	}
+	if l.ended != nil && !l.ended[state.PodUID(pod)] {
 		return
 	}
 	l.left[pod] = true

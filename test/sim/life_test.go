@@ -37,6 +37,9 @@ type life struct {
 	// left are the pods whose end the manager may not have handled yet: it may be busy with a
 	// write.
 	left map[string]bool
+	// ended are the pods of which the container runtime has said that no container runs; nil if no
+	// runtime is asked.
+	ended map[state.PodUID]bool
 	// shown: the board has shown the journal's state; before that, its content does not count.
 	shown bool
 }
@@ -72,6 +75,9 @@ func (w *world) start() error {
 		BootID: fmt.Sprint("boot-", w.boot), InUseHandshake: w.set.handshake, Place: layout.Place, Logger: slog.New(slog.DiscardHandler),
 	}
 	l.climbs(&cfg)
+	if w.dice("runtime")%3 == 0 {
+		cfg.Containers, l.ended = criRuntime{l}, map[state.PodUID]bool{}
+	}
 	if w.set.limited {
 		cfg.Limits = plan.Limits{Node: 3, Driver: 2, Reserved: 1}
 	}
@@ -210,6 +216,9 @@ func (l *life) set(uid string, late bool) {
 		if ln := l.w.judge.of(vw.ID).publish[state.PodUID(uid)]; ln != nil && vw.Revision != "" {
 			ln.there = false // it is made again with the new content
 		}
+	}
+	if !p.Stopped {
+		delete(l.ended, p.Pod.UID)
 	}
 	l.told[uid] = p
 	l.w.judge.left(l, uid)
