@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -92,8 +94,22 @@ csi-volmgr gc lists them. The reason goes to the audit log.`,
 	return cmd
 }
 
+// journalThere fails if there is neither a journal at path nor its spare copy.
+func journalThere(file, spare state.Inspection) error {
+	if errors.Is(file.Err, fs.ErrNotExist) && errors.Is(spare.Err, fs.ErrNotExist) {
+		return fmt.Errorf("no journal at %s: name the daemon's directory with --state-dir", file.Path)
+	}
+	return nil
+}
+
 func (p *program) checkJournal(path string) error {
 	file, spare := state.Inspect(path)
+	if err := journalThere(file, spare); err != nil {
+		return err
+	}
+	if errors.Is(file.Err, state.ErrLocked) {
+		return fmt.Errorf("the journal %s was not checked: stop the daemon first: %w", path, file.Err)
+	}
 	if err := writeAll(p.stdout, inspected(file)+inspected(spare)); err != nil {
 		return err
 	}
@@ -127,6 +143,9 @@ func inspected(i state.Inspection) string {
 }
 
 func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
+	if err := journalThere(state.Inspect(path)); err != nil {
+		return err // opening it would make one
+	}
 	b, err := state.OpenBolt(path)
 	if err != nil {
 		return err
@@ -151,6 +170,9 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 	}
 	for _, name := range left {
 		fmt.Fprintf(&out, "still set apart: %s\n", name)
+	}
+	if len(mended)+len(left) == 0 && !b.Recovery().Lost() {
+		out.WriteString("nothing to repair: every value can be read\n")
 	}
 	if err := writeAll(p.stdout, out.String()); err != nil {
 		return err

@@ -49,3 +49,36 @@ func TestTheJournalIsCheckedRepairedAndExported(t *testing.T) {
 	verb("check", 0, path+": kv/claims 1, meta 3\n  records may be lost: journal repair took values from the spare copy")
 	verb("export", 0, `{"bucket":"kv/claims","key":"default/a","value":{"name":"pvc-a"}}`)
 }
+
+// The verbs make no journal where there is none, and say of one that a daemon holds only that it was not
+// read: it may be sound.
+func TestTheJournalVerbsFailWithoutAJournalToRead(t *testing.T) {
+	r := newRig(t, mounted(fixed))
+	wants := func(dir, name, want string) {
+		t.Helper()
+		got := r.do(t, "journal", name, "--state-dir", dir)
+		if out := r.stdout.String() + r.stderr.String(); got != exitFailed || !strings.Contains(out, want) || strings.Contains(out, "not sound") {
+			t.Errorf("journal %s: exit code %d, want 1, and %q in:\n%s", name, got, want, out)
+		}
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	wants(none, "check", "--state-dir")
+	wants(none, "repair", "--state-dir")
+	if _, err := os.Stat(none); err == nil {
+		t.Error("journal repair made a journal in a directory that had none")
+	}
+
+	dir := t.TempDir()
+	b, err := state.OpenBolt(filepath.Join(dir, "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(dir, "check", "stop the daemon first")
+	wants(dir, "repair", "another daemon holds the journal")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.do(t, "journal", "repair", "--state-dir", dir); code != exitDone || r.stdout.String() != "nothing to repair: every value can be read\n" {
+		t.Errorf("journal repair of a sound journal: exit code %d, %q", code, r.stdout.String())
+	}
+}
