@@ -17,9 +17,9 @@ func readers(group string) (uint32, error) {
 	n, err := strconv.ParseUint(id, 10, 32)
 	switch {
 	case err != nil:
-		return 0, usagef("--api-readers=%s: expected a group of this host, by name or number", group)
+		return 0, flagf("api-readers", group, "expected a group of this host, by name or number")
 	case n == 0:
-		return 0, usagef("--api-readers=%s: root may do everything anyway; expected another group", group)
+		return 0, flagf("api-readers", group, "root may do everything anyway; expected another group")
 	}
 	return uint32(n), nil
 }

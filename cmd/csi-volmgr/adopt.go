@@ -11,7 +11,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 )
 
 // handoverOptions has the flags of adopt and release.
@@ -81,20 +80,10 @@ func handoverFlags(cmd *cobra.Command, o *handoverOptions) {
 
 // stoppedNode returns the node of the daemon's options, without running it.
 func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*node.Node, error) {
-	if o.config != "" {
-		if err := readConfig(cmd, o.config); err != nil {
-			return nil, err
-		}
-	}
-	o.socket = p.socket
-	if err := o.complete(); err != nil {
+	logger, err := p.completed(cmd, o)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.needRoot(cmd); err != nil {
-		return nil, err
-	}
-	logger := p.logger(o.log)
-	klog.SetSlogLogger(logger)
 	cfg, err := nodeConfig(*o, logger)
 	if err != nil {
 		return nil, err

@@ -35,6 +35,16 @@ func (e usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// flagError is an error in the value of a flag of run, which may be a field of the configuration file.
+type flagError struct{ flag, text string }
+
+func (e flagError) Error() string { return e.text }
+
+// flagf returns the error of a flag's value.
+func flagf(flag string, value any, format string, args ...any) error {
+	return usageError{flagError{flag, fmt.Sprintf("--%s=%v: ", flag, value) + fmt.Sprintf(format, args...)}}
+}
+
 // codeError ends the program with a code, without a further message.
 type codeError int
 

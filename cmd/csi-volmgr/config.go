@@ -16,31 +16,51 @@ import (
 // maxConfig bounds the configuration file, in bytes.
 const maxConfig = 1 << 20
 
+// config is a configuration file that has been read.
+type config struct {
+	path  string
+	lines map[string]int // of the fields that set a flag
+}
+
 // readConfig sets the flags of cmd that the command line does not set from the YAML file at path: a
 // mapping whose fields are the flags' names. Errors name the file, line and field.
-func readConfig(cmd *cobra.Command, path string) error {
+func readConfig(cmd *cobra.Command, path string) (config, error) {
+	c := config{path, map[string]int{}}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("read the configuration: %w", err)
+		return c, fmt.Errorf("read the configuration: %w", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err != nil {
-		return fmt.Errorf("read the configuration %s: %w", path, err)
+		return c, fmt.Errorf("read the configuration %s: %w", path, err)
 	}
 	if len(data) > maxConfig {
-		return fmt.Errorf("configuration %s: over %d bytes", path, maxConfig)
+		return c, fmt.Errorf("configuration %s: over %d bytes", path, maxConfig)
 	}
 	fields, err := configFields(data)
 	if err != nil {
-		return fmt.Errorf("configuration %s: %w", path, err)
+		return c, fmt.Errorf("configuration %s: %w", path, err)
 	}
 	for _, field := range fields {
-		if err := setFlag(cmd, field); err != nil {
-			return fmt.Errorf("configuration %s:%d: field %q: %w", path, field.line, field.name, err)
+		set, err := setFlag(cmd, field)
+		if err != nil {
+			return c, fmt.Errorf("configuration %s:%d: field %q: %w", path, field.line, field.name, err)
+		}
+		if set {
+			c.lines[field.name] = field.line
 		}
 	}
-	return nil
+	return c, nil
+}
+
+// locate adds the file and line to an error in the value of a flag that the file set.
+func (c config) locate(err error) error {
+	bad, ok := errors.AsType[flagError](err)
+	if line := c.lines[bad.flag]; ok && line > 0 {
+		return fmt.Errorf("configuration %s:%d: field %q: %w", c.path, line, bad.flag, bad)
+	}
+	return err
 }
 
 // configField is one field of a configuration file.
@@ -93,26 +113,33 @@ func configFields(data []byte) ([]configField, error) {
 	return out, nil
 }
 
-// notInFile lists flags that are for the command line only.
-const notInFile = " config help "
+// notInFile lists flags that are for the command line only: adopt and release read the daemon's file.
+const notInFile = " config help dry-run yes from reason "
 
-func setFlag(cmd *cobra.Command, field configField) error {
+// setFlag sets a flag to a field's value, unless the command line sets it.
+func setFlag(cmd *cobra.Command, field configField) (set bool, err error) {
 	flag := cmd.Flags().Lookup(field.name)
 	if flag == nil || strings.Contains(notInFile, " "+field.name+" ") {
-		return errors.New("no such field; the fields are the flags of " + cmd.CommandPath())
+		return false, errors.New("no such field; the fields are the flags of csi-volmgr run")
 	}
 	if flag.Changed {
-		return nil // the command line wins
+		return false, nil // the command line wins
 	}
 	if _, repeatable := flag.Value.(interface{ Append(string) error }); field.list && !repeatable {
-		return errors.New("expected one value, found a list")
+		return false, errors.New("expected one value, found a list")
 	}
 	for _, value := range field.values {
-		if err := flag.Value.Set(value); err != nil {
-			return fmt.Errorf("value %q: %w", value, err)
+		err := flag.Value.Set(value)
+		switch kind := flag.Value.Type(); {
+		case err != nil && kind == "bool":
+			return false, fmt.Errorf("value %q: expected true or false", value)
+		case err != nil && kind == "duration":
+			return false, fmt.Errorf("value %q: expected a duration such as 30s", value)
+		case err != nil:
+			return false, fmt.Errorf("value %q: %w", value, err)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // oneOf is a flag whose value is one of some words.

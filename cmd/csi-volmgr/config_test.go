@@ -234,3 +234,27 @@ func TestReadersAreAGroup(t *testing.T) {
 		}
 	}
 }
+
+// A value that the flag's own syntax refuses is an error of the file, as docs/reference/config.md says.
+func TestAWrongValueInTheFileNamesItsFileLineAndField(t *testing.T) {
+	for config, want := range map[string]string{
+		"deadline: [x]":                  "--deadline=x: expected DRIVER/RPC=DURATION",
+		"host-path-allow: [rel]":         "--host-path-allow=rel: expected an absolute path",
+		"root-dir: rel":                  "--root-dir=rel: expected an absolute path",
+		"api-readers: no-such-group":     "--api-readers=no-such-group: expected a group",
+		"local-driver: maybe":            `"maybe": expected true or false`,
+		"node-condition: often":          `"often": expected a duration such as 30s`,
+		"token-issuer: https://example":  "--token-issuer=https://example: expected --token-signing-key",
+		"unmount-steps: [a=gently@5m]":   "--unmount-steps=a=gently@5m: expected DRIVER=STEP@AFTER",
+		"container-runtime-endpoint: /x": "--container-runtime-endpoint=/x: expected unix://",
+	} {
+		_, code, stderr := started(t, "# the first line\n"+config+"\n")
+		name, _, _ := strings.Cut(config, ":")
+		if code != exitFailed || !strings.Contains(stderr, "config.yaml:2: field \""+name+"\": ") || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d: %s", config, code, stderr)
+		}
+	}
+	if _, code, stderr := started(t, "local-driver: true\n", "--deadline=x"); code != exitUsage || strings.Contains(stderr, "config.yaml") {
+		t.Errorf("of a flag: exit code %d: %s", code, stderr)
+	}
+}

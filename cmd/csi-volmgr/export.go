@@ -58,6 +58,8 @@ func newExport(p *program, o runOptions) (*export, error) {
 	daemon := &cobra.Command{Use: "run"}
 	daemonFlags(daemon, &x.o)
 	logFlags(daemon, &x.o.log)
+	daemon.Flags().StringVar(&p.socket, "socket", p.socket, "")
+	daemon.Flag("socket").Changed = p.socket != defaultSocket // then the command line set it
 	x.flags = daemon.Flags()
 	for flag, value := range map[string]string{"root-dir": o.node.Root, "state-dir": o.node.StateDir} {
 		if value == "" {
@@ -71,12 +73,13 @@ func newExport(p *program, o runOptions) (*export, error) {
 	if path == "" {
 		path = defaultConfig
 	}
-	if err := readConfig(daemon, path); err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)) {
+	file, err := readConfig(daemon, path)
+	if err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)) {
 		x.missing = append(x.missing, err.Error())
 	}
 	x.o.socket = p.socket
 	if err := x.o.complete(); err != nil {
-		return nil, err
+		return nil, file.locate(err)
 	}
 	return x, nil
 }

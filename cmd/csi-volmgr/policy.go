@@ -25,12 +25,12 @@ func nodeLabels(values []string) (map[string]string, error) {
 		_, twice := all[key]
 		switch {
 		case !ok || len(wrong) > 0:
-			return nil, usagef("--node-label=%s: expected KEY=VALUE, such as topology.kubernetes.io/zone=a%s", v,
+			return nil, flagf("node-label", v, "expected KEY=VALUE, such as topology.kubernetes.io/zone=a%s",
 				strings.Join(append([]string{""}, wrong...), "; "))
 		case twice:
-			return nil, usagef("--node-label=%s: expected each key once; it has %s too", v, all[key])
+			return nil, flagf("node-label", v, "expected each key once; it has %s too", all[key])
 		case key == corev1.LabelHostname:
-			return nil, usagef("--node-label=%s: expected --node-name=%s for it", v, value)
+			return nil, flagf("node-label", v, "expected --node-name=%s for it", value)
 		}
 		all[key] = value
 	}
@@ -46,12 +46,12 @@ func deadlines(values []string) (map[state.DriverName]csiclient.Deadlines, error
 		_, rpc, _ := strings.Cut(what, "/")
 		t, err := time.ParseDuration(text)
 		if err != nil {
-			return usagef("--deadline=%s: expected DRIVER/RPC=DURATION, such as */NodeStageVolume=5m", value)
+			return flagf("deadline", value, "expected DRIVER/RPC=DURATION, such as */NodeStageVolume=5m")
 		}
 		for _, driver := range to {
 			d := all[driver]
 			if err := d.Set(rpc, t); err != nil {
-				return usagef("--deadline=%s: %v", value, err)
+				return flagf("deadline", value, "%v", err)
 			}
 			all[driver] = d
 		}
@@ -67,7 +67,7 @@ func deadlines(values []string) (map[state.DriverName]csiclient.Deadlines, error
 		for _, v := range values {
 			name, _, ok := strings.Cut(v, "/")
 			if !ok || name == "" {
-				return nil, usagef("--deadline=%s: expected DRIVER/RPC=DURATION, such as */NodeStageVolume=5m", v)
+				return nil, flagf("deadline", v, "expected DRIVER/RPC=DURATION, such as */NodeStageVolume=5m")
 			}
 			to := []state.DriverName{state.DriverName(name)}
 			if name == resolve.Any {
@@ -90,7 +90,7 @@ func driverUIDs(values []string) (map[state.DriverName][]uint32, error) {
 		name, text, _ := strings.Cut(v, "=")
 		uid, err := strconv.ParseUint(text, 10, 32)
 		if err != nil || name == "" || name == resolve.Any {
-			return nil, usagef("--driver-uid=%s: expected DRIVER=UID, the name of one driver and the number of a user", v)
+			return nil, flagf("driver-uid", v, "expected DRIVER=UID, the name of one driver and the number of a user")
 		}
 		all[state.DriverName(name)] = append(all[state.DriverName(name)], uint32(uid))
 	}
@@ -105,7 +105,7 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 		name, steps, _ := strings.Cut(v, "=")
 		driver := state.DriverName(name)
 		if _, twice := all[driver]; twice {
-			return nil, usagef("--unmount-steps=%s: %s is there already", v, name)
+			return nil, flagf("unmount-steps", v, "%s is there already", name)
 		}
 		for text := range strings.SplitSeq(steps, ",") {
 			step, after, _ := strings.Cut(text, "@")
@@ -113,16 +113,16 @@ func unmountSteps(values []string) (plan.Ladders, error) {
 			var err error
 			if r.After, err = time.ParseDuration(after); err != nil || r.After < 0 || name == "" ||
 				r.Step != state.UnmountForce && r.Step != state.UnmountLazy {
-				return nil, usagef("--unmount-steps=%s: expected DRIVER=STEP@AFTER with the steps force and lazy, such as "+
-					"kubernetes.io/nfs=force@5m,lazy@1h", v)
+				return nil, flagf("unmount-steps", v, "expected DRIVER=STEP@AFTER with the steps force and lazy, such as "+
+					"kubernetes.io/nfs=force@5m,lazy@1h")
 			}
 			if r.Step == state.UnmountForce && cannotForce(driver) {
-				return nil, usagef("--unmount-steps=%s: an unmount of kind %s cannot be forced: only network file systems "+
-					"and FUSE can be", v, name)
+				return nil, flagf("unmount-steps", v, "an unmount of kind %s cannot be forced: only network file systems "+
+					"and FUSE can be", name)
 			}
 			if ladder := all[driver]; len(ladder) > 0 {
 				if last := ladder[len(ladder)-1]; !r.Step.Harder(last.Step) || r.After < last.After {
-					return nil, usagef("--unmount-steps=%s: expected steps from force to lazy, and later ones later", v)
+					return nil, flagf("unmount-steps", v, "expected steps from force to lazy, and later ones later")
 				}
 			}
 			all[driver] = append(all[driver], r)
@@ -147,7 +147,7 @@ func inlineRules(values []string) ([]resolve.InlineRule, error) {
 	for _, v := range values {
 		namespace, driver, ok := strings.Cut(v, "/")
 		if !ok || namespace == "" || driver == "" {
-			return nil, usagef("--inline-allow=%s: expected NAMESPACE/DRIVER, where * is any, or none alone", v)
+			return nil, flagf("inline-allow", v, "expected NAMESPACE/DRIVER, where * is any, or none alone")
 		}
 		rules = append(rules, resolve.InlineRule{Namespace: namespace, Driver: state.DriverName(driver)})
 	}
@@ -166,7 +166,7 @@ func translated(values []string) ([]string, error) {
 		case translate.Has(v):
 			kinds = append(kinds, v)
 		default:
-			return nil, usagef("--translate=%s: expected one of %s, or none alone", v, strings.Join(translate.Kinds(), ", "))
+			return nil, flagf("translate", v, "expected one of %s, or none alone", strings.Join(translate.Kinds(), ", "))
 		}
 	}
 	return kinds, nil

@@ -63,26 +63,37 @@ A flag wins over the file. An unknown field is an error.`,
   csi-volmgr run --config=/etc/csi-volmgr/config.yaml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.config != "" {
-				if err := readConfig(cmd, o.config); err != nil {
-					return err
-				}
-			}
-			o.socket = p.socket
-			if err := o.complete(); err != nil {
+			logger, err := p.completed(cmd, &o)
+			if err != nil {
 				return err
 			}
-			if err := p.needRoot(cmd); err != nil {
-				return err
-			}
-			logger := p.logger(o.log)
-			klog.SetSlogLogger(logger)
 			return p.node(cmd.Context(), o, logger)
 		},
 	}
 	daemonFlags(cmd, &o)
 	logFlags(cmd, &o.log)
 	return cmd
+}
+
+// completed completes the daemon's options from the configuration file, and returns the daemon's logger.
+func (p *program) completed(cmd *cobra.Command, o *runOptions) (*slog.Logger, error) {
+	var file config
+	if o.config != "" {
+		var err error
+		if file, err = readConfig(cmd, o.config); err != nil {
+			return nil, err
+		}
+	}
+	o.socket = p.socket
+	if err := o.complete(); err != nil {
+		return nil, file.locate(err)
+	}
+	if err := p.needRoot(cmd); err != nil {
+		return nil, err
+	}
+	logger := p.logger(o.log)
+	klog.SetSlogLogger(logger)
+	return logger, nil
 }
 
 // daemonFlags adds the flags that describe the node to the daemon.
@@ -159,12 +170,12 @@ func (o *runOptions) complete() error {
 	}
 	if o.httpAddress != "" {
 		if _, _, err := net.SplitHostPort(o.httpAddress); err != nil {
-			return usagef("--http-address=%s: expected HOST:PORT, or off", o.httpAddress)
+			return flagf("http-address", o.httpAddress, "expected HOST:PORT, or off")
 		}
 	}
 	alive := o.node.NodeAlive
 	if alive.Heartbeat != 0 && alive.Heartbeat < report.LeastHeartbeat {
-		return usagef("--node-condition=%s: expected at least %s, or 0 for none", alive.Heartbeat, report.LeastHeartbeat)
+		return flagf("node-condition", alive.Heartbeat, "expected at least %s, or 0 for none", report.LeastHeartbeat)
 	}
 	if o.kubeconfig == "" && alive != (report.Alive{}) {
 		return usagef("--node-condition and --not-ready-taint: expected --kubeconfig with them, which says where the Node is")
@@ -182,7 +193,7 @@ func (o *runOptions) complete() error {
 		{"socket", &o.socket},
 	} {
 		if !filepath.IsAbs(*d.path) {
-			return usagef("--%s=%s: expected an absolute path", d.flag, *d.path)
+			return flagf(d.flag, *d.path, "expected an absolute path")
 		}
 		*d.path = filepath.Clean(*d.path)
 	}
@@ -192,21 +203,21 @@ func (o *runOptions) complete() error {
 	for flag, dirs := range map[string][]string{"host-path-allow": o.node.HostPaths, "image-layouts": o.node.Images} {
 		for i, dir := range dirs {
 			if !filepath.IsAbs(dir) {
-				return usagef("--%s=%s: expected an absolute path", flag, dir)
+				return flagf(flag, dir, "expected an absolute path")
 			}
 			dirs[i] = filepath.Clean(dir)
 		}
 	}
 	for flag, path := range map[string]string{"manifests": o.node.Manifests, "volume-plugin-socket": o.pluginSocket} {
 		if path != "" && !filepath.IsAbs(path) {
-			return usagef("--%s=%s: expected an absolute path", flag, path)
+			return flagf(flag, path, "expected an absolute path")
 		}
 	}
 	for flag, endpoint := range map[string]string{
 		"container-runtime-endpoint": o.node.ContainerRuntime, "image-service-endpoint": o.node.ImageService,
 	} {
 		if path, ok := strings.CutPrefix(endpoint, "unix://"); endpoint != "" && !(ok && filepath.IsAbs(path)) {
-			return usagef("--%s=%s: expected unix:// and an absolute path", flag, endpoint)
+			return flagf(flag, endpoint, "expected unix:// and an absolute path")
 		}
 	}
 	return o.completeTokens()
@@ -235,9 +246,9 @@ func (o *runOptions) completeTokens() error {
 	}
 	switch {
 	case o.tokenKey == "" && o.tokenIssuer != "":
-		return usagef("--token-issuer=%s: expected --token-signing-key with it", o.tokenIssuer)
+		return flagf("token-issuer", o.tokenIssuer, "expected --token-signing-key with it")
 	case o.tokenKey != "" && !filepath.IsAbs(o.tokenKey):
-		return usagef("--token-signing-key=%s: expected an absolute path", o.tokenKey)
+		return flagf("token-signing-key", o.tokenKey, "expected an absolute path")
 	case o.tokenKey != "" && o.tokenIssuer == "":
 		o.tokenIssuer = "https://" + o.node.Name
 	}
@@ -262,8 +273,7 @@ func (p *program) needRoot(cmd *cobra.Command) error {
 	if p.euid() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s mounts file systems, which takes root: start it as root, for example with sudo %s",
-		cmd.CommandPath(), cmd.CommandPath())
+	return fmt.Errorf("%s needs root: start it as root, for example with sudo %s", cmd.CommandPath(), cmd.CommandPath())
 }
 
 func (p *program) logger(o logOptions) *slog.Logger { return newLogger(p.stderr, o) }
