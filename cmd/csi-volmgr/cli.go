@@ -90,23 +90,10 @@ func (p *program) root() *cobra.Command {
 without a kubelet, and can always say why a volume is not there yet.
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 124 the timeout of a wait expired.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			text := fmt.Sprintf("unknown command %q", args[0])
-			if use := instead(args[0]); use != "" {
-				return usagef("%s: %s", text, use)
-			}
-			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-				text += "; is it " + strings.Join(near, " or ") + "?"
-			}
-			return usagef("%s", text)
-		},
-		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
+		Args:          knownCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
@@ -125,6 +112,24 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the timeout of a wait expired.`,
 	return root
 }
 
+// knownCommand refuses the arguments of a command that only has subcommands: no subcommand is called so.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	if cmd.HasParent() {
+		text += fmt.Sprintf(" for %q", cmd.CommandPath())
+	} else if use := instead(args[0]); use != "" {
+		return usagef("%s: %s", text, use)
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; is it " + strings.Join(near, " or ") + "?"
+	}
+	return usagef("%s", text)
+}
+
 // helpCommand replaces cobra's help command, which does not fail for an unknown verb.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
@@ -137,11 +142,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			if len(rest) > 0 {
-				if cmd == root {
-					return root.Args(root, rest)
-				}
-				return usagef("unknown command %q for %q", rest[0], cmd.CommandPath())
+			if err := knownCommand(cmd, rest); err != nil {
+				return err
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()
@@ -159,8 +161,29 @@ func noArgs(_ *cobra.Command, args []string) error {
 func (p *program) client() *client.Client { return client.New(p.socket) }
 
 func namespaceFlag(cmd *cobra.Command, ns *string) {
-	cmd.Flags().StringVarP(ns, "namespace", "n", defaultNS, "namespace of the objects that have one")
+	*ns = defaultNS
+	cmd.Flags().VarP(nameFlag{ns}, "namespace", "n", "namespace of the objects that have one")
 }
+
+// nameFlag is a flag whose value is a name: an empty one, as of a variable that is not set, is an error.
+type nameFlag struct{ value *string }
+
+func (n nameFlag) String() string {
+	if n.value == nil { // cobra asks a zero value
+		return ""
+	}
+	return *n.value
+}
+
+func (n nameFlag) Set(s string) error {
+	if s == "" {
+		return errors.New("expected a name")
+	}
+	*n.value = s
+	return nil
+}
+
+func (n nameFlag) Type() string { return "string" }
 
 // kinds has the words for each kind, by the plural that get uses.
 var kinds = map[string][]string{
@@ -208,7 +231,7 @@ type target struct{ kind, name string }
 // A volume's name may hold slashes itself.
 func targets(args []string, allowed ...string) ([]target, error) {
 	if len(args) == 0 {
-		return nil, usagef("expected one of %s", strings.Join(allowed, ", "))
+		return nil, usagef("expected %s", oneKind(allowed))
 	}
 	check := func(word string) (string, error) {
 		kind := kindOf(word)
@@ -218,7 +241,7 @@ func targets(args []string, allowed ...string) ([]target, error) {
 		if use := instead(word); use != "" {
 			return "", usagef("unknown kind %q: %s", word, use)
 		}
-		return "", usagef("unknown kind %q: expected one of %s", word, strings.Join(allowed, ", "))
+		return "", usagef("unknown kind %q: expected %s", word, oneKind(allowed))
 	}
 	if !strings.Contains(args[0], "/") {
 		kind, err := check(args[0])
@@ -233,7 +256,11 @@ func targets(args []string, allowed ...string) ([]target, error) {
 			if before, after, ok := strings.Cut(name, "/"); ok && kindOf(before) == kind {
 				name = after
 			}
-			out = append(out, target{kind, name})
+			t, err := named(kind, name)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, t)
 		}
 		return out, nil
 	}
@@ -247,19 +274,44 @@ func targets(args []string, allowed ...string) ([]target, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, target{kind, name})
+		t, err := named(kind, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
 	}
 	return out, nil
+}
+
+// oneKind says which kinds are allowed.
+func oneKind(allowed []string) string {
+	if len(allowed) == 1 {
+		return allowed[0]
+	}
+	return "one of " + strings.Join(allowed, ", ")
+}
+
+// named returns the target of a kind and a name. A name from a variable that is not set, or one that has
+// its namespace before it, would name something else.
+func named(kind, name string) (target, error) {
+	ns, _, slash := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return target{}, usagef("%s: expected a name, found an empty one", kind)
+	case slash && slices.Contains([]string{"pods", "pvc", "snapshots", "groupsnapshots", "schedules"}, kind):
+		return target{}, usagef("%s %s: expected a name without a slash; give the namespace with -n %s", kind, name, ns)
+	}
+	return target{kind, name}, nil
 }
 
 // oneTarget is targets for verbs that take exactly one object with a name.
 func oneTarget(args []string, allowed ...string) (target, error) {
 	ts, err := targets(args, allowed...)
-	if err != nil {
+	if err != nil && len(args) > 0 {
 		return target{}, err
 	}
 	if len(ts) != 1 || ts[0].name == "" {
-		return target{}, usagef("expected one KIND NAME or KIND/NAME")
+		return target{}, usagef("expected one KIND NAME or KIND/NAME, where KIND is %s", oneKind(allowed))
 	}
 	return ts[0], nil
 }

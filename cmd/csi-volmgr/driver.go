@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func (p *program) driverCommand() *cobra.Command {
 		Short: "Register drivers that do not register themselves",
 		Example: `  csi-volmgr driver register --detach /run/my-driver/csi.sock
   csi-volmgr get drivers`,
-		Args: noArgs,
+		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.registerCommand(), p.unregisterCommand())
@@ -43,25 +44,23 @@ restarts too, until driver unregister; the verb returns once it is registered.`,
 		Example: `  my-driver --endpoint=unix:///run/my-driver/csi.sock --nodeid=node-1 &
   csi-volmgr driver register --detach unix:///run/my-driver/csi.sock
   csi-volmgr get drivers`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("expected the path of one driver's socket")
-			}
-			return nil
-		},
+		Args: oneArg("path of a driver's socket"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			endpoint := strings.TrimPrefix(args[0], "unix://")
 			switch {
+			case strings.Contains(endpoint, "://"):
+				return usagef("%s: expected a path or unix://PATH", args[0])
 			case detach && (dir != "" || cmd.Flags().Changed("root-dir")):
 				return usagef("--detach: the daemon at --socket has its own directory; leave out --registration-dir and --root-dir")
 			case detach:
-				return p.handOver(cmd.Context(), strings.TrimPrefix(args[0], "unix://"))
+				return p.handOver(cmd.Context(), endpoint)
 			case dir != "":
 			case cmd.Flags().Changed("root-dir"):
 				dir = filepath.Join(root, "plugins_registry")
 			default:
 				dir = p.registrationDir(cmd.Context(), root)
 			}
-			return p.register(cmd.Context(), strings.TrimPrefix(args[0], "unix://"), dir)
+			return p.register(cmd.Context(), endpoint, dir)
 		},
 	}
 	f := cmd.Flags()
@@ -79,12 +78,7 @@ func (p *program) unregisterCommand() *cobra.Command {
 		Long: `End a registration that was made with driver register --detach. The daemon makes no
 more calls to the driver; mounted volumes stay mounted.`,
 		Example: `  csi-volmgr driver unregister hostpath.csi.k8s.io`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("expected the name of one driver")
-			}
-			return nil
-		},
+		Args:    oneArg("name of a driver"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := p.client()
 			defer c.Close()
@@ -142,7 +136,11 @@ func (p *program) register(ctx context.Context, endpoint, dir string) error {
 	if err != nil {
 		return err
 	}
+	slow := time.AfterFunc(cmp.Or(p.patience, patience), func() {
+		_, _ = fmt.Fprintf(p.stderr, "waiting for the driver at %s\n", endpoint)
+	})
 	name, err := localdriver.NameOf(ctx, endpoint)
+	slow.Stop()
 	if err != nil {
 		return err
 	}

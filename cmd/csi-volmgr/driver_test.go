@@ -219,3 +219,20 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	p := &program{stdin: stdin, stdout: stdout, stderr: stderr, now: time.Now, euid: os.Geteuid, node: runNode}
 	return p.run(ctx, args)
 }
+
+// A path at which no driver answers, such as a mistyped one, is named while the verb waits.
+func TestDriverRegisterSaysThatItWaitsForTheDriver(t *testing.T) {
+	told := make(chan struct{})
+	stderr := &onFirst{told: told}
+	p := &program{stdin: strings.NewReader(""), stdout: io.Discard, stderr: stderr, now: time.Now, euid: func() int { return 0 }, patience: time.Millisecond}
+	ctx, cancel := context.WithCancel(t.Context())
+	code := make(chan int, 1)
+	go func() {
+		code <- p.run(ctx, []string{"driver", "register", "--registration-dir", t.TempDir(), "/none/csi.sock"})
+	}()
+	<-told
+	cancel()
+	if got := <-code; got != exitFailed {
+		t.Errorf("exit code %d, want 1", got)
+	}
+}

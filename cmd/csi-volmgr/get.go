@@ -93,8 +93,8 @@ func (p *program) getCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "then print every change")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "",
 		"`labels` of pods, claims, persistent volumes, snapshots and objects, such as app=web")
-	cmd.Flags().StringVar(&o.pod, "pod", "", "mounts of the pod of this `name` only")
-	cmd.Flags().StringVar(&o.container, "container", "",
+	cmd.Flags().Var(nameFlag{&o.pod}, "pod", "mounts of the pod of this `name` only")
+	cmd.Flags().Var(nameFlag{&o.container}, "container",
 		"mounts for the pod's container of this `name`; makes its subPaths")
 	cmd.Flags().BoolVar(&o.recursive, "runtime-recursive-read-only", false,
 		"with --container: the runtime can make mounts read-only recursively")

@@ -26,7 +26,7 @@ applied objects. The daemon checks it at every start, sets damaged values apart,
 uses the spare copy if the file as a whole is damaged. check, repair and export read
 the file: stop the daemon first. accept needs the daemon.`,
 		Example: "  systemctl stop csi-volmgr\n  csi-volmgr journal check",
-		Args:    noArgs,
+		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&dir, "state-dir", defaultState, "`directory` of the journal")

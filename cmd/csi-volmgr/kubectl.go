@@ -67,13 +67,17 @@ func (p *program) getSeveral(ctx context.Context, words []string, o getOptions) 
 	if o.watch {
 		return usagef("watch one kind at a time, not %s", strings.Join(words, " and "))
 	}
-	items, shown := []json.RawMessage{}, false
-	for _, word := range words {
+	found := make([]string, len(words))
+	for i, word := range words { // before anything is shown
 		of := o
-		kind, err := of.parse([]string{word})
-		if err != nil {
+		var err error
+		if found[i], err = of.parse([]string{word}); err != nil {
 			return err
 		}
+	}
+	items, shown := []json.RawMessage{}, false
+	for _, kind := range found {
+		of := o
 		var out, notes bytes.Buffer
 		one := *p
 		if one.stdout = &out; all {

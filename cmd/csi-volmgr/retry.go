@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,8 +43,8 @@ func (p *program) retryCommand() *cobra.Command {
   csi-volmgr retry snapshot monday -n shop
   csi-volmgr retry data --step=force --reason="filer 3 is gone for good"`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("expected a VOLUME, or snapshot or groupsnapshot NAME")
+			if len(args) == 0 || slices.Contains(args, "") {
+				return usagef("expected a VOLUME, or snapshot or groupsnapshot NAME, found %q", args)
 			}
 			return nil
 		},

@@ -59,7 +59,7 @@ func (p *program) snapshotCommand() *cobra.Command {
 		Example: `  csi-volmgr snapshot create pvc/data
   csi-volmgr get snapshots
   csi-volmgr snapshot restore data-20261125-164500 pvc/data-of-monday`,
-		Args: noArgs,
+		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.snapshotCreateCommand(), p.snapshotRestoreCommand(), p.snapshotScheduleCommand(),

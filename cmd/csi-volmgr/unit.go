@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 )
 
 // unitOptions has the flags of volume unit.
@@ -21,9 +24,9 @@ type unitOptions struct {
 func (p *program) volumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "volume",
-		Short:   "Write systemd units that wait for volumes",
+		Short:   "List and remove named volumes; write systemd units that wait for volumes",
 		Example: `  csi-volmgr volume unit pod web > /etc/systemd/system/csi-volmgr-default-web.service`,
-		Args:    noArgs,
+		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.unitCommand(), p.namedListCommand(), p.namedRemoveCommand())
@@ -48,8 +51,13 @@ the daemon for them. For a pod it asks no daemon.`,
 			if err != nil {
 				return err
 			}
-			if o.timeout <= 0 {
+			switch {
+			case o.timeout <= 0:
 				return usagef("--timeout=%s: expected more than 0", o.timeout)
+			case o.timeout > server.MaxWait:
+				return usagef("--timeout=%s: expected at most 24h", o.timeout)
+			case o.program != "" && !filepath.IsAbs(o.program):
+				return usagef("--program=%s: expected an absolute path", o.program)
 			}
 			pods := []string{t.name}
 			if t.kind == "pvc" {

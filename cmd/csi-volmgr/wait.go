@@ -44,8 +44,11 @@ each volume is at, and why. JSON and YAML are written once, at the end of the wa
 			if w.For = client.Goal(goal); w.For != client.Mounted && w.For != client.Verified && w.For != client.Unmounted {
 				return usagef("unknown goal --for=%s: expected mounted, verified or unmounted", goal)
 			}
-			if w.Timeout < 0 {
+			switch {
+			case w.Timeout < 0:
 				return usagef("--timeout=%s: expected 0 or more", w.Timeout)
+			case w.Timeout > server.MaxWait:
+				return usagef("--timeout=%s: expected at most 24h", w.Timeout)
 			}
 			w.Name = t.name
 			return p.wait(cmd.Context(), w, output)

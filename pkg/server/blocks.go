@@ -56,7 +56,7 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
-	st.patience = maxWait // the client copies the blocks of each line before it reads on
+	st.patience = MaxWait // the client copies the blocks of each line before it reads on
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	go func() {

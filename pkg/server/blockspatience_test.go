@@ -29,7 +29,7 @@ func TestAReaderOfBlocksMayBeSlow(t *testing.T) {
 	r.SetPathValue("name", "monday")
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
 	s.blocks(w, r)
-	if w.Code != http.StatusOK || time.Until(w.write) < maxWait/2 {
+	if w.Code != http.StatusOK || time.Until(w.write) < MaxWait/2 {
 		t.Errorf("code %d, a write may take %v", w.Code, time.Until(w.write))
 	}
 }

@@ -34,8 +34,8 @@ const (
 	// askTimeout bounds how long a stopping server waits for the first request on a
 	// connection that it has just accepted. The command line sends its request at once.
 	askTimeout = time.Second
-	// maxWait bounds a wait request, so that a forgotten one ends.
-	maxWait = 24 * time.Hour
+	// MaxWait bounds a wait request, so that a forgotten one ends.
+	MaxWait = 24 * time.Hour
 	// startPatience bounds how long after New a watch of pods waits for Config.Started.
 	startPatience = 2 * time.Second
 	// watchPause is the minimum time between two reads of the state for one watch: a

@@ -170,8 +170,8 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	timeout, err := time.ParseDuration(q.Get("timeout"))
-	if err != nil || timeout < 0 || timeout > maxWait {
-		s.fail(w, fmt.Errorf("%w: timeout=%q: must be a duration of 0s to %s", ErrInvalid, q.Get("timeout"), maxWait))
+	if err != nil || timeout < 0 || timeout > MaxWait {
+		s.fail(w, fmt.Errorf("%w: timeout=%q: must be a duration of 0s to %s", ErrInvalid, q.Get("timeout"), MaxWait))
 		return
 	}
 	st, ok := s.open(w, r)
