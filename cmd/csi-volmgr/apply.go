@@ -100,6 +100,9 @@ func (p *program) deleteCommand() *cobra.Command {
 			if (len(files) == 0) == (len(args) == 0) {
 				return usagef("expected either pods, claims or snapshots by name, or manifests with -f")
 			}
+			if err := flagsOfNames(cmd, len(files) > 0); err != nil {
+				return err
+			}
 			c := p.client()
 			defer c.Close()
 			if all {
@@ -131,6 +134,19 @@ func (p *program) deleteCommand() *cobra.Command {
 	return cmd
 }
 
+// flagsOfNames refuses flags that have no effect on the objects of manifests.
+func flagsOfNames(cmd *cobra.Command, manifests bool) error {
+	switch flags := cmd.Flags(); {
+	case !manifests:
+		return nil
+	case flags.Changed("namespace"):
+		return usagef("-f takes the namespaces from the manifest: leave out --namespace")
+	case flags.Changed("data") || flags.Changed("reason"):
+		return usagef("-f deletes no claim and no snapshot: leave out --data and --reason, or delete them by name")
+	}
+	return nil
+}
+
 // deleteNamed deletes the objects that args name; d has the options. A failure does not keep later ones
 // from being deleted, but makes the verb fail.
 func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.ClaimDeletion, args []string) error {
@@ -142,6 +158,10 @@ func (p *program) deleteNamed(ctx context.Context, c *client.Client, d server.Cl
 		if t.name == "" {
 			return usagef("name what to delete")
 		}
+	}
+	kept := slices.ContainsFunc(ts, func(t target) bool { return t.kind != "pods" && t.kind != "schedules" })
+	if (d.Data || d.Reason != "") && !kept {
+		return usagef("--data and --reason are for claims and snapshots, not for %s", ts[0].kind)
 	}
 	var failed error
 	for _, t := range ts {
@@ -203,12 +223,17 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 		return err
 	}
 	var failed error
+	objects := 0
 	for _, file := range files {
 		m, err := p.read(file)
 		if err != nil {
 			return err
 		}
 		done, err := do(m)
+		if errors.Is(err, client.ErrNoDaemon) || errors.Is(err, context.Canceled) {
+			return err // of the other files, too
+		}
+		objects += len(done)
 		if err != nil {
 			p.also(failed)
 			failed = err
@@ -219,6 +244,9 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 				return err
 			}
 		}
+	}
+	if failed == nil && objects == 0 {
+		return fmt.Errorf("no object in %s", strings.Join(files, ", "))
 	}
 	return failed
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -293,6 +294,9 @@ func (b *backend) Apply(_ context.Context, m server.Manifest) ([]server.Applied,
 		return nil, b.ask(fmt.Sprintf("check %s %q", filepath.Base(m.Name), m.Data))
 	}
 	err := b.ask(fmt.Sprintf("apply %s %q", filepath.Base(m.Name), m.Data))
+	if bytes.HasPrefix(m.Data, []byte("#")) {
+		return nil, err
+	}
 	return []server.Applied{
 		{Kind: "Pod", Namespace: "default", Name: "web", Result: "created"},
 		{Kind: "secret", Namespace: "kube", Name: "key", Result: "unchanged"},
