@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,10 +93,12 @@ func (p *program) drain(ctx context.Context, o drainOptions) error {
 	if len(left) == 0 {
 		return writeAll(p.stdout, "no volume is "+strings.TrimPrefix(o.wait, "un")+"\n")
 	}
+	text := fmt.Sprintf("csi-volmgr: %s not %s after %s:\n", count(len(left), "volume"), o.wait, o.timeout)
 	for _, v := range left {
-		if err := writeAll(p.stderr, leftLine(v)); err != nil {
-			return err
-		}
+		text += leftLine(v)
+	}
+	if err := writeAll(p.stderr, text); err != nil {
+		return err
 	}
 	return codeError(exitTimeout)
 }
@@ -158,9 +161,19 @@ func leftLine(v server.VolumeStatus) string {
 		why += fmt.Sprintf("; %d failed attempts, last %s: %s", r.Attempts, r.Call, r.Error)
 	}
 	if why == "" {
-		why = "its pod is still listed"
+		why = "still listed: " + cmp.Or(strings.Join(holdersOf(v.Volume), ", "), "its pod")
 	}
-	return fmt.Sprintf("%s: %s\n", plain(server.ShortID(v.Volume.ID)), plain(why))
+	return fmt.Sprintf("  %s: %s\n", plain(server.ShortID(v.Volume.ID)), plain(why))
+}
+
+// holdersOf returns the pods that have a volume, sorted.
+func holdersOf(v server.Volume) []string {
+	var pods []string
+	for _, m := range v.Mounts {
+		pods = append(pods, "pod "+m.Pod.Namespace+"/"+m.Pod.Name)
+	}
+	slices.Sort(pods)
+	return pods
 }
 
 // failureOf returns the failure of the volume's removal with the most attempts.

@@ -60,8 +60,13 @@ A path needs no daemon. For a pod it lists the holders of each of its volumes.`,
 				what = ns + "/" + what
 			}
 			r, err := p.who(ctx, what)
-			if word, name, ok := strings.Cut(what, "/"); errors.Is(err, server.ErrNotFound) && ok && kindOf(word) == "pods" {
-				return p.whoPod(ctx, ns, name, output)
+			if word, name, ok := strings.Cut(what, "/"); errors.Is(err, server.ErrNotFound) && ok {
+				switch kindOf(word) {
+				case "pods":
+					return p.whoPod(ctx, ns, name, output)
+				case "pvc":
+					r, err = p.who(ctx, ns+"/"+name)
+				}
 			}
 			if err != nil {
 				return err
@@ -97,6 +102,9 @@ func (p *program) who(ctx context.Context, what string) (holders.Report, error) 
 // whoText returns a report as text.
 func whoText(r holders.Report) string {
 	var b strings.Builder
+	if len(r.Mounts) == 0 {
+		b.WriteString("mounted at   nowhere\n")
+	}
 	for _, path := range r.Mounts {
 		fmt.Fprintf(&b, "mounted at   %s\n", plain(path))
 	}

@@ -105,7 +105,7 @@ func (p *program) restore(ctx context.Context, name, to string, o copyOptions) e
 	}
 	group := resolve.SnapshotGroup
 	return p.copyClaim(ctx, c, copied{
-		name: to, like: from, bytes: cmp.Or(s.RestoreBytes, from.CapacityBytes),
+		name: to, like: from, bytes: cmp.Or(s.RestoreBytes, from.CapacityBytes), least: s.RestoreBytes,
 		source: &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: resolve.KindSnapshot, Name: name},
 	}, o)
 }
@@ -128,6 +128,7 @@ type copied struct {
 	name   string
 	like   server.ClaimStatus
 	bytes  int64
+	least  int64 // the size that the source needs; 0 if it is unknown
 	source *corev1.TypedLocalObjectReference
 }
 
@@ -156,6 +157,9 @@ func (to copied) claim(o copyOptions) (corev1.PersistentVolumeClaim, error) {
 		var err error
 		if amount, err = quantity.ParseQuantity(o.size); err != nil || amount.Sign() <= 0 {
 			return none, usagef("--size=%s: expected a quantity such as 20Gi", o.size)
+		}
+		if amount.CmpInt64(to.least) < 0 {
+			return none, usagef("--size=%s: expected at least %s, which %s needs", o.size, size(to.least), to.source.Name)
 		}
 	}
 	class := cmp.Or(o.class, to.like.Class)
