@@ -101,3 +101,30 @@ func TestUnitsAreWellFormed(t *testing.T) {
 	}
 	analyze(t, copies...)
 }
+
+// Each service has the limits that need no mount namespace of its own, which would hold the volumes' mounts.
+func TestUnitsAreHardened(t *testing.T) {
+	files, err := filepath.Glob("../../deploy/systemd/csi-volmgr*.service")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"NoNewPrivileges=yes", "LockPersonality=yes", "RestrictRealtime=yes", "SystemCallArchitectures=native",
+			"RestrictAddressFamilies=AF_UNIX", "CapabilityBoundingSet=", "UMask=0077",
+		} {
+			if !strings.Contains(string(b), "\n"+want) {
+				t.Errorf("%s: no %s", filepath.Base(f), want)
+			}
+		}
+		for _, never := range []string{"PrivateTmp=", "PrivateMounts=", "ProtectSystem=", "ProtectHome=", "ReadOnlyPaths="} {
+			if strings.Contains(string(b), "\n"+never) {
+				t.Errorf("%s: %s gives it a mount namespace", filepath.Base(f), never)
+			}
+		}
+	}
+}
