@@ -285,6 +285,7 @@ func (o operator) ContainerMounts(context.Context, Container) ([]ContainerMount,
 func TestAnswersAreAsDocumented(t *testing.T) {
 	facts := filled[Facts](t)
 	facts.Pods[0].Pod.Namespace = "default"
+	facts.Snapshots, facts.Groups = nil, nil // the backend's own
 	b, o := newBackend(facts), operator{t}
 	b.containers = o
 	cfg := config(t, b)
