@@ -122,7 +122,7 @@ func isNew(parent, d *os.File) (bool, error) {
 }
 
 // ownerOfNew returns the owner of what this process makes in dir. A server may map root
-// to nobody (NFS, root_squash). It makes a directory, whose name no container can guess,
+// to another user (NFS, root_squash). It makes a directory, whose name no container can guess,
 // and removes it.
 func ownerOfNew(dir *os.File) (uint32, error) {
 	name := ".csi-volmgr-" + rand.Text()

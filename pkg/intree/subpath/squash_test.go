@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server with root_squash gives what root makes to nobody, and lets root give nothing
+// A server with root_squash gives what root makes to an anonymous user, and lets root give nothing
 // away. A missing subPath there is made so that the pods' users can write to it.
 func TestServerThatMapsRoot(t *testing.T) {
-	const nobody = 65534
+	const anonymous = 65534
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestServerThatMapsRoot(t *testing.T) {
 	made := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if err := unix.Setfsuid(nobody); err != nil {
+		if err := unix.Setfsuid(anonymous); err != nil {
 			made <- err
 			return
 		}
@@ -39,7 +39,7 @@ func TestServerThatMapsRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join(dir, "sub"), &st); err != nil || st.Uid != nobody || st.Mode&0o777 != 0o777 {
+	if err := unix.Stat(filepath.Join(dir, "sub"), &st); err != nil || st.Uid != anonymous || st.Mode&0o777 != 0o777 {
 		t.Errorf("made with owner %d and mode %o, %v", st.Uid, st.Mode, err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
