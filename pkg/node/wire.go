@@ -166,7 +166,9 @@ func (n *Node) newViews() *operate.Views {
 	c := operate.ViewsConfig{
 		Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Journal: n.journal,
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
-		Inputs:  []func() []source.Problem{n.api.Problems, n.catalog.Problems},
+		Inputs: []func() []source.Problem{
+			n.api.Problems, n.catalog.Problems, func() []source.Problem { return n.Named.Problems() },
+		},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
 		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },
 		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Sync: n.sync, Changed: n.changed.next,

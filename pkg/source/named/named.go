@@ -124,7 +124,7 @@ func (p *Provider) Load(ctx context.Context) error {
 	}
 	for name, value := range values.Sound {
 		v, err := decode(name, value)
-		if err != nil {
+		if err != nil { // also of an object that the catalog would refuse: its pod may have the volume
 			p.rows[name] = unreadable(name, err.Error())
 			continue
 		}
@@ -153,6 +153,23 @@ func unreadable(name, why string) *row {
 	r := newRow(Volume{Name: name})
 	r.unreadable = why
 	return r
+}
+
+// Problems lists the volumes whose rows could not be read, sorted.
+func (p *Provider) Problems() []source.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var problems []source.Problem
+	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
+		if r := p.rows[name]; r.unreadable != "" {
+			problems = append(problems, source.Problem{
+				Provider: Name, Where: "volume " + name, Text: "its row in the journal is not readable: " + r.unreadable +
+					"; csi-volmgr removes no volume from this node before it can read the row: stop the daemon and run " +
+					"csi-volmgr journal repair, or the version that wrote it",
+			})
+		}
+	}
+	return problems
 }
 
 // wantedObjects returns the catalog objects of a volume. A volume that is being removed has none,

@@ -3,6 +3,7 @@ package named
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,6 +80,35 @@ func TestAVolumeThatGetsItsStorageAfterAllStays(t *testing.T) {
 		create(t, p, "db", nil)
 		if c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}) == nil || len(h.kv) != 1 {
 			t.Errorf("the claim or the row is gone: %v", h.kv)
+		}
+	})
+}
+
+// A row whose objects this version does not accept keeps no other volume, and not the daemon, from starting.
+func TestARowThatIsNotAcceptedIsSetApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		p, _, stop := h.start(t, "1")
+		create(t, p, "db", nil)
+		create(t, p, "log", nil)
+		stop()
+		h.kv["db"] = []byte(strings.Replace(string(h.kv["db"]), "ReadWriteOnce", "ReadWriteOften", 1))
+		p = New(Config{
+			KV: h, BootID: "1", Logger: slog.New(slog.DiscardHandler), Mounts: h, Claims: h,
+			Catalog: source.New(source.Config{Resolve: resolve.Config{NodeName: "n"}, Sink: h}),
+		})
+		h.synced = map[string]bool{}
+		if err := p.Load(t.Context()); err != nil {
+			t.Errorf("load: %v", err)
+		}
+		if v, err := p.Get(t.Context(), "db"); err != nil || !strings.Contains(v.Problem, "ReadWriteOften") || h.synced[Name] {
+			t.Errorf("%+v, %v, synced %v", v, err, h.synced)
+		}
+		if found := p.Problems(); len(found) != 1 || found[0].Where != "volume db" || !strings.Contains(found[0].Text, "ReadWriteOften") {
+			t.Errorf("problems: %v", found)
+		}
+		if _, err := p.Mount(t.Context(), "log", "c"); err != nil {
+			t.Error(err)
 		}
 	})
 }

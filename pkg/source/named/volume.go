@@ -98,7 +98,7 @@ func decode(name string, value []byte) (Volume, error) {
 	if v.Name != name {
 		return Volume{}, fmt.Errorf("found volume %q under the key of another", v.Name)
 	}
-	return v, nil
+	return v, v.check()
 }
 
 // check returns the first fault of the volume's objects.
