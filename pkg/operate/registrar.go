@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type RegistrarConfig struct {
 type Registrar struct {
 	c     RegistrarConfig
 	asked chan func(ctx context.Context) // run by Run
+	ended chan struct{}                  // closed when Run has ended
 
 	// Only Run's goroutine uses the fields below.
 	drivers map[state.DriverName]*announced
@@ -52,13 +54,30 @@ type announced struct {
 	err      error         // why it ended; valid once ended is closed
 }
 
+// hasEnded reports whether the driver is no longer registered, for example because another process
+// listens at its registration socket.
+func (a *announced) hasEnded() bool {
+	select {
+	case <-a.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// errEnded means that the daemon stops, and registers no driver any longer.
+var errEnded = errors.New("the registration has ended: the daemon stops, or the driver was unregistered meanwhile")
+
 // NewRegistrar returns a registrar that registers nothing before Run.
 func NewRegistrar(c RegistrarConfig) *Registrar {
-	return &Registrar{c: c, asked: make(chan func(context.Context)), drivers: map[state.DriverName]*announced{}}
+	return &Registrar{
+		c: c, asked: make(chan func(context.Context)), ended: make(chan struct{}), drivers: map[state.DriverName]*announced{},
+	}
 }
 
 // Run registers the drivers that operators handed over, until ctx ends.
 func (r *Registrar) Run(ctx context.Context) error {
+	defer close(r.ended)
 	values, err := r.c.Journal.LoadBucket(context.WithoutCancel(ctx), operatorBucket)
 	if err != nil {
 		return fmt.Errorf("read which drivers were handed over: %w", err)
@@ -117,6 +136,8 @@ func (r *Registrar) ask(ctx context.Context, f func(ctx context.Context)) error 
 	case r.asked <- func(ctx context.Context) { f(ctx); close(done) }:
 		<-done
 		return nil
+	case <-r.ended:
+		return errEnded
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -144,11 +165,12 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 	var a *announced
 	var err error
 	asked := r.ask(ctx, func(run context.Context) {
-		if before := r.drivers[name]; before != nil && before.endpoint != endpoint {
+		before := r.drivers[name]
+		if before == nil || before.hasEnded() {
+			a = r.announce(run, name, endpoint)
+		} else if before.endpoint != endpoint {
 			err = fmt.Errorf("%w: driver %s is already registered at %s; to change that, first: csi-volmgr driver unregister %s",
 				server.ErrConflict, name, before.endpoint, name)
-		} else if before == nil {
-			a = r.announce(run, name, endpoint)
 		}
 	})
 	if err = errors.Join(asked, err); err != nil || a == nil {
@@ -157,7 +179,7 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 	select {
 	case err = <-a.result:
 	case <-a.ended:
-		err = a.err
+		err = cmp.Or(a.err, errEnded)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -166,10 +188,12 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 			map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err),
-			r.withdraw(context.WithoutCancel(ctx), name))
+		err = fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err)
+		if e := r.withdraw(context.WithoutCancel(ctx), name); !errors.Is(e, errEnded) {
+			err = errors.Join(err, e)
+		}
 	}
-	return nil
+	return err
 }
 
 // withdraw ends a registration.
