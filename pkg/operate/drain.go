@@ -45,7 +45,9 @@ func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) er
 		}
 		o.draining.Lock()
 		defer o.draining.Unlock()
-		if err := o.c.Journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: value}); err != nil {
+		// A write that is cut off may be in effect at the next start.
+		if err := o.c.Journal.CommitBucket(context.WithoutCancel(ctx), operatorBucket,
+			map[string][]byte{drainKey: value}); err != nil {
 			return "", fmt.Errorf("%s: %w", verb, err)
 		}
 		o.beginDrain(d)

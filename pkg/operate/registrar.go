@@ -184,7 +184,8 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = r.c.Journal.CommitBucket(ctx, operatorBucket,
+		// A write that is cut off may be in effect at the next start.
+		err = r.c.Journal.CommitBucket(context.WithoutCancel(ctx), operatorBucket,
 			map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
 	}
 	if err != nil {
@@ -216,6 +217,7 @@ func (r *Registrar) UnregisterDriver(ctx context.Context, by audit.By, name stat
 	if !known {
 		return fmt.Errorf("%w: driver %s was not handed over to this daemon", server.ErrNotFound, name)
 	}
+	ctx = context.WithoutCancel(ctx) // a write that is cut off may be in effect at the next start
 	return r.c.Audit.Do(audit.Act{By: by, Verb: "unregister", Object: string(name)}, func() (string, error) {
 		if err := r.c.Journal.CommitBucket(ctx, operatorBucket,
 			map[string][]byte{registeredPrefix + string(name): nil}); err != nil {

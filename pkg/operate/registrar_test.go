@@ -50,6 +50,9 @@ func newRegistrarRig(t *testing.T, dir string, values map[string][]byte) *regist
 		ended <- nil
 	}
 	t.Cleanup(stop)
+	if err := r.ask(t.Context(), func(context.Context) {}); err != nil { // the journal is read
+		t.Fatal(err)
+	}
 	return &registrarRig{r, dir, memory, stop}
 }
 
