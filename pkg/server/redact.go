@@ -30,8 +30,10 @@ func forReader(v VolumeStatus) VolumeStatus {
 	spec.Context, spec.PublishContext = hideValues(spec.Context), hideValues(spec.PublishContext)
 	spec.MountFlags = slices.Clone(spec.MountFlags)
 	for i, flag := range spec.MountFlags {
-		if key, value, has := strings.Cut(flag, "="); has {
-			spec.MountFlags[i] = key + "=" + hideValue(key, value)
+		if key, value, has := strings.Cut(flag, "="); has && isSecret(key, value) {
+			spec.MountFlags[i] = key + "=" + redacted
+		} else {
+			spec.MountFlags[i] = hideOptions(flag)
 		}
 	}
 	if len(spec.Config) > 0 {
@@ -55,18 +57,35 @@ func hideValues(m map[string]string) map[string]string {
 }
 
 // secretKey matches keys whose values may be secrets; nameKey matches those of them
-// that only name a secret.
+// that only name a secret. option matches a key and its value in a list of options or a
+// URL's query.
 var (
 	secretKey = regexp.MustCompile(`(?i)pass|secret|token|cred|key|auth|sas|pwd|login`)
 	nameKey   = regexp.MustCompile(`(?i)(name|namespace|class|ref)$`)
 	userInfo  = regexp.MustCompile(`://[^/@\s]+@`)
+	option    = regexp.MustCompile(`[^,;&?\s=]+=[^,;&\s]+`)
 )
 
+func isSecret(key, value string) bool {
+	return secretKey.MatchString(key) && !nameKey.MatchString(key) && value != ""
+}
+
 func hideValue(key, value string) string {
-	if secretKey.MatchString(key) && !nameKey.MatchString(key) && value != "" {
+	if isSecret(key, value) {
 		return redacted
 	}
-	return userInfo.ReplaceAllString(value, "://"+redacted+"@")
+	return hideOptions(value)
+}
+
+// hideOptions hides such values within a text: drivers and mount programs take lists of options.
+func hideOptions(text string) string {
+	text = option.ReplaceAllStringFunc(text, func(o string) string {
+		if key, value, _ := strings.Cut(o, "="); isSecret(key, value) {
+			return key + "=" + redacted
+		}
+		return o
+	})
+	return userInfo.ReplaceAllString(text, "://"+redacted+"@")
 }
 
 // hideConfig hides such values in a built-in kind's source, which is a JSON object.
