@@ -111,7 +111,7 @@ func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holde
 	if err != nil {
 		return nil, err
 	}
-	found := namedHolders(r, m.c.Root.Name())
+	found := namedHolders(r, m.c.Root.Name(), q.Paths[0])
 	if len(found) > 0 {
 		return found, nil
 	}
@@ -132,8 +132,9 @@ func unread(all []holders.Unread) error {
 
 // namedHolders returns the holders of a volume other than csi-volmgr, whose own mounts are below root. It
 // ignores copies of those mounts in another namespace, at the same path or below a directory on which the
-// host's whole tree is mounted: a monitor of the host has a copy of every mount.
-func namedHolders(r holders.Report, root string) []named.Holder {
+// host's whole tree is mounted: a monitor of the host has a copy of every mount. A process without a mount
+// of its own has the one at target; which file it has open is for root only.
+func namedHolders(r holders.Report, root, target string) []named.Holder {
 	copied := func(path string) bool {
 		return strings.HasPrefix(path, root+"/") || strings.Contains(path, root+"/pods/") ||
 			strings.Contains(path, root+"/plugins/")
@@ -159,9 +160,7 @@ func namedHolders(r holders.Report, root string) []named.Holder {
 		if p.PID == os.Getpid() || isKnown || len(p.Uses) == 0 {
 			continue
 		}
-		found = append(found, named.Holder{
-			PID: p.PID, Program: p.Name, Container: p.Container.ID, Path: p.Uses[0].Path,
-		})
+		found = append(found, named.Holder{PID: p.PID, Program: p.Name, Container: p.Container.ID, Path: target})
 	}
 	return found
 }

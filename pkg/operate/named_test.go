@@ -39,7 +39,7 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 		},
 		"a process of the host": {
 			holders.Report{Processes: []holders.Process{{PID: 9, Name: "tar", Uses: []holders.Use{{Kind: "fd", Path: own + "/f"}}}}},
-			[]named.Holder{{PID: 9, Program: "tar", Path: own + "/f"}},
+			[]named.Holder{{PID: 9, Program: "tar", Path: own}},
 		},
 		"a process of a container that is known": {
 			holders.Report{
@@ -52,7 +52,7 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 			report: holders.Report{Processes: []holders.Process{{PID: os.Getpid(), Uses: []holders.Use{{Kind: "fd", Path: own}}}}},
 		},
 	} {
-		if got := namedHolders(tc.report, root); !reflect.DeepEqual(got, tc.want) {
+		if got := namedHolders(tc.report, root, own); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}

@@ -153,6 +153,9 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, err)
 		return
 	}
+	if !peerOf(r).owner() {
+		report.Processes = hideFiles(report.Processes)
+	}
 	report.Mounts, report.Processes = nonNil(report.Mounts), nonNil(report.Processes)
 	report.Namespaces, report.Devices = nonNil(report.Namespaces), nonNil(report.Devices)
 	s.answer(w, report)

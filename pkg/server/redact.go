@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 )
 
 // redacted replaces a value that only owners of the socket may read.
@@ -46,6 +48,18 @@ func forReader(v VolumeStatus) VolumeStatus {
 		v.Volume.Mounts[uid] = m
 	}
 	return v
+}
+
+// hideFiles hides which files of a volume processes have open.
+func hideFiles(all []holders.Process) []holders.Process {
+	all = slices.Clone(all)
+	for i, p := range all {
+		all[i].Uses = slices.Clone(p.Uses)
+		for j := range p.Uses {
+			all[i].Uses[j].Path = redacted
+		}
+	}
+	return all
 }
 
 func hideValues(m map[string]string) map[string]string {
