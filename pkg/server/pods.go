@@ -24,13 +24,14 @@ type listedName struct{ ns, name string }
 
 // namedPods are the pods with one name.
 type namedPods struct {
+	waiting int // requests
 	uids    map[state.PodUID]struct{}
 	changed chan struct{} // closed when one may have changed; nil until a request needs it
 }
 
-// join adds a waiting request, and leave removes it. The list exists only while a
-// request waits.
-func (l *podList) join() (leave func()) {
+// join adds a request that waits for the pods with a name, and leave removes it. The list
+// exists only while a request waits.
+func (l *podList) join(ns, name string) (leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting++; l.waiting == 1 {
@@ -38,9 +39,13 @@ func (l *podList) join() (leave func()) {
 		l.pods, l.byName = map[state.PodUID]manager.PodStatus{}, map[listedName]*namedPods{}
 		go l.run(l.stop)
 	}
+	pod := state.Pod{Namespace: ns, Name: name}
+	l.of(pod).waiting++
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.of(pod).waiting--
+		l.dropUnused(pod)
 		if l.waiting--; l.waiting > 0 {
 			return
 		}
@@ -79,9 +84,7 @@ func (l *podList) take() {
 		n := l.of(p)
 		delete(n.uids, p.UID)
 		n.notify()
-		if len(n.uids) == 0 {
-			delete(l.byName, listedName{p.Namespace, p.Name})
-		}
+		l.dropUnused(p)
 	}
 	for _, p := range changed {
 		l.pods[p.Pod.UID] = p
@@ -101,6 +104,13 @@ func (l *podList) of(p state.Pod) *namedPods {
 	return n
 }
 
+// dropUnused drops the name of p if no pod has it and no request waits for it. l.mu is held.
+func (l *podList) dropUnused(p state.Pod) {
+	if n := l.of(p); n.waiting == 0 && len(n.uids) == 0 {
+		delete(l.byName, listedName{p.Namespace, p.Name})
+	}
+}
+
 func (n *namedPods) notify() {
 	if n.changed != nil {
 		close(n.changed)
@@ -109,7 +119,7 @@ func (n *namedPods) notify() {
 }
 
 // named returns the current pods of a name, which the caller must not change, and a
-// channel that is closed when one may have changed. The caller must have called join.
+// channel that is closed when one may have changed. The caller must have called join for the name.
 func (l *podList) named(ns, name string) (pods []manager.PodStatus, next <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

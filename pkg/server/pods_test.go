@@ -24,7 +24,7 @@ func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	b := newBackend(Facts{Pods: []manager.PodStatus{aPod("a"), aPod("b")}})
 	feed := b.FollowPods().(*podFeed)
 	l := podList{follow: func() PodFeed { return feed }}
-	leave, leaveToo := l.join(), l.join()
+	leave, leaveB, leaveC := l.join("n", "a"), l.join("n", "b"), l.join("n", "c")
 	look := func(name string, listed, ready bool) <-chan struct{} {
 		t.Helper()
 		pods, next := l.named("n", name)
@@ -63,7 +63,14 @@ func TestWhoWaitsIsWokenByItsOwnPodAlone(t *testing.T) {
 	look("c", true, false)
 	leave()
 	look("b", true, false)
-	leaveToo()
+	for range 10 { // names that no pod has, and pods that have gone
+		l.join("n", fmt.Sprint("gone-", len(l.byName)))()
+	}
+	if len(l.byName) != 2 {
+		t.Errorf("the list has %d names for two pods and two requests", len(l.byName))
+	}
+	leaveB()
+	leaveC()
 	feed.mu.Lock()
 	defer feed.mu.Unlock()
 	if l.byName != nil || !feed.closed {

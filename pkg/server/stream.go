@@ -188,7 +188,7 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 	end := time.NewTimer(timeout)
 	defer end.Stop()
-	defer s.pods.join()()
+	defer s.pods.join(wt.ns, wt.name)()
 	var last []byte
 	for over := timeout == 0; ; {
 		anything := s.cfg.Volumes.Changed() // before the pods are read, so that no change is missed
