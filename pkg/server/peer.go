@@ -106,14 +106,15 @@ func (p peer) allowed(method string, readers uint32) error {
 }
 
 // openTo lets the group connect to the socket at path. If the socket's directory is the
-// daemon's alone (mode 0700), it also lets the group pass the directory.
+// daemon's alone (mode 0700), or was opened for another group by an earlier run (0710), it
+// also lets the group pass the directory.
 func openTo(path string, group uint32) error {
 	dir := filepath.Dir(path)
 	st, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
-	if st.Mode().Perm() == 0o700 {
+	if mode := st.Mode().Perm(); mode == 0o700 || mode == 0o710 {
 		if err := errors.Join(os.Chown(dir, -1, int(group)), os.Chmod(dir, 0o710)); err != nil {
 			return err
 		}
