@@ -19,7 +19,12 @@ func TestNothingThatLooksLikeASecretIsInABundle(t *testing.T) {
 		"GET /x?access_token=pa55&y=1":                                          "GET /x?access_token=LEFT-OUT&y=1",
 		"Bearer eyJhbGciOiJub25lIn0.eyJhIjoxfQ.c2lnbmF0dXJl.":                   "Bearer LEFT-OUT.",
 		"-----BEGIN EC PRIVATE KEY-----\npa55\n-----END EC PRIVATE KEY-----\nx": "LEFT-OUT\nx",
+		`mount -o password="pa55" x`:                                            `mount -o password=LEFT-OUT x`,
+		`mount -o password='pa 55' x`:                                           `mount -o password=LEFT-OUT x`,
+		`{"error": "password=\"pa55 pa55\", so"}`:                               `{"error": "password=LEFT-OUT\", so"}`,
+		`{"e": "-----BEGIN PRIVATE KEY-----\npa55pa55…"}`:                       `{"e": "LEFT-OUT…"}`,
 		// Text that is no secret stays.
+		`{"a": "password=", "b": "c"}`:                   `{"a": "password=", "b": "c"}`,
 		`"stageSecret": {"name": "login"}`:               `"stageSecret": {"name": "login"}`,
 		"because secret default/login: not found":        "because secret default/login: not found",
 		`csi_operations_seconds{driver_name="d"} 1`:      `csi_operations_seconds{driver_name="d"} 1`,

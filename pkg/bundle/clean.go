@@ -25,12 +25,13 @@ var secretLike = []struct {
 	// Users and passwords in URLs.
 	{regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://)[^/\s"'@]+@`), "${1}" + left + "@"},
 	// Values after a word for a secret and an equals sign, in options of mounts and
-	// programs and in URL queries.
+	// programs and in URL queries; also in quotes, which JSON escapes.
 	{regexp.MustCompile(`(?i)([a-z_-]*(?:passw(?:or)?d|passphrase|secret|token|credential|` +
-		`api_?key|access_?key)[a-z_-]*=)[^\s,;&"'{}]+`), "${1}" + left},
-	// JSON web tokens, and PEM keys with real or escaped newlines.
+		`api_?key|access_?key)[a-z_-]*=)(?:\\"[^"\\]*|"[^"\s,:{}]+"|'[^'"\n]*'|[^\s,;&"'{}]+)`), "${1}" + left},
+	// JSON web tokens, and PEM keys with real or escaped newlines, whole or cut off.
 	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`), left},
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----`), left},
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s]|\\[nr])*`), left},
 }
 
 // Clean returns text without what looks like a secret. It is only the last filter:
