@@ -72,9 +72,9 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	s, err := server.New(ctx, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
 		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() },
-		Started: n.Started(), Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(),
-		Containers: n, Stats: n, Trace: n, Lacks: builtins.Lacks, Unreached: doctor.Reaching(cfg.Root, logger),
-		Catalog: n.Views().Objects,
+		Started: n.Started(), Settle: n.Manager().Settle, Verify: n.Manager().Verify,
+		Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: builtins.Lacks,
+		Unreached: doctor.Reaching(cfg.Root, logger), Catalog: n.Views().Objects,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n, Note: n.Note, Named: operate.NamedAPI{Provider: n.Named},
 		Schedules: n.Schedules, Storage: storageOf(n, cfg),

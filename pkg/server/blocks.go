@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -40,9 +38,6 @@ type BlocksEnd struct {
 	Failed *Error `json:"failed,omitempty"`
 }
 
-// errStopping cancels a query for blocks because the server stops.
-var errStopping = errors.New("the daemon stops")
-
 // blocks serves GET /v1/snapshots/{ns}/{name}/blocks. The driver reads storage with a
 // secret for it, so only owners of the socket may ask.
 func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
@@ -57,15 +52,8 @@ func (s *Server) blocks(w http.ResponseWriter, r *http.Request) {
 	}
 	defer st.free()
 	st.patience = MaxWait // the client copies the blocks of each line before it reads on
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-st.stop:
-			cancel(errStopping)
-		case <-ctx.Done():
-		}
-	}()
+	ctx, stop := st.untilStop(r.Context())
+	defer stop()
 	begun := false
 	var end BlocksEnd
 	end.CapacityBytes, err = s.cfg.Storage.Blocks(ctx, q, func(ranges []BlockRange) error {

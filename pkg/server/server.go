@@ -68,6 +68,9 @@ type Config struct {
 	// Started is closed when the manager shows every pod that the sources had at
 	// startup; nil means that it already does.
 	Started <-chan struct{}
+	// Settle waits until the manager shows the journal's records and every change that it
+	// was told of; nil means that it already does.
+	Settle func(ctx context.Context) error
 	// Verify returns nil if the pod's volumes are still mounted as they were made and
 	// their storage answers; nil if the daemon cannot check this.
 	Verify  func(ctx context.Context, uid state.PodUID) error

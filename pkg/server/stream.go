@@ -2,7 +2,9 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -56,6 +58,22 @@ func (st *stream) write(lines []byte) error {
 		return err
 	}
 	return st.rc.Flush()
+}
+
+// errStopping cancels what works for a stream because the server stops.
+var errStopping = errors.New("the daemon stops")
+
+// untilStop returns a context that also ends when the server stops. The caller calls end.
+func (st *stream) untilStop(ctx context.Context) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-st.stop:
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // sleep waits for changed, timeout, the end of the client or the stop of the server. It
@@ -179,10 +197,29 @@ func (s *Server) wait(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer st.free()
-	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal, verify: s.verifier(r.Context(), st)},
+	settled, ok := s.settle(r.Context(), st, goal, timeout)
+	if !ok {
+		return
+	}
+	if err := s.progress(st, waiter{ns: ns, name: name, goal: goal, settled: settled, verify: s.verifier(r.Context(), st)},
 		timeout); err != nil {
 		s.cfg.Logger.Debug("wait ended", "pod", ns+"/"+name, "err", err)
 	}
+}
+
+// settle waits, for the goal unmounted, until the manager shows the journal's records: before
+// that, a pod without volumes may have some. settled is false if the timeout ends first, and
+// at least startPatience. ok is false if the client goes or the server stops.
+func (s *Server) settle(ctx context.Context, st *stream, goal string, timeout time.Duration) (settled, ok bool) {
+	if goal != "unmounted" || s.cfg.Settle == nil {
+		return true, true
+	}
+	ctx, end := st.untilStop(ctx)
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, max(timeout, startPatience))
+	defer cancel()
+	err := s.cfg.Settle(ctx)
+	return err == nil, err == nil || errors.Is(ctx.Err(), context.DeadlineExceeded)
 }
 
 func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
@@ -190,7 +227,7 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 	defer end.Stop()
 	defer s.pods.join(wt.ns, wt.name)()
 	var last []byte
-	for over := timeout == 0; ; {
+	for over := timeout == 0 || !wt.settled; ; {
 		anything := s.cfg.Volumes.Changed() // before the pods are read, so that no change is missed
 		pods, next := s.pods.named(wt.ns, wt.name)
 		p := wt.look(pods)
@@ -242,7 +279,9 @@ func (s *Server) progress(st *stream, wt waiter, timeout time.Duration) error {
 // waiter decides whether a pod has reached the goal of a wait request.
 type waiter struct {
 	ns, name, goal string
-	verify         func(state.PodUID) string
+	// settled: the manager shows what the journal has.
+	settled bool
+	verify  func(state.PodUID) string
 	// uids are the pods of that name at the first look. A wait for unmounted ends when
 	// these are gone, even if a new pod has the name by then.
 	uids map[state.PodUID]bool
@@ -257,7 +296,7 @@ func (wt *waiter) look(pods []manager.PodStatus) Progress {
 	if first {
 		wt.uids = map[state.PodUID]bool{}
 	}
-	done, known := true, false
+	done, known := wt.settled, false
 	left := manager.PodStatus{}
 	for _, p := range pods {
 		if p.Pod.Namespace != wt.ns || p.Pod.Name != wt.name {

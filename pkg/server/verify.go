@@ -24,17 +24,10 @@ const (
 // it can. The function returns early if the client goes away or the server stops.
 func (s *Server) verifier(ctx context.Context, st *stream) func(uid state.PodUID) string {
 	return func(uid state.PodUID) string {
+		ctx, end := st.untilStop(ctx)
+		defer end()
 		ctx, cancel := context.WithTimeoutCause(ctx, verifyTime, errors.New("no answer from the kernel or the storage"))
 		defer cancel()
-		ended := make(chan struct{})
-		defer close(ended)
-		go func() {
-			select {
-			case <-st.stop:
-				cancel()
-			case <-ended:
-			}
-		}()
 		if err := s.cfg.Verify(ctx, uid); err != nil {
 			return err.Error()
 		}
