@@ -64,8 +64,7 @@ type Driver struct {
 	space sync.Mutex
 }
 
-// New opens the state directory and thaws file systems that a killed driver left frozen. It starts
-// nothing. Close releases the directory.
+// New opens the state directory. It starts nothing. Close releases the directory.
 func New(c Config) (*Driver, error) {
 	if c.Name == "" {
 		c.Name = DefaultName
@@ -100,16 +99,11 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("local driver: %w", err), lock.Close())
 	}
-	d.thawAll()
 	return d, nil
 }
 
-// Close thaws the file systems that copies keep frozen beyond the end of Serve, and releases the state
-// directory. Volumes remain as they are.
-func (d *Driver) Close() error {
-	d.thawAll()
-	return d.lock.Close()
-}
+// Close releases the state directory. Volumes remain as they are.
+func (d *Driver) Close() error { return d.lock.Close() }
 
 // lockDir locks dir against other drivers.
 func lockDir(dir string) (*os.File, error) {
@@ -127,8 +121,7 @@ func lockDir(dir string) (*os.File, error) {
 
 // thawAll thaws the file systems that copies left frozen: those of a killed driver, or of calls that this
 // driver does not wait for. If one cannot be thawed, its record remains and the others are not affected.
-func (d *Driver) thawAll() {
-	ctx := context.Background()
+func (d *Driver) thawAll(ctx context.Context) {
 	for _, a := range d.store.attachments() {
 		if !a.Frozen {
 			continue
@@ -142,12 +135,15 @@ func (d *Driver) thawAll() {
 }
 
 // Serve answers CSI calls on endpoint ("unix:///path" or a path) until ctx ends, and then waits for
-// the calls in flight. Only the owner may open the socket.
+// the calls in flight. Only the owner may open the socket. Serve begins by thawing file systems that a
+// killed driver left frozen, and ends by thawing those that calls still keep frozen.
 func (d *Driver) Serve(ctx context.Context, endpoint string) error {
 	path, err := unixsocket.EndpointPath(endpoint)
 	if err != nil {
 		return fmt.Errorf("local driver: %w", err)
 	}
+	d.thawAll(ctx)
+	defer d.thawAll(context.WithoutCancel(ctx))
 	l, err := listen(ctx, path)
 	if err != nil {
 		return fmt.Errorf("local driver: %w", err)

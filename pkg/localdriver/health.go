@@ -76,8 +76,8 @@ func checkWhole(v volume, path string) error {
 		return noData(v.ID, err)
 	}
 	if info.Size() < v.FSBytes {
-		return refuse(codes.DataLoss, "image %s has %d bytes, the file system in it %d: it was truncated, and is left as it is",
-			path, info.Size(), v.FSBytes)
+		return refuse(codes.DataLoss, "image %s has %d bytes, the file system in it %d: it was truncated, and is left as "+
+			"it is", path, info.Size(), v.FSBytes)
 	}
 	return nil
 }

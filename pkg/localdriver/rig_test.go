@@ -114,6 +114,11 @@ func (r *rig) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- d.Serve(ctx, "unix://"+r.path("csi.sock")) }()
+	select {
+	case <-d.serving:
+	case err := <-served:
+		r.t.Fatalf("serve: %v", err)
+	}
 	conn := r.connect()
 	r.stop = func() {
 		cancel()
