@@ -103,7 +103,8 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 		want.Names = []string{name}
 		w.Volumes = append(w.Volumes, want)
 	}
-	w.Volumes = refuseSharedTargets(mergeSame(w.Volumes))
+	w.Volumes = mergeSame(w.Volumes)
+	refuseSharedTargets(w.Volumes)
 	return w
 }
 

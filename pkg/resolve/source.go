@@ -154,7 +154,7 @@ func mergeSame(wants []state.VolumeWant) []state.VolumeWant {
 
 // refuseSharedTargets refuses each want whose target an earlier one has. Targets contain the
 // PersistentVolume's name or, of an inline volume, the pod's own name for it, which may be the same.
-func refuseSharedTargets(wants []state.VolumeWant) []state.VolumeWant {
+func refuseSharedTargets(wants []state.VolumeWant) {
 	first := make(map[string]state.VolumeWant, len(wants))
 	for i, w := range wants {
 		other, taken := first[w.Mount.Target]
@@ -168,7 +168,6 @@ func refuseSharedTargets(wants []state.VolumeWant) []state.VolumeWant {
 			first[w.Mount.Target] = w
 		}
 	}
-	return wants
 }
 
 // differ names the field in which two wants of one volume by one pod contradict
