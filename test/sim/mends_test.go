@@ -337,7 +337,7 @@ var mends = []mend{
 	{"vanished-while-blind", []bug{
 		{
 			"a look that failed is the last", "pkg/manager/recover.go",
-			"time.AfterFunc(lookRetry, func() { l.m.post(func(l *loop) { l.suspect(id) }) })",
+			"l.lookLater(v)",
 			"",
 		},
 	}},
