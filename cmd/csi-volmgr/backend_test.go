@@ -451,7 +451,13 @@ func (b *backend) NamedVolumes(context.Context) ([]server.NamedVolume, error) {
 	}}, nil
 }
 
+// waitingVolume is the name of a volume whose driver is away.
+const waitingVolume = "shop/waiting"
+
 func (b *backend) NamedVolume(ctx context.Context, name string) (server.NamedVolume, error) {
+	if name == waitingVolume {
+		return server.NamedVolume{Name: name, Waits: []string{"driver nfs.example.com is not registered"}}, nil
+	}
 	all, err := b.NamedVolumes(ctx)
 	if name != all[0].Name {
 		return server.NamedVolume{}, fmt.Errorf("%w: volume %s", server.ErrNotFound, name)
@@ -461,7 +467,14 @@ func (b *backend) NamedVolume(ctx context.Context, name string) (server.NamedVol
 
 func (b *backend) CreateNamed(context.Context, server.NamedRequest) error { return nil }
 
-func (b *backend) MountNamed(context.Context, string) (string, error) { return "/root/db", nil }
+// MountNamed does not mount the volume that waits.
+func (b *backend) MountNamed(ctx context.Context, name string) (string, error) {
+	if name == waitingVolume {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return "/root/db", nil
+}
 
 func (b *backend) RemoveNamed(context.Context, string) (string, error) {
 	return "its volume is kept", nil

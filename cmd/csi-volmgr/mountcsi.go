@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
 // mountHelper is the name under which mount(8) starts this program for type csi.
@@ -83,6 +84,9 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 		return err
 	}
 	path, err := c.MountNamed(ctx, r.name)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return p.lateMount(context.WithoutCancel(ctx), c, r)
+	}
 	if err != nil {
 		return err
 	}
@@ -96,6 +100,17 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 		return errors.Join(err, unix.Unmount(r.dir, unix.UMOUNT_NOFOLLOW))
 	}
 	return nil
+}
+
+// lateMount returns the error of a mount that took too long: what its volume waits for.
+func (p *program) lateMount(ctx context.Context, c *client.Client, r mountRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonDeadline)
+	defer cancel()
+	v, err := c.NamedVolume(ctx, r.name)
+	if err != nil || len(v.Waits) == 0 {
+		return fmt.Errorf("the volume is not mounted after %s", r.wait)
+	}
+	return fmt.Errorf("the volume is not mounted after %s: %s", r.wait, strings.Join(v.Waits, "; "))
 }
 
 // remount sets the flags of the bind mount, which the kernel ignores when it makes the bind.

@@ -96,3 +96,12 @@ func TestNomadsParameters(t *testing.T) {
 		}
 	}
 }
+
+// A mount that takes longer than its timeout says what its volume waits for.
+func TestALateMountSaysWhatItsVolumeWaitsFor(t *testing.T) {
+	r := newRig(t, mounted(fixed))
+	code := r.mountCSI(t.Context(), []string{waitingVolume, t.TempDir(), "-o", "timeout=50ms,socket=" + r.socket})
+	if want := "not mounted after 50ms: driver nfs.example.com is not registered\n"; code != mountFailed || !strings.HasSuffix(r.stderr.String(), want) {
+		t.Errorf("exit code %d: %s", code, r.stderr.String())
+	}
+}
