@@ -2,6 +2,7 @@ package file
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -79,8 +80,9 @@ type Provider struct {
 	// applied holds the objects that the catalog has.
 	applied map[source.Key]runtime.Object
 	spoken  bool
-	// failed means that the directory could not be read.
-	failed bool
+	// failed means that the directory could not be read, unwatched that it is read regularly, since
+	// it cannot be watched.
+	failed, unwatched bool
 	// retry is the pause before busy files, or a directory that failed, are read again.
 	retry time.Duration
 
@@ -146,18 +148,22 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.restore(ctx); err != nil {
 		return err
 	}
+	var changes chan change
 	w, err := newWatcher(p.config.Dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNoWatch) {
 		return err
 	}
-	var reader sync.WaitGroup
-	reader.Go(func() { w.run(ctx) })
-	defer func() {
-		if err := w.close(); err != nil {
-			p.logger.Warn("close watch", "err", err)
-		}
-		reader.Wait()
-	}()
+	if w != nil {
+		changes = w.changes
+		var reader sync.WaitGroup
+		reader.Go(func() { w.run(ctx) })
+		defer func() {
+			if err := w.close(); err != nil {
+				p.logger.Warn("close watch", "err", err)
+			}
+			reader.Wait()
+		}()
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	p.scan(ctx, w)
@@ -166,14 +172,14 @@ func (p *Provider) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case c := <-w.changes:
+		case c := <-changes:
 			if c.rescan {
 				p.scan(ctx, w)
 			} else {
 				p.reread(ctx, w, c.names)
 			}
 		case <-timer.C:
-			if p.failed {
+			if p.failed || p.unwatched {
 				p.scan(ctx, w)
 			} else {
 				p.reread(ctx, w, p.due())
@@ -205,6 +211,9 @@ func (p *Provider) wait() time.Duration {
 		return p.retry
 	}
 	wait := 1000 * time.Hour
+	if p.unwatched {
+		wait = lastRetry
+	}
 	for _, e := range p.odd {
 		if e.busy {
 			wait = min(wait, p.retry)
@@ -231,6 +240,9 @@ func (p *Provider) due() map[string]bool {
 // "".
 func (p *Provider) publish(general string) {
 	var problems []source.Problem
+	if general == "" && p.unwatched {
+		general = fmt.Sprintf("%v; until then the directory is read every %v", errNoWatch, lastRetry)
+	}
 	if general != "" {
 		problems = append(problems, source.Problem{Provider: Name, Where: p.config.Dir, Text: general})
 	}

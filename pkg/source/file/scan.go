@@ -21,7 +21,8 @@ var errUnmounted = errors.New("was a mount point and is an empty directory now; 
 
 // scan reads the whole directory.
 func (p *Provider) scan(ctx context.Context, w *watcher) {
-	if err := w.arm(); err != nil {
+	err := w.arm()
+	if p.unwatched = errors.Is(err, errNoWatch); err != nil && !p.unwatched {
 		p.fail(ctx, err)
 		return
 	}

@@ -46,9 +46,16 @@ type watcher struct {
 	next string
 }
 
+// errNoWatch means that other programs of the node have taken every inotify instance or watch.
+var errNoWatch = errors.New("the kernel has no inotify watch left; raise fs.inotify.max_user_watches and " +
+	"fs.inotify.max_user_instances")
+
 // newWatcher returns a watcher that watches nothing until arm is called.
 func newWatcher(dir string) (*watcher, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if errors.Is(err, unix.EMFILE) {
+		return nil, errNoWatch
+	}
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: inotify_init1: %w", dir, err)
 	}
@@ -57,7 +64,11 @@ func newWatcher(dir string) (*watcher, error) {
 }
 
 // arm watches whatever is now at the directory's path. After an error, changes in it go unnoticed.
+// A nil watcher is one that newWatcher could not make for lack of an inotify instance.
 func (w *watcher) arm() error {
+	if w == nil {
+		return errNoWatch
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// nearest may leave watches on other directories. parse ignores the events of their
@@ -108,6 +119,9 @@ func (w *watcher) add(dir string, mask uint32) (int, error) {
 		wd, err = unix.InotifyAddWatch(fd, dir, mask|unix.IN_ONLYDIR)
 		return err
 	})
+	if errors.Is(err, unix.ENOSPC) {
+		return wd, errNoWatch
+	}
 	return wd, err
 }
 
