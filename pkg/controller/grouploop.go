@@ -188,7 +188,7 @@ func (c *Controller) beginGroup(ctx context.Context, e *groupEntry, o groupOp, r
 		if e.rec.Name != rec.Name {
 			delete(c.groups.names, rec.Name)
 		}
-		c.releaseGroupVolumes(ctx, o)
+		c.afterStoreWait(func(ctx context.Context) { c.releaseGroupVolumes(ctx, o) })
 		e.hold(held{reason: err.Error()})
 		return
 	}

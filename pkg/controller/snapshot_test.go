@@ -774,3 +774,48 @@ func TestThePolicyOfAContentMayChange(t *testing.T) {
 		}
 	})
 }
+
+// Two snapshots of one UID would have one name at the driver. One of them waits, even if both are planned in one step.
+func TestTwoSnapshotsOfOneUIDAreNotAskedForTogether(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.set(testClaim("a", mib))
+		h.set(testClaim("b", mib))
+		h.up()
+		one, two := testSnapshot("s", h.bound(testKey("a")).Handle), testSnapshot("t", h.bound(testKey("b")).Handle)
+		two.UID, two.Claim = one.UID, testKey("b")
+		h.c.DriverDown(b.name)
+		h.c.SetSnapshot(one)
+		h.snap(two)
+		h.up()
+		settleFor(time.Hour)
+		if s := h.snapshot("s"); s.Phase != Ready {
+			t.Errorf("the first: %+v", s)
+		}
+		if s := h.snapshot("t"); s.Phase != Pending || !strings.Contains(s.Reason, "two cannot have the same UID") {
+			t.Errorf("the second: %+v", s)
+		}
+	})
+}
+
+// A snapshot that was not asked for, because its intent could not be written, keeps its name from no other.
+func TestASnapshotThatIsNotBegunFreesItsName(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.set(testClaim("a", mib))
+		h.up()
+		one := testSnapshot("s", h.bound(testKey("a")).Handle)
+		two := one
+		two.Key = testKey("t")
+		h.disk.refuse(SnapshotBucket)
+		h.snap(one)
+		h.c.RemoveSnapshot(one.Key)
+		synctest.Wait()
+		h.disk.refuse("")
+		h.snap(two)
+		settleFor(time.Hour)
+		if s := h.snapshot("t"); s.Phase != Ready {
+			t.Errorf("the second: %+v", s)
+		}
+	})
+}

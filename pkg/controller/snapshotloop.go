@@ -148,10 +148,12 @@ func (c *Controller) planSnapshot(e *snapshotEntry) (o snapshotOp, rec snapshotR
 	if o.verb == noSnapshotVerb {
 		return snapshotOp{}, snapshotRecord{}, false
 	}
+	rec = beginSnapshot(e.rec, e.wanted(), o)
 	if o.verb == createSnapshot { // now, because another may be planned in the same step
 		c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{e.key, o.spec.Driver}
+		c.snapshots.names[rec.Name] = e.key
 	}
-	return o, beginSnapshot(e.rec, e.wanted(), o), true
+	return o, rec, true
 }
 
 // heldByGroup returns what a snapshot of a group waits for.
@@ -166,7 +168,10 @@ func (e *snapshotEntry) heldByGroup(g *groupEntry) held {
 // and beginSnapshot takes the step back.
 func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snapshotOp, rec snapshotRecord, err error) {
 	if err != nil {
-		c.releaseSnapshotVolume(ctx, o)
+		if o.verb == createSnapshot && e.rec.Name != rec.Name {
+			delete(c.snapshots.names, rec.Name)
+		}
+		c.afterStoreWait(func(ctx context.Context) { c.releaseSnapshotVolume(ctx, o) })
 		e.hold(held{reason: err.Error()})
 		return
 	}

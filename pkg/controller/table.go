@@ -120,6 +120,12 @@ func planAt[E tableEntry, R any](c *Controller, t *table[E], r *row[R], at time.
 	r.timer = time.AfterFunc(time.Until(at), func() { c.post(func(context.Context) { t.touch(r.key) }) })
 }
 
+// afterStoreWait runs f in Run's goroutine after the pause before a failed commit is retried. To
+// release a volume at once would plan the same step again, without a pause and without an end.
+func (c *Controller) afterStoreWait(f func(ctx context.Context)) {
+	time.AfterFunc(storeWait, func() { c.post(f) })
+}
+
 // stepper takes the steps of one kind of object. O is the type of its operations.
 type stepper[E tableEntry, R journaled[R], O any] struct {
 	table  *table[E]
