@@ -48,7 +48,7 @@ func (o *obliging) Expand(context.Context, state.Volume, state.PodUID, int64) (i
 func (o *obliging) Look(_ context.Context, path string) (state.Seen, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return state.Seen{Exists: o.paths[path], Mounted: o.paths[path], Layers: 1}, nil
+	return state.Seen{Exists: o.paths[path], Mounted: o.paths[path], BlockDevice: o.paths[path], Layers: 1}, nil
 }
 
 // begin runs a manager of an obliging driver until the benchmark ends.
@@ -90,12 +90,24 @@ func all(b testing.TB, pods []state.PodWant, wait func(context.Context, state.Po
 // pod's volume, without driver, kernel and disk. ns/volume should not grow with the number
 // of volumes.
 func BenchmarkMountAndUnmount(b *testing.B) {
-	for _, n := range []int{1, 100, 1000, 4000} {
-		b.Run(fmt.Sprintf("volumes=%d", n), func(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		n    int
+		mode state.Mode
+	}{
+		{"volumes=1", 1, state.Filesystem},
+		{"volumes=100", 100, state.Filesystem},
+		{"volumes=1000", 1000, state.Filesystem},
+		{"volumes=4000", 4000, state.Filesystem},
+		{"blocks=4000", 4000, state.Block},
+	} {
+		b.Run(c.name, func(b *testing.B) {
 			m := begin(b, state.NewMemory())
 			var pods []state.PodWant
-			for i := range n {
-				pods = append(pods, podWant(fmt.Sprint("p", i), fmt.Sprint("v", i)))
+			for i := range c.n {
+				p := podWant(fmt.Sprint("p", i), fmt.Sprint("v", i))
+				p.Volumes[0].Spec.Mode = c.mode
+				pods = append(pods, p)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -108,7 +120,7 @@ func BenchmarkMountAndUnmount(b *testing.B) {
 				}
 				all(b, pods, m.WaitForUnmount)
 			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/volume")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*c.n), "ns/volume")
 		})
 	}
 }

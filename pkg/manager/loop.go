@@ -34,7 +34,7 @@ type loop struct {
 type pods struct {
 	listed   map[state.PodUID]state.PodWant // as the sources list them
 	arrivals uint64                         // number of wishes that arrived
-	volumes  podVolumes                     // volumes by the pods that their records name
+	volumes  volumesBy[state.PodUID]        // volumes by the pods that their records name
 	queries  map[state.PodUID]*runtimeQuery // pods that left and may still have running containers
 }
 
@@ -59,8 +59,10 @@ type queues struct {
 	ahead   queue[state.VolumeID] // to be planned first, since their call has just ended
 	wakes   wakes                 // to be planned later
 	intents []state.VolumeID      // volumes with a queued intent, in order; some no longer have one
-	// displaced wait for another volume to leave their path.
+	// displaced wait for another volume to leave their path; staged are the raw block volumes by the
+	// stage path of their records.
 	displaced set[state.VolumeID]
+	staged    volumesBy[string]
 	// suspects are to be compared with the kernel again; the functions get the result.
 	suspects map[state.VolumeID][]func(problem string)
 }
@@ -113,7 +115,8 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		volumes: map[state.VolumeID]*volume{},
 		drivers: map[state.DriverName]*driver{},
 		pods: pods{
-			listed: map[state.PodUID]state.PodWant{}, volumes: podVolumes{}, queries: map[state.PodUID]*runtimeQuery{},
+			listed: map[state.PodUID]state.PodWant{}, volumes: volumesBy[state.PodUID]{},
+			queries: map[state.PodUID]*runtimeQuery{},
 		},
 		gates: gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
 		journal: journal{
@@ -122,7 +125,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		},
 		queues: queues{
 			dirty: newQueue[state.VolumeID](), ahead: newQueue[state.VolumeID](), displaced: set[state.VolumeID]{},
-			suspects: map[state.VolumeID][]func(string){},
+			staged: volumesBy[string]{}, suspects: map[state.VolumeID][]func(string){},
 		},
 		outbox: outbox{taken: 1, changed: newQueue[state.VolumeID](), changedPods: newQueue[state.PodUID]()},
 	}

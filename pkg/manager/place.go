@@ -21,10 +21,9 @@ func (l *loop) takenPlaces(v *volume, r state.Volume, w state.Want) (taken map[s
 			}
 		}
 	}
-	if len(w.Pods) > 0 && w.Spec.Mode == state.Block && w.Spec.StagePath != "" && r.Stage.Phase == state.Absent {
-		for id, o := range l.volumes {
-			if o.record != nil && id != v.id && o.record.Stage.Phase != state.Absent &&
-				o.record.Spec.StagePath == w.Spec.StagePath {
+	if len(w.Pods) > 0 && w.Spec.Mode == state.Block && r.Stage.Phase == state.Absent {
+		for _, id := range l.staged[w.Spec.StagePath] {
+			if id != v.id && l.volumes[id].record.Stage.Phase != state.Absent {
 				add("", id)
 			}
 		}
@@ -33,6 +32,28 @@ func (l *loop) takenPlaces(v *volume, r state.Volume, w state.Want) (taken map[s
 		l.displaced[v.id] = struct{}{}
 	}
 	return taken
+}
+
+// blockStage returns the path under which l.staged has a record; "" if it has not.
+func blockStage(r *state.Volume) string {
+	if r.Spec == nil || r.Spec.Mode != state.Block {
+		return ""
+	}
+	return r.Spec.StagePath
+}
+
+// noteStage updates l.staged for a record that replaces was; an empty one means none.
+func (l *loop) noteStage(id state.VolumeID, was, is *state.Volume) {
+	before, now := blockStage(was), blockStage(is)
+	if before == now {
+		return
+	}
+	if before != "" {
+		l.staged.remove(before, id)
+	}
+	if now != "" {
+		l.staged.add(now, id)
+	}
 }
 
 // planDisplaced marks the volumes to be planned that wait for another volume to leave their path.

@@ -19,7 +19,7 @@ type snapshot struct {
 	// attached holds the results of loop.attachedAs that are not "".
 	attached map[state.VolumeID]string
 	pods     map[state.PodUID]state.PodWant // as the sources list them
-	byPod    podVolumes
+	byPod    volumesBy[state.PodUID]
 	drivers  map[state.DriverName]*DriverStatus // overwritten in place, like volumes
 	// synced: all sources have listed their pods; looked: all records were compared with the kernel.
 	synced, looked bool
@@ -43,7 +43,7 @@ func newSnapshot() *snapshot {
 	return &snapshot{
 		volumes: map[state.VolumeID]*VolumeStatus{}, attached: map[state.VolumeID]string{},
 		pods:  map[state.PodUID]state.PodWant{},
-		byPod: podVolumes{}, drivers: map[state.DriverName]*DriverStatus{},
+		byPod: volumesBy[state.PodUID]{}, drivers: map[state.DriverName]*DriverStatus{},
 		podChanged: map[state.PodUID]*watch{}, feeds: map[*PodFeed]struct{}{},
 		unrecorded: Unrecorded{Unknown: true},
 	}

@@ -102,6 +102,7 @@ func (l *loop) setRecord(r *state.Volume) {
 	v.record = r
 	v.intent = nil // it was made from the previous record
 	l.countServed(r, +1)
+	l.noteStage(r.ID, &was, r)
 	l.unrecorded.removeRecorded(r)
 	for uid := range podsOf(r) {
 		l.pods.volumes.add(uid, v.id)
@@ -151,6 +152,7 @@ func (l *loop) drop(v *volume) {
 		l.removePodVolume(uid, v.id)
 	}
 	l.countServed(was, -1) // has an effect only if the record was given up
+	l.noteStage(v.id, was, &state.Volume{})
 	v.record, v.order, v.drift, v.faults, v.dead = nil, plan.Op{}, nil, nil, deadMount{}
 	l.planBlockedByLimit(was.Spec.Driver)
 	l.planDisplaced()

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-func TestPodVolumesAreSets(t *testing.T) {
-	p := podVolumes{}
+func TestVolumesByAKeyAreSets(t *testing.T) {
+	p := volumesBy[state.PodUID]{}
 	for _, id := range []state.VolumeID{"a", "b", "a", "c"} {
 		p.add("p", id)
 	}
