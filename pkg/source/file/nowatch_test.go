@@ -22,6 +22,7 @@ func TestWithoutInotifyManifestsAreStillRead(t *testing.T) {
 	}
 	for _, limit := range []string{"max_inotify_watches=0", "max_inotify_watches=1", "max_inotify_instances=0"} {
 		t.Run(limit, func(t *testing.T) {
+			t.Parallel() // each waits for the next regular reading
 			c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestWithoutInotifyManifestsAreStillRead$", "-test.v")
 			c.Env = append(os.Environ(), limitEnv+"="+limit)
 			ids := []syscall.SysProcIDMap{{Size: 1 << 16}}
