@@ -202,6 +202,30 @@ func TestADamagedHeadIsToldOf(t *testing.T) {
 	}
 }
 
+// A node that boots a kernel with other pages (arm64 has 4, 16 and 64 KiB) reads its journal as it was.
+func TestAJournalOfAKernelWithOtherPages(t *testing.T) {
+	dir := t.TempDir()
+	b := openBolt(t, filepath.Join(dir, "made.db"))
+	v := sample("v")
+	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	must(t, b.Close())
+	c, err := readFile(filepath.Join(dir, "made.db"))
+	must(t, err)
+	for _, size := range []int{4 << 10, 16 << 10, 64 << 10} {
+		path := filepath.Join(dir, fmt.Sprint(size))
+		db, err := bolt.Open(path, 0o600, &bolt.Options{PageSize: size})
+		must(t, err)
+		must(t, db.Update(func(tx *bolt.Tx) error { return putAll(tx, c.sums(), c.entries) }))
+		must(t, db.Close())
+		b := openBolt(t, path)
+		got, err := b.Load(t.Context())
+		must(t, err)
+		if b.Recovery().Lost() || got.Volumes["v"].Stage.Phase != v.Stage.Phase {
+			t.Errorf("pages of %d bytes: recovered %q: %+v", size, b.Recovery().Why, got.Volumes["v"].Stage)
+		}
+	}
+}
+
 // An empty file with a damaged head does not make a start fail.
 func TestADamagedHeadOfAnEmptyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")

@@ -152,10 +152,11 @@ func checkFormat(format []byte) error {
 // The file has two heads (bbolt's meta pages), each with a checksum. Every write renews
 // the older one.
 const (
-	headAt    = 16 // the offset in its page, after the page header
-	headSize  = 64
-	headSum   = 56 // the offset of the 64-bit FNV-1a hash of the bytes before it
-	headMagic = 0xED0CDAED
+	headAt       = 16 // the offset in its page, after the page header
+	headSize     = 64
+	headPageSize = 8  // the offset of the size of the file's pages
+	headSum      = 56 // the offset of the 64-bit FNV-1a hash of the bytes before it
+	headMagic    = 0xED0CDAED
 )
 
 // lostLast reports whether one of the file's two heads is damaged. bbolt then uses the
@@ -166,21 +167,23 @@ func lostLast(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	size := int64(os.Getpagesize())
-	for page := range int64(2) {
+	var at int64 // of the head's page
+	for range 2 {
 		b := make([]byte, headAt+headSize)
-		if _, err := f.ReadAt(b, page*size); err != nil {
+		if _, err := f.ReadAt(b, at); err != nil {
 			if errors.Is(err, io.EOF) {
 				return true, nil
 			}
 			return false, err
 		}
+		head := b[headAt:]
 		h := fnv.New64a()
-		h.Write(b[headAt : headAt+headSum])
-		if binary.NativeEndian.Uint32(b[headAt:]) != headMagic ||
-			binary.NativeEndian.Uint64(b[headAt+headSum:]) != h.Sum64() {
+		h.Write(head[:headSum])
+		if binary.NativeEndian.Uint32(head) != headMagic || binary.NativeEndian.Uint64(head[headSum:]) != h.Sum64() {
 			return true, nil
 		}
+		// The size of the pages is that of the kernel that made the file: 4 KiB or, on arm64, 16 or 64.
+		at = int64(binary.NativeEndian.Uint32(head[headPageSize:]))
 	}
 	return false, nil
 }
