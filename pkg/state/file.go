@@ -41,11 +41,11 @@ func lockFile(path string) (*os.File, error) {
 	}
 	owner := fmt.Appendln(nil, os.Getpid())
 	_, err = f.WriteAt(owner, 0) // first, since a full disk may not give back what Truncate frees
-	switch {
-	case err == nil:
+	if noRoom(err) {
+		owner, err = nil, nil
+	}
+	if err == nil {
 		err = f.Truncate(int64(len(owner)))
-	case noRoom(err):
-		err = f.Truncate(0)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
