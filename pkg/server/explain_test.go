@@ -526,6 +526,14 @@ func TestEveryCodeHasAdvice(t *testing.T) {
 	}
 }
 
+// A name that a script left empty names no volume, not even the only one without a claim.
+func TestFindVolumeByAnEmptyName(t *testing.T) {
+	v := VolumeStatus{Volume: Volume{ID: "d^v"}}
+	if got, err := FindVolume([]VolumeStatus{v}, ""); !errors.Is(err, ErrInvalid) {
+		t.Errorf("found %+v, %v", got, err)
+	}
+}
+
 func TestFindVolumeKnowsAShortenedID(t *testing.T) {
 	f := allFine()
 	for _, v := range f.Volumes {

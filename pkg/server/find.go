@@ -61,6 +61,9 @@ type volumeNames struct {
 }
 
 func findVolume[T any](volumes []T, name string, names func(T) volumeNames) (none T, _ error) {
+	if name == "" { // a volume without a claim has an empty name too
+		return none, fmt.Errorf("%w: expected the name of a volume, found an empty one", ErrInvalid)
+	}
 	for _, is := range []func(v volumeNames) bool{
 		func(v volumeNames) bool { return string(v.id) == name },
 		func(v volumeNames) bool { return v.name == name || v.claim == name || v.handle == name },
