@@ -46,7 +46,7 @@ func TestASourceStaysUntilItsCloneIsInTheJournal(t *testing.T) {
 		h.disk.fail(nil)
 		h.c.UsageChanged(source)
 		synctest.Wait()
-		if b.byHandle("vol-1") == nil {
+		if !slices.Contains(b.names(), "pvc-uid-a") {
 			t.Error("the source is deleted, and the journal does not have the clone yet")
 		}
 		settleFor(time.Minute)
