@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,24 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
+
+// answer is a recorder that a test reads while it is written to.
+type answer struct {
+	*httptest.ResponseRecorder
+	mu sync.Mutex
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ResponseRecorder.Write(b)
+}
+
+func (a *answer) text() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.Body.String()
+}
 
 // A daemon that has just started and not read its journal yet does not say of a pod that it does not know that nothing
 // of it is mounted: an agent removes the pod's directories then.
@@ -35,15 +54,15 @@ func TestAWaitForUnmountedWaitsForTheJournal(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			answer := httptest.NewRecorder()
+			a := &answer{ResponseRecorder: httptest.NewRecorder()}
 			r := httptest.NewRequestWithContext(ctx, "GET", "/v1/pods/n/a/wait?for=unmounted&timeout=1m", nil)
 			r.SetPathValue("ns", "n")
 			r.SetPathValue("name", "a")
-			go s.wait(answer, r)
+			go s.wait(a, r)
 			said := func(when string, done, timedOut bool) {
 				t.Helper()
 				synctest.Wait()
-				text := answer.Body.String()
+				text := a.text()
 				if strings.Contains(text, `"done":true`) != done || strings.Contains(text, `"timedOut":true`) != timedOut {
 					t.Errorf("read %v, %s: %s", read, when, text)
 				}
