@@ -21,8 +21,8 @@ const (
 	maxReserve = 64 << 20
 	// smallPart replaces wantedRoom on a small disk: 1/smallPart of the disk.
 	smallPart = 16
-	// smallestPart is how often the reserve is halved on a disk that has too little room.
-	smallestPart = 6
+	// reserveParts is how many sizes of the reserve are tried, each half of the one before.
+	reserveParts = 6
 )
 
 // keepRoom reserves space after the end of the file when its size has changed. If the disk has
@@ -39,8 +39,8 @@ func (b *Bolt) keepRoom() {
 	}
 	defer f.Close()
 	reserve := min(max(size, min(wantedRoom, diskSize(b.path)/smallPart)), maxReserve)
-	for part := range smallestPart {
-		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(size+reserve)>>part)
+	for part := range reserveParts {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(size+reserve>>part))
 		if err == nil && part == 0 {
 			b.roomFor = size
 		}

@@ -186,3 +186,31 @@ func TestARestartOnAFullDisk(t *testing.T) {
 		}
 	}
 }
+
+// The reserve comes after the file, however large that is: a disk that has less free than the file is long gives part.
+func TestTheReserveOfALargeJournal(t *testing.T) {
+	dir := smallDisk(t, 24<<20)
+	path := filepath.Join(dir, "state.db")
+	b, err := OpenBolt(path)
+	must(t, err)
+	must(t, b.CommitBucket(t.Context(), "objects", map[string][]byte{"k": make([]byte, 7<<20)}))
+	must(t, b.Close())
+	must(t, os.Remove(path+spareSuffix))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	must(t, err)
+	must(t, f.Truncate(info.Size())) // gives the reserve back
+	var disk unix.Statfs_t
+	must(t, unix.Statfs(dir, &disk))
+	free := int64(disk.Bavail)*disk.Bsize - info.Size()/2
+	must(t, os.WriteFile(filepath.Join(dir, "rest"), make([]byte, free), 0o600))
+	reserving := &Bolt{path: path}
+	reserving.keepRoom()
+	var is unix.Stat_t
+	must(t, unix.Fstat(int(f.Fd()), &is))
+	if reserved := is.Blocks*512 - info.Size(); reserved < info.Size()/8 {
+		t.Errorf("%d bytes of %d are free, and %d are reserved", info.Size()/2, info.Size(), reserved)
+	}
+}
