@@ -155,10 +155,15 @@ func (c *Controller) setRecord(e *entry, rec record) {
 // touchSource plans the claim or the snapshot that a volume is made from, whose deletion may wait
 // for that.
 func (c *Controller) touchSource(from source) {
-	c.claims.touch(from.Claim)
+	if from.Claim != (Key{}) {
+		c.claims.touch(from.Claim)
+	}
+	if from.Snapshot == "" {
+		return
+	}
 	for key, s := range c.snapshots.entries {
 		switch {
-		case from.Snapshot == "" || s.rec.Handle != from.Snapshot:
+		case s.rec.Handle != from.Snapshot:
 		case s.group != nil:
 			c.touchRows(s.group)
 		default:
