@@ -37,7 +37,7 @@ type life struct {
 	// left are the pods whose end the manager may not have handled yet: it may be busy with a
 	// write.
 	left map[string]bool
-	// ended are the pods of which the container runtime has said that no container runs; nil if no
+	// ended are the pods whose containers all have ended, as the container runtime said; nil if no
 	// runtime is asked.
 	ended map[state.PodUID]bool
 	// shown: the board has shown the journal's state; before that, its content does not count.
