@@ -2,9 +2,7 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"strings"
-	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -94,6 +92,7 @@ func (l *life) control(ctx context.Context) {
 		}
 	}
 	l.tellGroups(false)
+	l.claimed = true
 	l.w.mu.Unlock()
 	for {
 		changed := l.c.Changed()
@@ -206,28 +205,7 @@ func (w *world) uncut(name string, data bool) {
 	}
 	w.cuts[name] = false
 	l.c.RemoveSnapshot(keyOf(name))
-	w.order(aloneAs(name), data, func(ctx context.Context) error { return l.c.DeleteSnapshot(ctx, keyOf(name), data) })
-}
-
-// order requests a deletion, and counts whether the storage may delete; mu is held.
-func (w *world) order(name string, data bool, deletion func(context.Context) error) {
-	allows := 1
-	if retained[name] && !data {
-		allows = 0
-	}
-	w.orders[name] += allows
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		err := deletion(ctx)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, refusal := range []error{controller.ErrNotFound, controller.ErrInUse, controller.ErrListed, controller.ErrRetained, controller.ErrGrouped} {
-			if errors.Is(err, refusal) {
-				w.orders[name] -= allows
-			}
-		}
-	}()
+	w.order(aloneAs(name), data, w.heirs(name), func(ctx context.Context) error { return l.c.DeleteSnapshot(ctx, keyOf(name), data) })
 }
 
 // ask changes what the owner of a claim asks for; mu is held.
@@ -266,8 +244,9 @@ func (w *world) unclaim(name string, data bool) {
 	}
 	empty := !l.bound(name) // no pod could use such a volume, so it has no data to retain
 	w.claims[name] = false
+	w.unlisted[name]++
 	l.c.RemoveClaim(keyOf(name))
-	w.order(name, data || empty, func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
+	w.order(name, data || empty, nil, func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
 }
 
 // unclaimAll checks that snapshots, and claims whose pods are gone, can be deleted with their data.

@@ -89,7 +89,7 @@ func (w *world) ungroup(name string, data bool) {
 	}
 	w.groups[name] = grouped{of: w.groups[name].of}
 	l.c.RemoveGroup(keyOf(name))
-	w.order(name, data, func(ctx context.Context) error { return l.c.DeleteGroup(ctx, keyOf(name), data) })
+	w.order(name, data, w.heirs(name), func(ctx context.Context) error { return l.c.DeleteGroup(ctx, keyOf(name), data) })
 }
 
 // regrouped checks that listed group snapshots get ready and that deleted ones go; mu is held.

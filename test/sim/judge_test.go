@@ -342,6 +342,7 @@ func (j *judge) board(l *life) {
 		l.shown = true
 	}
 	j.groups(l)
+	j.heirs(l)
 	if !l.shown {
 		return
 	}

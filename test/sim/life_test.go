@@ -42,6 +42,10 @@ type life struct {
 	ended map[state.PodUID]bool
 	// shown: the board has shown the journal's state; before that, its content does not count.
 	shown bool
+	// claimed: the controller heard every listed claim.
+	claimed bool
+	// disinherited are the claims of which an accepted order took the source, until the next look.
+	disinherited []heir
 }
 
 // start begins a life, which knows nothing but the journal.
