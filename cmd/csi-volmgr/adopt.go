@@ -35,6 +35,8 @@ It takes the daemon's flags and configuration file, and reads the pods from the
 same sources. A volume of a pod that no source lists would be unmounted when the
 daemon starts: adopt refuses it unless --reason says why that is right.
 
+A drain --consumers-stopped becomes a plain drain: containers have run since.
+
 It takes over all volumes, or none. Run again, it finds nothing to do.`,
 		Example: `  csi-volmgr adopt --dry-run --kubeconfig=/etc/kubernetes/kubelet.conf
   csi-volmgr adopt --yes --config=/etc/csi-volmgr/config.yaml`,

@@ -153,7 +153,7 @@ func (n *Node) wireOperators() {
 	}
 	n.Transfer = takeover.New(takeover.Config{
 		Layout: n.layout, NodeName: n.cfg.Name, Kernel: n.kernel, Journal: n.journal, BootID: n.bootID, Audit: n.audit,
-		Pods: list.pods, RegistrationDir: n.cfg.RegistrationDir,
+		Pods: list.pods, ContainersRan: n.ContainersRan, RegistrationDir: n.cfg.RegistrationDir,
 		Client: clients(n.cfg, secrets{n}, n.tokens, nil, n.log), Logger: n.log,
 	})
 	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{

@@ -2,6 +2,8 @@ package operate
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
@@ -77,5 +79,72 @@ func TestARegistrationWhoseEndIsWrittenHasEnded(t *testing.T) {
 		}
 	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// olderJournal is a journal that was replaced by an older copy.
+type olderJournal struct{ memoryJournal }
+
+func (olderJournal) Recovery() state.Recovery { return state.Recovery{Why: "a page was damaged"} }
+
+// The operator's word that no container runs ends where containers may run again in the same boot: after an
+// undrain that an older copy of the journal does not know, and after a kubelet. Otherwise the next start
+// would unmount what running containers have. The node stays drained, and says why, at every later start.
+func TestNothingIsEmptiedOnceContainersMayRun(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		mode, want  server.DrainMode
+		older, word bool   // the journal is an older copy; a kubelet ran
+		bootID      string // of the drain
+	}{
+		{"no doubt", server.DrainEmpty, server.DrainEmpty, false, false, "now"},
+		{"older journal", server.DrainEmpty, server.DrainHold, true, false, "now"},
+		{"older journal, hold", server.DrainHold, server.DrainHold, true, false, "now"},
+		{"older journal, earlier boot", server.DrainEmpty, "", true, false, "before"},
+		{"kubelet", server.DrainEmpty, server.DrainHold, false, true, "now"},
+		{"kubelet, hold", server.DrainHold, server.DrainHold, false, true, "now"},
+		{"kubelet, no drain", "", "", false, true, "now"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			memory := memoryJournal{state.NewMemory()}
+			at := func(bootID string, j Journal) *Operator {
+				m, err := manager.New(manager.Config{Store: state.NewMemory(), Kernel: struct{ manager.Kernel }{}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return New(Config{
+					Journal: j, Manager: m, Audit: audit.Open(t.TempDir(), nil), BootID: bootID, Logger: slog.New(slog.DiscardHandler),
+				})
+			}
+			if c.mode != "" {
+				gone, cancel := context.WithCancel(t.Context())
+				cancel() // no loop runs that could take the drain
+				if err := at(c.bootID, memory).SetDrain(gone, audit.By{}, server.Drain{Mode: c.mode, Reason: "new disks"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var first Journal = memory
+			if c.older {
+				first = olderJournal{memory}
+			}
+			if c.word {
+				if err := at("now", first).ContainersRan(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for start, j := range []Journal{first, memory} { // the loss is accepted before the second
+				o := at("now", j)
+				if err := o.LoadDrain(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				got := o.Draining()
+				if got.Mode != c.want {
+					t.Errorf("start %d: mode %q, want %q", start, got.Mode, c.want)
+				}
+				if got.Mode != c.mode && got.Mode != "" && (!strings.HasPrefix(got.Reason, "new disks; mode empty ended: ")) {
+					t.Errorf("start %d: reason %q", start, got.Reason)
+				}
+			}
+		})
 	}
 }

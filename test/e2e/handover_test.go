@@ -180,9 +180,16 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	if got := a.records(); len(got) != 0 {
 		t.Fatalf("records after a dry run: %v", got)
 	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	must(t, err)
+	a.setDrain([]byte(`{"mode":"empty","bootID":"` + strings.TrimSpace(string(boot)) + `"}`))
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
 	a.want(a.verb("adopt", "--yes"), 0, "0 volumes taken over")
 	a.intact("after adopt", ids, 0)
+	// An operator said that no container runs, and then the kubelet ran some.
+	if was := a.setDrain(nil); !strings.Contains(was, `"mode":"hold"`) {
+		t.Errorf("the drain after adopt: %s, want one that unmounts nothing", was)
+	}
 	if got := a.tree(); strings.Join(got, "\n") != strings.Join(tree, "\n") {
 		t.Errorf("adopt changed what is on the disk: got %q, want %q", got, tree)
 	}
@@ -206,6 +213,18 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	a.asWanted("web")
 	a.intact("with the daemon, restarted", ids, again)
 	a.nothingLeftAtAll()
+}
+
+// setDrain replaces the record of the node's drain, and returns what it was.
+func (a *adopted) setDrain(record []byte) (was string) {
+	a.T.Helper()
+	journal, _ := a.Journal()
+	defer journal.Close()
+	const bucket, key = "operator", "drain"
+	values, err := journal.LoadBucket(a.T.Context(), bucket)
+	must(a.T, err)
+	must(a.T, journal.CommitBucket(a.T.Context(), bucket, map[string][]byte{key: record}))
+	return string(values.Sound[key])
 }
 
 // staged waits until the driver is up and NodeStageVolume was called n times since the test

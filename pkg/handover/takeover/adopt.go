@@ -38,7 +38,13 @@ func (t *Transfer) Adopt(ctx context.Context, o Order) (handover.Takeover, error
 	if against := handover.Against(take.Refusals, o.Reason); against != "" {
 		return take, fmt.Errorf("adopt the volumes below %s: %w: %s", t.c.Layout.Root, ErrNotHandedOver, against)
 	}
-	if !o.Yes || len(take.Records)+len(take.Empty) == 0 {
+	if !o.Yes {
+		return take, nil
+	}
+	if err := t.c.ContainersRan(ctx); err != nil {
+		return take, fmt.Errorf("adopt the volumes below %s: %w: %w", t.c.Layout.Root, ErrNotHandedOver, err)
+	}
+	if len(take.Records)+len(take.Empty) == 0 {
 		return take, nil
 	}
 	act := audit.Act{

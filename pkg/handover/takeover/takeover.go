@@ -47,6 +47,8 @@ type Config struct {
 	Audit  *audit.Log
 	// Pods returns all pods that the sources list, after each source has spoken.
 	Pods func(context.Context) (map[state.PodUID]state.PodWant, error)
+	// ContainersRan ends an operator's word that no container runs on this node.
+	ContainersRan func(context.Context) error
 	// RegistrationDir contains the drivers' registration sockets.
 	RegistrationDir string
 	// Client returns the configuration for dialling a driver, without Name and Endpoint.
