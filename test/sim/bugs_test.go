@@ -349,7 +349,7 @@ func plant(t *testing.T, root string, bugs ...bug) (overlay string) {
 
 // simulate runs tests of the simulation with an overlay.
 func simulate(t *testing.T, root, overlay string, args ...string) (string, error) {
-	cmd := exec.Command("go", append([]string{"test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=10m", "./test/sim"}, args...)...)
+	cmd := exec.Command("go", append([]string{"test", "-overlay", overlay, "-vet=off", "-ldflags=-s", "-count=1", "-timeout=10m", "./test/sim"}, args...)...)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
