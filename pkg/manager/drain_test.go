@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -70,6 +71,33 @@ func TestAnEmptiedNodeHasNothingLeft(t *testing.T) {
 		l.SetDrain(0)
 		mounted(t, l, "p")
 		mounted(t, l, "late")
+	})
+}
+
+// While the node is being emptied, nothing may be started on a mount that is still there: the pod is not
+// ready, and a wait for it goes on and says why.
+func TestNoPodIsReadyOnANodeThatIsEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newFakeNode(t), newDisk()
+		l := live(t, h, d, sources("s"))
+		l.up(h)
+		l.SourceSynced("s")
+		l.SetPod(podWant("p", "a"))
+		mounted(t, l, "p")
+		l.DriverDown("d", "it is replaced")
+		l.SetDrain(DrainEmpty)
+		rest()
+		if p, _ := l.Pod("p"); p.Ready || p.Volumes[0].Mounted || p.Volumes[0].Phase == state.Absent || p.Volumes[0].BlockedBy == "" {
+			t.Errorf("while the volume cannot be unmounted: %+v", p)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.WaitForAttachAndMount(ctx, "p"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wait for its mounts: %v", err)
+		}
+		l.SetDrain(0)
+		l.up(h)
+		mounted(t, l, "p")
 	})
 }
 

@@ -53,8 +53,17 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 			s.Code = plan.Earlier
 			s.BlockedBy = plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}.String() + " comes first: " + v.Held.Reason
 		}
+	case v.emptied:
+		s.Code, s.BlockedBy = plan.Emptied, reasonEmptied
 	}
 	return s
+}
+
+// mounted reports whether a pod can use its mount of the volume. While the node is being emptied, no
+// container may be started on what is still mounted.
+func (s *VolumeStatus) mounted(m state.Mount) bool {
+	return m.Phase == state.Present && !m.Waits && s.Quarantined == "" && !s.emptied &&
+		(!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
 }
 
 // step sets the step, its time and its pacing. A pod that can use its mount is not concerned

@@ -143,7 +143,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	}
 	s := VolumeStatus{
 		Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.selinuxStatus(r.Spec),
-		Drift: v.allDrift(),
+		Drift: v.allDrift(), emptied: l.gates.drain == DrainEmpty,
 	}
 	if v.held != nil {
 		s.Held, s.Since = v.held.Held, v.held.since
@@ -177,12 +177,6 @@ func (s *VolumeStatus) forPod(uid state.PodUID) forPod {
 		mounted: s.mounted(m),
 		absent:  !has || m.Phase == state.Absent,
 	}
-}
-
-// mounted reports whether a pod can use its mount of the volume.
-func (s *VolumeStatus) mounted(m state.Mount) bool {
-	return m.Phase == state.Present && !m.Waits && s.Quarantined == "" &&
-		(!s.Volume.Needs.Stage || s.Volume.Stage.Phase == state.Present)
 }
 
 // concerns reports whether a pod wants the volume, or has or may have it.

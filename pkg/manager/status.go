@@ -31,6 +31,8 @@ type VolumeStatus struct {
 	SELinux *SELinuxStatus `json:"seLinux,omitempty"`
 	// Drift says, by path, how existing mounts differ from how they were made.
 	Drift map[string]string `json:"drift,omitempty"`
+
+	emptied bool // the node is being emptied (DrainEmpty)
 }
 
 // SELinuxStatus says which SELinux label a volume has and which pods ask for another.

@@ -177,6 +177,18 @@ var bugs = []bug{
 		"l.wakes.set(id, held.Until)", "",
 	},
 	{
+		"something new is begun on a drained node", "pkg/manager/drain.go",
+		"w.Hold = cmp.Or(w.Hold, reasonDrained)", "_ = reasonDrained",
+	},
+	{
+		"an emptied node keeps what listed pods have", "pkg/manager/drain.go",
+		"return state.Want{}", "w.Hold = cmp.Or(w.Hold, reasonEmptied)",
+	},
+	{
+		"a pod is ready while the node is emptied", "pkg/manager/podvolume.go",
+		`s.Quarantined == "" && !s.emptied &&`, `s.Quarantined == "" &&`,
+	},
+	{
 		"a snapshot that no source lists is deleted", "pkg/controller/snapshotnext.go",
 		"case r.Delete && r.Content.Phase == state.Present:", "case (r.Delete || w == nil) && r.Content.Phase == state.Present:",
 	},

@@ -31,6 +31,7 @@ func (w *world) damage() {
 		panic(err)
 	}
 	w.disk.records, w.disk.lost, w.disk.damaged = loaded.Volumes, true, true
+	w.doubt()
 	w.count.faults["damage"]++
 	if !maps.EqualFunc(newest, loaded.Volumes, func(a, b state.Volume) bool { return a.ID == b.ID && len(a.Mounts) == len(b.Mounts) }) {
 		w.count.faults["damage that lost records"]++

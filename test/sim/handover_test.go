@@ -53,6 +53,7 @@ func (w *world) adopt(reason string) (done bool, why string) {
 	w.judge.takenOver(runs > 1)
 	w.count.faults["adopt"]++
 	w.kubelet = false
+	w.doubt()
 	w.mu.Unlock()
 	if err := w.start(); err != nil {
 		panic(err)

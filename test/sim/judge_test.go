@@ -40,8 +40,10 @@ type lane struct {
 	// left: since it was made, the pod's containers were proven to have ended.
 	left bool
 	// ok: the newest call of the lane returned OK, and it really exists.
-	ok  bool
-	req string // the content of the request that makes it
+	ok bool
+	// said: a call that makes it has returned OK since, true or not.
+	said bool
+	req  string // the content of the request that makes it
 	// foreign: another agent made it, with an unknown request. there: it existed at the takeover.
 	foreign, there bool
 	// tried is the last life in which a call to remove it ended, and triedAt when the first such
@@ -113,6 +115,7 @@ func (j *judge) begin(l *life, o op) {
 		w.breach("J5: %v says %q, and what it repeats or removes said %q", o, request(o), ln.req)
 	}
 	j.order(o, ls)
+	j.drained(l, o)
 	late := j.durable(o)
 	if removes(o.verb) {
 		j.proven(l, o, ln)
@@ -190,7 +193,7 @@ func (j *judge) proven(l *life, o op, ln *lane) {
 			w.breach("rule 5: %v, and the pod is running", o)
 		}
 	}
-	if ln.removing || ln.removed || ln.left || l.leaving[o.String()] {
+	if ln.removing || ln.removed || ln.left || l.leaving[o.String()] || l.empties {
 		return // a removal continues once begun, even if only its intent is durable
 	}
 	wanted := false
@@ -269,6 +272,7 @@ func (j *judge) end(l *life, o op, err error) {
 	case removes(o.verb) && (ln.removed || ln.undone) && !there && state.AsCallError(o.verb, err).Outcome != state.Uncertain:
 		*ln = lane{removed: true} // when called again after a lie, a driver may refuse
 	case !removes(o.verb):
+		ln.said = ln.said || err == nil
 		if ln.ok = err == nil && there; ln.ok {
 			j.renewed[o.v.Mounts[o.pod].Target] = time.Now()
 		}
@@ -402,7 +406,10 @@ func (j *judge) pod(l *life, p manager.PodStatus, upToDate bool) {
 			}
 		}
 	}
-	if told, listed := l.told[uid]; !upToDate || !p.Ready || !listed || told.Stopped || w.wishes[uid].stopped {
+	if upToDate && p.Ready && len(l.told[uid].Volumes) > 0 && l.drain == manager.DrainEmpty {
+		w.breach("drain: pod %s is reported ready while its volumes go", uid)
+	}
+	if told, listed := l.told[uid]; l.empties || !upToDate || !p.Ready || !listed || told.Stopped || w.wishes[uid].stopped {
 		return
 	}
 	if _, listed := w.wishes[uid]; !listed {

@@ -42,6 +42,12 @@ type life struct {
 	ended map[state.PodUID]bool
 	// shown: the board has shown the journal's state; before that, its content does not count.
 	shown bool
+	// drain is in effect since drainedAt. empties: no container runs, as an operator said, and the
+	// manager may act on it. orders counts what the operator said.
+	drain     manager.Drain
+	drainedAt time.Time
+	empties   bool
+	orders    int
 	// claimed: the controller heard every listed claim.
 	claimed bool
 	// disinherited are the claims of which an accepted order took the source, until the next look.
@@ -100,6 +106,9 @@ func (w *world) start() error {
 	}
 	l.m = m
 	w.life = l
+	if w.drain != 0 {
+		l.drainTo(w.drain)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
 	go func() { l.done <- m.Run(ctx) }()

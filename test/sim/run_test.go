@@ -116,6 +116,9 @@ func (w *world) reboot() {
 func (w *world) powerOff() {
 	w.life.die()
 	w.boot++
+	if w.drain == manager.DrainEmpty {
+		w.drain = 0 // it is for one boot
+	}
 	w.thawHolds()
 	for path, m := range w.table {
 		if !m.dir {
@@ -142,7 +145,7 @@ func (w *world) ok() bool {
 // hang, then with all volumes. It checks that a restart then makes no call, and that in the end
 // nothing is left.
 func (w *world) finish() {
-	for _, phase := range []func(){w.calmDown, w.thaw, w.idle, w.clear} {
+	for _, phase := range []func(){w.calmDown, w.thaw, w.idle, w.emptied, w.clear} {
 		if !w.ok() {
 			return
 		}
@@ -176,6 +179,8 @@ func (w *world) calmDown() {
 			}
 		}
 	}
+	w.drainTo(0)
+	w.drain = 0 // for the life that takes over from a kubelet
 	if w.kubelet {
 		clear(w.down)
 		w.mu.Unlock()

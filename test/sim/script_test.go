@@ -45,6 +45,8 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
 	f := rand.New(rand.NewPCG(seed, 24))
 	fills := f.IntN(4) == 0
+	o := rand.New(rand.NewPCG(seed, 25))
+	drained := o.IntN(4) == 0
 	damaged, other := r.IntN(5) == 0 && !hands, []string{"v0", "v0", "v11", "pvc-0"}[r.IntN(4)]
 	claimed := other == "pvc-0" && !hands
 	stores := claimed && !damaged
@@ -80,6 +82,9 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if groups && g.IntN(5) < 2 {
 			all = append(all, grouping(g)...)
+		}
+		if drained && o.IntN(5) == 0 {
+			all = append(all, draining(o))
 		}
 		if fills && f.IntN(4) == 0 {
 			all = append(all, []string{"full", "full", "room"}[f.IntN(3)])
@@ -357,6 +362,8 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		for _, id := range sortedKeys(w.disk.records) { // a volume without a record has no stuck unmount
 			w.life.order(id, state.UnmountStep(arg(1)))
 		}
+	case "drain":
+		w.drainTo(drains[arg(1)])
 	case "silence":
 		w.silent[arg(1)] = true
 	case "speak":

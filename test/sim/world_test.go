@@ -182,10 +182,12 @@ type world struct {
 	// know of, and the number of that adoption.
 	takeovers int
 	unknown   map[string]int
-	told      bool // the kernel's notification of a change is pending
-	broken    string
-	count     *tally
-	now       string // the current step, for a breach
+	// drain is the operator's newest order about the node as a whole, as the journal has it.
+	drain  manager.Drain
+	told   bool // the kernel's notification of a change is pending
+	broken string
+	count  *tally
+	now    string // the current step, for a breach
 }
 
 // settings are fixed for a script, in its first line.
