@@ -74,7 +74,7 @@ var rooms = []room{
 	{dir: "pkg/containers", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/intree", "pkg/manager", "pkg/resolve", "pkg/server", "pkg/source", "pkg/handover/disk"}},
 	{dir: "pkg/events", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats"}},
 	{dir: "pkg/fsgroup", may: []string{"pkg/state", "pkg/isolate", "pkg/intree", "pkg/manager"}},
-	{dir: "pkg/away", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/freeze", "pkg/intree", "pkg/intree/program", "pkg/manager", "pkg/fsgroup", "pkg/content", "pkg/diskfs", "pkg/outage"}},
+	{dir: "pkg/away", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/freeze", "pkg/intree", "pkg/intree/keylock", "pkg/intree/program", "pkg/manager", "pkg/fsgroup", "pkg/content", "pkg/diskfs", "pkg/outage"}},
 	{dir: "pkg/health", may: []string{"pkg/state", "pkg/kind", "pkg/manager", "pkg/manager/plan", "pkg/controller", "pkg/csiclient", "pkg/intree", "pkg/isolate", "pkg/stats", "pkg/watch"}},
 	{dir: "pkg/operate", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/mount", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/localdriver", "pkg/server", "pkg/controller", "pkg/registration", "pkg/isolate", "pkg/fsgroup", "pkg/resolve", "pkg/source", "pkg/source/kube", "pkg/source/made", "pkg/source/named", "pkg/binding", "pkg/schedule", "pkg/source/manifest"}},
 	{dir: "pkg/watch", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/leftover", "pkg/manager/plan"}},

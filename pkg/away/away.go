@@ -10,13 +10,17 @@ package away
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/freeze"
 	"github.com/csi-volmgr/csi-volmgr/pkg/fsgroup"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
@@ -48,29 +52,47 @@ func Service() isolate.Service {
 	return s
 }
 
-// Config configures a driver. Every field except Allow is required.
+// Config configures a driver. Kind, Layout and Helpers are required.
 type Config struct {
-	// Kind is hostPath or local.
+	// Kind is hostPath, local, iscsi or fc.
 	Kind state.DriverName
-	// Allow lists the directories at or below which the kind's volumes may be.
+	// Allow lists the directories at or below which volumes of the kinds hostPath and
+	// local may be.
 	Allow   []string
 	Layout  state.Layout
 	Helpers *isolate.Pool
+	// Volumes returns the journal's records; required for iscsi and fc.
+	Volumes func() []state.Volume
+	// Secret reads the secret of a volume; required for iscsi.
+	Secret func(context.Context, state.SecretRef) (map[string]string, error)
+	// Logger takes what a verb says besides its result; required for iscsi.
+	Logger *slog.Logger
 }
 
 // New returns the driver of a built-in kind whose verbs access storage in more ways
 // than mounting and unmounting. It calls them in a helper.
-func New(c Config) Driver { return Driver{c} }
+func New(c Config) *Driver { return &Driver{c: c} }
 
-// newInHelper returns the verbs of a kind, for use in a helper.
-func newInHelper(r verbRequest) (poddir.Verbs, error) {
+// newInHelper returns the verbs of a kind, for use in a helper. warn takes what a verb
+// says besides its result.
+func newInHelper(r verbRequest, warn func(message string, args ...any)) (poddir.Verbs, error) {
 	kernel := mount.New(r.Root).Synchronous()
 	layout := state.Layout{Root: r.Root}
+	run := new(program.Runner).Run
+	disks := disk.Stager{Layout: layout, Kernel: kernel, Host: disk.NewHost(run)}
+	volumes := func() []state.Volume { return r.Given.Volumes }
 	switch r.Kind {
 	case hostpath.Kind:
 		return hostpath.New(hostpath.Config{Layout: layout, Kernel: kernel, Allow: r.Allow}), nil
 	case local.Kind:
-		return local.New(local.Config{Layout: layout, Kernel: kernel, Allow: r.Allow, Run: new(program.Runner).Run}), nil
+		return local.New(local.Config{Layout: layout, Kernel: kernel, Allow: r.Allow, Run: run}), nil
+	case fc.Kind:
+		return fc.New(fc.Config{Stager: disks, Volumes: volumes}), nil
+	case iscsi.Kind:
+		return iscsi.New(iscsi.Config{
+			Stager: disks, Volumes: volumes, Warn: warn,
+			Secret: func(context.Context, state.SecretRef) (map[string]string, error) { return r.Given.Secret, nil },
+		}), nil
 	}
 	return nil, fmt.Errorf("no helper for kind %s", r.Kind)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -18,6 +19,7 @@ type verbRequest struct {
 	Volume state.Volume     `json:"volume"`
 	Pod    state.PodUID     `json:"pod"`
 	Bytes  int64            `json:"bytes,omitempty"`
+	Given  given            `json:"given,omitzero"`
 }
 
 // verbReply is the result of a verb as sent by a helper.
@@ -29,43 +31,63 @@ type verbReply struct {
 	Code    string        `json:"code,omitempty"`
 	Reason  state.Reason  `json:"reason,omitempty"`
 	Text    string        `json:"text,omitempty"`
+	Said    []warning     `json:"said,omitempty"`
 }
 
-// Driver is a kind whose verbs run in a helper.
-type Driver struct{ Config }
+// warning is what a verb says besides its result.
+type warning struct {
+	Message string `json:"message"`
+	Args    []any  `json:"args"`
+}
+
+// Driver is a kind whose verbs run in a helper. It is safe for concurrent use.
+type Driver struct {
+	c Config
+
+	targets keylock.Locks // of iscsi, by name, held while a volume logs in or out
+}
 
 // Stage calls the verb.
-func (d Driver) Stage(ctx context.Context, v state.Volume) error {
+func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Stage", Volume: v})
 	return err
 }
 
 // Publish calls the verb.
-func (d Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Publish", Volume: v, Pod: pod})
 	return err
 }
 
 // Unpublish calls the verb.
-func (d Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
+func (d *Driver) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Unpublish", Volume: v, Pod: pod})
 	return err
 }
 
 // Unstage calls the verb.
-func (d Driver) Unstage(ctx context.Context, v state.Volume) error {
+func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	_, err := d.do(ctx, verbRequest{Verb: "Unstage", Volume: v})
 	return err
 }
 
 // Expand calls the verb.
-func (d Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
+func (d *Driver) Expand(ctx context.Context, v state.Volume, pod state.PodUID, bytes int64) (int64, error) {
 	return d.do(ctx, verbRequest{Verb: "Expand", Volume: v, Pod: pod, Bytes: bytes})
 }
 
-func (d Driver) do(ctx context.Context, r verbRequest) (int64, error) {
-	r.Kind, r.Root, r.Allow = d.Kind, d.Layout.Root, d.Allow
-	a, err := isolate.Ask[verbReply](ctx, d.Helpers, string(r.Volume.ID), callVerb, r)
+func (d *Driver) do(ctx context.Context, r verbRequest) (int64, error) {
+	r.Kind, r.Root, r.Allow = d.c.Kind, d.c.Layout.Root, d.c.Allow
+	given, done, err := d.give(ctx, r.Verb, r.Volume)
+	if err != nil {
+		return 0, fmt.Errorf("volume %s: %w", r.Volume.Spec.Name, err)
+	}
+	defer done()
+	r.Given = given
+	a, err := isolate.Ask[verbReply](ctx, d.c.Helpers, string(r.Volume.ID), callVerb, r)
+	for _, w := range a.Said {
+		d.c.Logger.Warn(w.Message, w.Args...)
+	}
 	if err != nil {
 		// The helper may still be running the verb, so the outcome is not known.
 		return 0, &state.CallError{Outcome: state.Uncertain, Call: r.Verb, Err: err}
@@ -78,11 +100,11 @@ func (d Driver) do(ctx context.Context, r verbRequest) (int64, error) {
 
 // doVerb calls a verb; it runs in the helper.
 func doVerb(ctx context.Context, r verbRequest) (any, error) {
-	d, err := newInHelper(r)
+	var a verbReply
+	d, err := newInHelper(r, func(message string, args ...any) { a.Said = append(a.Said, warning{message, args}) })
 	if err != nil {
 		return nil, err
 	}
-	var a verbReply
 	switch r.Verb {
 	case "Stage":
 		err = d.Stage(ctx, r.Volume)
@@ -101,7 +123,7 @@ func doVerb(ctx context.Context, r verbRequest) (any, error) {
 		e := state.AsCallError(r.Verb, err)
 		a = verbReply{
 			Failed: true, Outcome: e.Outcome, Call: e.Call, Code: e.Code, Reason: Reason(err),
-			Text: e.Err.Error(),
+			Text: e.Err.Error(), Said: a.Said,
 		}
 	}
 	return a, nil

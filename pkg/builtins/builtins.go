@@ -16,12 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/away"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/netfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
@@ -89,22 +86,22 @@ func New(c Config) *Set {
 		return lasting{netfs.New(netfs.Config{Kind: of, Layout: c.Layout, Kernel: c.Kernel, Run: run, Command: command})}
 	}
 	inHelper := func(of state.DriverName) manager.Driver {
-		return lasting{away.New(away.Config{Kind: of, Allow: c.HostPaths, Layout: c.Layout, Helpers: c.Helpers})}
+		return lasting{away.New(away.Config{
+			Kind: of, Allow: c.HostPaths, Layout: c.Layout, Helpers: c.Helpers,
+			Volumes: c.Volumes, Secret: c.Secret, Logger: c.Logger,
+		})}
 	}
-	disks := disk.Stager{Layout: c.Layout, Kernel: c.Kernel, Host: disk.NewHost(run)}
 	s := &Set{
 		drivers: map[state.DriverName]manager.Driver{
 			kind.CephFS:    servers(kind.CephFS, netfs.CephFSCommand),
 			kind.EmptyDir:  lasting{scratch},
-			kind.FC:        lasting{fc.New(fc.Config{Stager: disks, Volumes: c.Volumes})},
+			kind.FC:        inHelper(kind.FC),
 			kind.GlusterFS: servers(kind.GlusterFS, netfs.GlusterFSCommand),
 			kind.HostPath:  inHelper(kind.HostPath),
 			kind.Image:     lasting{c.Images},
-			kind.ISCSI: lasting{iscsi.New(iscsi.Config{
-				Stager: disks, Secret: c.Secret, Volumes: c.Volumes, Log: c.Logger,
-			})},
-			kind.Local: inHelper(kind.Local),
-			kind.NFS:   lasting{nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run})},
+			kind.ISCSI:     inHelper(kind.ISCSI),
+			kind.Local:     inHelper(kind.Local),
+			kind.NFS:       lasting{nfs.New(nfs.Config{Layout: c.Layout, Kernel: c.Kernel, Run: run})},
 		},
 		usage: map[state.DriverName]Usage{kind.EmptyDir: scratch.Usage},
 	}

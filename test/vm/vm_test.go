@@ -45,7 +45,7 @@ func payloads() []payload {
 		{name: "nfs", tests: []tests{{"./test/vm/guest", []string{
 			"TestNFSOfEveryVersion", "TestDeadNFSServerHoldsUpNothingElse",
 		}}}},
-		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestISCSIRawBlock", "TestLocalDeviceGrowsOnline"}}}},
+		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestISCSIRawBlock", "TestDeadISCSIPortalHangsAHelperAlone", "TestLocalDeviceGrowsOnline"}}}},
 		{name: "fc", tests: []tests{{"./test/vm/guest", []string{"TestFibreChannel"}}}},
 		{name: "selinux", args: "security=selinux", tests: []tests{{"./test/vm/guest", []string{"TestContextMountsAndTheirConflicts", "TestISCSIVolumeHasThePodsLabel"}}}},
 		{name: "quota", tests: []tests{{"./test/vm/guest", []string{"TestProjectQuotas"}}}},

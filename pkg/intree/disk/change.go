@@ -13,19 +13,23 @@ import (
 var ErrInUse = errors.New("the disk is in use: mounted in some mount namespace, or part of another device")
 
 // Free flushes the disk's cached writes and removes its devices from the kernel. It
-// fails with ErrInUse if the disk is in use.
+// fails with ErrInUse if the disk is in use. If the disk does not answer, Free does not
+// return; when it does after the end of ctx, the devices stay.
 func (h Host) Free(ctx context.Context, d Disk) error {
 	unused, err := h.unused(d)
 	if err == nil && !unused {
 		return fmt.Errorf("%s (%s): %w", d.Name, d.WWID, ErrInUse)
 	}
 	if err == nil {
-		err = h.flush(ctx, d)
+		err = h.flush(d)
 	}
 	// A device that is being removed or is offline accepts no writes. The kernel
 	// returns these errors only if nothing uses the device exclusively.
 	if err != nil && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("flush %s (%s): %w", d.Name, d.WWID, err)
+	}
+	if ctx.Err() != nil { // another volume may have begun to use the disk
+		return context.Cause(ctx)
 	}
 	if d.Map != "" {
 		if err := h.removeMap(ctx, d); err != nil {
@@ -53,27 +57,16 @@ func (h Host) removeMap(ctx context.Context, d Disk) error {
 	return fmt.Errorf("%w (%w)", failed, errMoving)
 }
 
-// flush writes back the disk's cached data. If the disk does not answer, the system
-// call does not return; flush abandons it when ctx ends.
-func (h Host) flush(ctx context.Context, d Disk) error {
+// flush writes back the disk's cached data.
+func (h Host) flush(d Disk) error {
 	f, err := h.open(d, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() {
-		err := f.Sync()
-		if err == nil {
-			err = dropCache(f)
-		}
-		done <- errors.Join(err, f.Close())
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err = f.Sync(); err == nil {
+		err = dropCache(f)
 	}
+	return errors.Join(err, f.Close())
 }
 
 // Grow makes the kernel read the disk's new size, grows the file system mounted at

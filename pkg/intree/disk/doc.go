@@ -12,6 +12,9 @@
 //     signatures were read and contain only zeros, or if an earlier attempt to make one
 //     was recorded and the disk has none. The disk is read, not the kernel's cache of it.
 //     A disk that cannot be read does not count as blank.
+//   - A call on a disk that does not answer does not return, and no signal ends it. So the
+//     kinds run in a helper process (package away), and a call that returns after its
+//     caller has gone changes nothing more.
 //   - A device is removed only if nothing has opened it exclusively: no mount in any
 //     namespace, and no device on top of it.
 package disk

@@ -229,13 +229,17 @@ func (s Stager) Unpublish(ctx context.Context, v state.Volume, pod state.PodUID)
 }
 
 // Unmount unmounts the volume's stage. It returns the WWID of the disk that was
-// mounted, or "" if there is no record of it.
+// mounted, or "" if there is no record of it. It fails if ctx ended meanwhile: others may
+// have begun to use the disk, and nothing of it may be removed.
 func (s Stager) Unmount(ctx context.Context, v state.Volume) (wwid string, err error) {
 	if err := s.checkStagePath("Unstage", v); err != nil {
 		return "", err
 	}
 	if err := s.Kernel.Unmount(ctx, v.Spec.StagePath); err != nil {
 		return "", err
+	}
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
 	}
 	m, _, err := readRecord(v.Spec.StagePath)
 	return m.WWID, err

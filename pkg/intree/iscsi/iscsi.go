@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/keylock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -31,7 +29,8 @@ type Config struct {
 	Secret func(ctx context.Context, ref state.SecretRef) (map[string]string, error)
 	// Volumes returns the journal's records.
 	Volumes func() []state.Volume
-	Log     *slog.Logger
+	// Warn takes a message for the operator, with keys and values as slog.Logger.Warn does.
+	Warn func(message string, args ...any)
 	// Databases are the directories that may hold open-iscsi's records; nil means the
 	// usual ones.
 	Databases []string
@@ -39,12 +38,9 @@ type Config struct {
 	DeviceTime time.Duration
 }
 
-// Driver implements iscsi volumes. It is safe for concurrent use.
-type Driver struct {
-	c Config
-
-	locks keylock.Locks // by IQN, held while logging in or out
-}
+// Driver implements iscsi volumes. It is safe for concurrent use, with one Stage or Unstage
+// at a time for a target ([Shared]): each logs in or out.
+type Driver struct{ c Config }
 
 // New returns a Driver.
 func New(c Config) *Driver {
@@ -54,7 +50,17 @@ func New(c Config) *Driver {
 	if c.DeviceTime == 0 {
 		c.DeviceTime = deviceTime
 	}
-	return &Driver{c: c}
+	return &Driver{c}
+}
+
+// Shared returns the name of the target that a volume shares with others, and whether Stage
+// needs the volume's secret. Both are zero for a source that Stage refuses.
+func Shared(spec state.Spec) (target string, secret bool) {
+	t, err := parse(spec)
+	if err != nil {
+		return "", false
+	}
+	return t.iqn, t.needsSecret()
 }
 
 // Stage logs in to the target at every portal, finds the disk and mounts it. It
@@ -67,11 +73,6 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 	if err := d.c.Stager.Begin(ctx, v); err != nil {
 		return err
 	}
-	unlock, err := d.locks.Lock(ctx, t.iqn)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	if err := d.stage(ctx, v, t); err != nil {
 		return fmt.Errorf("volume %s: iscsi %s lun %d: %w", v.Spec.Name, t.iqn, t.lun, err)
 	}
@@ -80,7 +81,7 @@ func (d *Driver) Stage(ctx context.Context, v state.Volume) error {
 
 func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 	var secret map[string]string
-	if t.chap || t.discoveryCHAP {
+	if t.needsSecret() {
 		var err error
 		if secret, err = d.c.Secret(ctx, v.Spec.StageRef); err != nil {
 			return err
@@ -105,7 +106,7 @@ func (d *Driver) stage(ctx context.Context, v state.Volume, t target) error {
 		return failed
 	}
 	if failed != nil {
-		d.c.Log.Warn("some portals cannot be reached", "volume", string(v.ID), "driver", string(Kind), "err", failed.Error())
+		d.c.Warn("some portals cannot be reached", "volume", string(v.ID), "driver", string(Kind), "err", failed.Error())
 	}
 	return d.c.Stager.Stage(ctx, v, d.search(t, sessions), t.want)
 }
@@ -185,11 +186,6 @@ func (d *Driver) Unstage(ctx context.Context, v state.Volume) error {
 	if err != nil {
 		return poddir.Refused("Unstage", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
-	unlock, err := d.locks.Lock(ctx, t.iqn)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	wwid, err := d.c.Stager.Unmount(ctx, v)
 	if err != nil {
 		return err
@@ -254,7 +250,7 @@ func (d *Driver) endSession(ctx context.Context, t target, p portal, s session) 
 			return err
 		}
 		if len(left) > 0 {
-			d.c.Log.Warn("kept a session that has devices of no volume on this node", "driver", string(Kind), "portal",
+			d.c.Warn("kept a session that has devices of no volume on this node", "driver", string(Kind), "portal",
 				p.String(), "devices", left)
 			return os.Remove(d.markPath(t, p))
 		}

@@ -59,7 +59,7 @@ func (n *node) restart() {
 	n.driver = iscsi.New(iscsi.Config{
 		Stager: n.Stager(), Volumes: func() []state.Volume { return n.volumes }, Databases: []string{"/nowhere", n.db},
 		Secret:     func(context.Context, state.SecretRef) (map[string]string, error) { return n.secret, nil },
-		Log:        slog.New(slog.DiscardHandler),
+		Warn:       slog.New(slog.DiscardHandler).Warn,
 		DeviceTime: 100 * time.Millisecond,
 	})
 }

@@ -49,6 +49,9 @@ type target struct {
 	want                   disk.Want
 }
 
+// needsSecret reports whether a login presents a name and a password.
+func (t target) needsSecret() bool { return t.chap || t.discoveryCHAP }
+
 // parse reads the source in a volume's spec.
 func parse(spec state.Spec) (target, error) {
 	var src corev1.ISCSIVolumeSource

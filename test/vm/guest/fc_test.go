@@ -12,10 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -77,10 +75,8 @@ func TestFibreChannel(t *testing.T) {
 		return false
 	})
 	l := layout(t)
-	d := fc.New(fc.Config{
-		Stager:     disk.Stager{Layout: l, Kernel: mount.New(l.Root), Host: disk.NewHost(new(program.Runner).Run)},
-		Volumes:    func() []state.Volume { return nil },
-		DeviceTime: patience,
+	d := away.New(away.Config{
+		Kind: fc.Kind, Layout: l, Helpers: newHelpers(t), Volumes: func() []state.Volume { return nil },
 	})
 	t.Run("file system", func(t *testing.T) { fcFiles(t, d, staged(t, l, fc.Kind, "data", unit(port, 0)), 0) })
 	t.Run("raw block", func(t *testing.T) {
@@ -94,18 +90,16 @@ func unit(port string, lun int32) corev1.FCVolumeSource {
 	return corev1.FCVolumeSource{TargetWWNs: []string{port}, Lun: &lun}
 }
 
-func fcUp(t *testing.T, d *fc.Driver, v state.Volume) string {
+func fcUp(t *testing.T, d *away.Driver, v state.Volume) string {
 	t.Helper()
-	if err := d.Stage(t.Context(), v); err != nil {
-		t.Fatal(err)
-	}
+	stage(t, d, v)
 	if err := d.Publish(t.Context(), v, pod); err != nil {
 		t.Fatal(err)
 	}
 	return v.Mounts[pod].Target
 }
 
-func fcDown(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
+func fcDown(t *testing.T, d *away.Driver, v state.Volume, lun int) {
 	t.Helper()
 	if err := errors.Join(d.Unpublish(t.Context(), v, pod), d.Unstage(t.Context(), v)); err != nil {
 		t.Fatal(err)
@@ -115,7 +109,7 @@ func fcDown(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
 	})
 }
 
-func fcFiles(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
+func fcFiles(t *testing.T, d *away.Driver, v state.Volume, lun int) {
 	for round := range 2 {
 		dir := fcUp(t, d, v)
 		if round == 0 {
@@ -129,7 +123,7 @@ func fcFiles(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
 	}
 }
 
-func fcBlock(t *testing.T, d *fc.Driver, v state.Volume, lun int) {
+func fcBlock(t *testing.T, d *away.Driver, v state.Volume, lun int) {
 	node := fcUp(t, d, v)
 	useBlock(t, node, "/fcraw.img", "raw over fibre channel")
 	grow(t, "fcraw", 128)

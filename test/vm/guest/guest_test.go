@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
+	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -95,6 +97,35 @@ func volume(t *testing.T, l state.Layout, s state.Spec, config any, pods ...stat
 		v.Mounts[uid] = state.Mount{MountSpec: state.MountSpec{Pod: state.Pod{UID: uid}, Target: l.BuiltinTarget(s.Driver, uid, s.Name)}}
 	}
 	return v
+}
+
+// newHelpers returns a pool of helper processes, which are this program (TestMain).
+func newHelpers(t *testing.T) *isolate.Pool {
+	t.Helper()
+	p := isolate.New(isolate.Config{Service: away.Service(), Command: func() *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe", "helper")
+		cmd.Stderr = os.Stderr
+		return cmd
+	}})
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// stage stages v, again while it fails: in an emulated machine a device may appear later than a
+// call waits for it.
+func stage(t *testing.T, d *away.Driver, v state.Volume) {
+	t.Helper()
+	await(t, "stage "+v.Spec.Name, func() bool {
+		err := d.Stage(t.Context(), v)
+		if err != nil {
+			t.Logf("stage %s: %v", v.Spec.Name, err)
+		}
+		return err == nil
+	})
 }
 
 // gain gives this machine an address that lose can remove.

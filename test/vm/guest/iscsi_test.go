@@ -16,10 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -94,19 +92,18 @@ func serveISCSI(t *testing.T, iqn string, chap bool, disks ...string) {
 type iscsiNode struct {
 	*testing.T
 	layout  state.Layout
-	driver  *iscsi.Driver
+	driver  *away.Driver
 	volumes []state.Volume // the journal
 	secret  map[string]string
 }
 
 func newISCSI(t *testing.T) *iscsiNode {
 	n := &iscsiNode{T: t, layout: layout(t)}
-	n.driver = iscsi.New(iscsi.Config{
-		Stager:     disk.Stager{Layout: n.layout, Kernel: mount.New(n.layout.Root), Host: disk.NewHost(new(program.Runner).Run)},
-		Secret:     func(context.Context, state.SecretRef) (map[string]string, error) { return n.secret, nil },
-		Volumes:    func() []state.Volume { return n.volumes },
-		Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
-		DeviceTime: patience,
+	n.driver = away.New(away.Config{
+		Kind: iscsi.Kind, Layout: n.layout, Helpers: newHelpers(t),
+		Secret:  func(context.Context, state.SecretRef) (map[string]string, error) { return n.secret, nil },
+		Volumes: func() []state.Volume { return n.volumes },
+		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	return n
 }
@@ -129,9 +126,7 @@ func staged(t *testing.T, l state.Layout, kind state.DriverName, name string, sr
 // up stages and publishes v and returns the path in the pod's directory.
 func (n *iscsiNode) up(v state.Volume) string {
 	n.Helper()
-	if err := n.driver.Stage(n.Context(), v); err != nil {
-		n.Fatal(err)
-	}
+	stage(n.T, n.driver, v)
 	if err := n.driver.Publish(n.Context(), v, pod); err != nil {
 		n.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -15,9 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -25,7 +24,7 @@ import (
 // TestMain is also the helper process that makes the calls on storage.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "helper" {
-		if err := isolate.Serve(context.Background(), mount.Service()); err != nil {
+		if err := away.Serve(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -64,11 +63,7 @@ func TestSuspendedDiskCostsOneHelper(t *testing.T) {
 	for _, module := range []string{"loop", "ext4", "dm_mod"} {
 		sh(t, "modprobe", module)
 	}
-	pool := isolate.New(isolate.Config{Service: mount.Service(), Command: func() *exec.Cmd {
-		cmd := exec.Command("/proc/self/exe", "helper")
-		cmd.Stderr = os.Stderr
-		return cmd
-	}})
+	pool := newHelpers(t)
 	l := layout(t)
 	kernel := mount.New(l.Root).MakeAway(pool)
 	d := local.New(local.Config{Layout: l, Kernel: kernel, Allow: []string{"/dev"}, Run: new(program.Runner).Run})
@@ -140,8 +135,5 @@ func TestSuspendedDiskCostsOneHelper(t *testing.T) {
 	sh(t, "dmsetup", "remove", "slow")
 	for _, device := range []string{backing, other} {
 		sh(t, "/sbin/losetup", "-d", device)
-	}
-	if err := pool.Close(); err != nil {
-		t.Error(err)
 	}
 }
