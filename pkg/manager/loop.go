@@ -223,11 +223,15 @@ func (l *loop) end(ctx context.Context) error {
 	return l.journal.write(ctx, l.unsaved())
 }
 
+// clockCheck is how often the loop compares what is due later with the wall clock. Its timer does not notice
+// that an operator or NTP set that clock, or that the machine slept: a token would be renewed after its end.
+const clockCheck = time.Minute
+
 // nextWake returns how long the loop may sleep if no event comes.
 func (l *loop) nextWake(now time.Time) time.Duration {
 	wait := time.Hour
 	if at, ok := l.wakes.next(); ok {
-		wait = min(wait, at.Sub(now))
+		wait = min(clockCheck, at.Sub(now))
 	}
 	if len(l.journal.unsaved) > 0 {
 		wait = min(wait, l.journal.since.Add(lazyWrite).Sub(now))

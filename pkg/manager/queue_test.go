@@ -30,3 +30,20 @@ func TestWakesOfVolumesThatAreGoneAreDropped(t *testing.T) {
 		t.Errorf("due: %v, later: %d", due, len(w.at))
 	}
 }
+
+// What is due by the wall clock, which may be moved while the loop sleeps, is looked for once a minute. A loop
+// with nothing due sleeps on.
+func TestTheLoopDoesNotSleepThroughAMovedClock(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for after, want := range map[time.Duration]time.Duration{
+		0: time.Hour, -time.Second: 0, time.Second: time.Second, 48 * time.Minute: clockCheck, 90 * 24 * time.Hour: clockCheck,
+	} {
+		var l loop
+		if after != 0 {
+			l.wakes.set("a", now.Add(after))
+		}
+		if got := l.nextWake(now); got != want {
+			t.Errorf("due in %v: the loop sleeps %v, want %v", after, got, want)
+		}
+	}
+}
