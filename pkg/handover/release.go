@@ -21,6 +21,8 @@ type Managed struct {
 	// NodeName is the node's name, which a kubelet's notes contain.
 	NodeName string
 	Journal  map[state.VolumeID]state.Volume
+	// Lost says why the journal may lack its newest records; "" means that it has them.
+	Lost string
 	// Mounts lists all mounts below the root directory.
 	Mounts []string
 	// Devices holds the paths of local volumes that are block devices.
@@ -55,6 +57,13 @@ type File struct {
 // finds.
 func Release(in Managed) Handback {
 	r := &release{Managed: in}
+	if in.Lost != "" { // a kubelet would not detach, unstage or unpublish what they described
+		r.out.Refusals = append(r.out.Refusals, Refusal{
+			Path: "the journal",
+			Why: fmt.Sprintf("it may have lost its newest records (%s): start the daemon, see csi-volmgr get problems, and "+
+				"accept the loss (csi-volmgr journal accept)", in.Lost),
+		})
+	}
 	for _, id := range slices.Sorted(maps.Keys(in.Journal)) {
 		v := in.Journal[id]
 		if why := r.obstacle(v); why != "" {

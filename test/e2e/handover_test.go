@@ -331,9 +331,29 @@ func TestHandingOverIsRefused(t *testing.T) {
 	}
 	must(t, os.Rename(a.Path("aside.yaml"), a.file))
 	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
+	mend := a.damage()
+	a.want(a.verb("release", "--yes"), 1, "nothing was changed", "the journal: it may have lost its newest records", "csi-volmgr journal accept")
+	mend()
 	a.start()
 	a.want(a.verb("release", "--yes"), 1, "another csi-volmgr uses it")
 	a.nothingLeftAtAll()
+}
+
+// damage overwrites the journal. mend puts it back.
+func (a *adopted) damage() (mend func()) {
+	a.T.Helper()
+	file := a.Path("state/state.db")
+	sound, err := os.ReadFile(file)
+	must(a.T, err)
+	write(a.T, file, "damaged")
+	return func() {
+		damaged, err := filepath.Glob(file + ".damaged*")
+		must(a.T, err)
+		for _, f := range damaged {
+			must(a.T, os.Remove(f))
+		}
+		write(a.T, file, string(sound))
+	}
 }
 
 // serveKubelet listens on the socket of a kubelet.

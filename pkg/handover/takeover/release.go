@@ -33,7 +33,8 @@ func (t *Transfer) Release(ctx context.Context, o Order) (handover.Handback, err
 	}
 	volumes := journal.Volumes()
 	back := handover.Release(handover.Managed{
-		Layout: t.c.Layout, NodeName: t.c.NodeName, Journal: volumes, Mounts: found.Mounts, Devices: localDevices(volumes),
+		Layout: t.c.Layout, NodeName: t.c.NodeName, Journal: volumes, Lost: t.c.Journal.Recovery().Why,
+		Mounts: found.Mounts, Devices: localDevices(volumes),
 	})
 	if against := handover.Against(back.Refusals, ""); against != "" {
 		return back, fmt.Errorf("release the volumes below %s: %w: %s", t.c.Layout.Root, ErrNotHandedOver, against)
