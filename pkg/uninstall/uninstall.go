@@ -145,7 +145,7 @@ func (u *Uninstall) Plan(ctx context.Context) (Plan, error) {
 	return p, nil
 }
 
-// records refuses while the journal has a record of a volume.
+// records refuses while the journal has a record of a volume, or may have had one.
 func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	if u.journal == nil {
 		return nil
@@ -153,6 +153,12 @@ func (u *Uninstall) records(ctx context.Context, p *Plan) error {
 	loaded, err := u.journal.Load(ctx)
 	if err != nil {
 		return err
+	}
+	if loaded.Recovery.Lost() {
+		p.Refusals = append(p.Refusals,
+			fmt.Sprintf("the journal may have lost its newest records, of volumes that are attached or that no other program "+
+				"knows of: %s (start the daemon, see csi-volmgr get problems, and use csi-volmgr journal accept)",
+				loaded.Recovery.Why))
 	}
 	var ids []string
 	for id := range loaded.Volumes {

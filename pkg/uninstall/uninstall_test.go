@@ -185,6 +185,17 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 		{"a file beside the local driver's data", "delete its claims first", func(t *testing.T, c Config) {
 			must(t, os.WriteFile(c.StateDir+"/local-driver/copy.img", nil, 0o600))
 		}},
+		{"a journal that may have lost records", "may have lost its newest records", func(t *testing.T, c Config) {
+			path := c.StateDir + "/state.db"
+			b, err := state.OpenBolt(path)
+			must(t, err)
+			must(t, b.Spare(t.Context()))
+			must(t, b.Close())
+			must(t, os.WriteFile(path, []byte("garbage"), 0o600))
+			b, err = state.OpenBolt(path)
+			must(t, err)
+			must(t, b.Close())
+		}},
 		{"a journal that cannot be read", "cannot tell what is mounted", func(t *testing.T, c Config) {
 			must(t, os.WriteFile(c.StateDir+"/state.db", []byte("garbage"), 0o600))
 			must(t, os.WriteFile(c.StateDir+"/state.db.spare", []byte("garbage"), 0o600))
