@@ -11,7 +11,7 @@ import (
 // given is what a verb needs of the daemon, besides the volume: a helper has neither the
 // journal nor secrets.
 type given struct {
-	// Volumes are the journal's volumes of the kind.
+	// Volumes are the journal's volumes of the kind: Unstage keeps the devices and sessions that they share.
 	Volumes []state.Volume    `json:"volumes,omitempty"`
 	Secret  map[string]string `json:"secret,omitempty"`
 }
@@ -35,7 +35,10 @@ func (d *Driver) give(ctx context.Context, verb string, v state.Volume) (g given
 			return g, done, err
 		}
 	}
-	for _, o := range d.c.Volumes() { // only now: what another volume of the target did is in it
+	if verb != "Unstage" {
+		return g, done, nil
+	}
+	for _, o := range d.c.Volumes() { // only now: what another volume of the target did is in the journal
 		if o.Spec.Driver == d.c.Kind {
 			g.Volumes = append(g.Volumes, o)
 		}

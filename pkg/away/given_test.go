@@ -78,8 +78,8 @@ func target(iqn, more string) string {
 	return `{"targetPortal": "192.0.2.1", "iqn": "` + iqn + `", "lun": 0` + more + `}`
 }
 
-// A helper has neither the journal nor secrets: Stage and Unstage are given the volumes of
-// their kind, and Stage the secret if the source logs in with one.
+// A helper has neither the journal nor secrets: Unstage is given the volumes of its kind, and
+// Stage the secret if the source logs in with one.
 func TestAVerbIsGivenWhatAHelperLacks(t *testing.T) {
 	const iqn = "iqn.2024-01.example:t"
 	plain := diskVolume(iscsi.Kind, "plain", target(iqn, ""), "unused")
@@ -92,14 +92,14 @@ func TestAVerbIsGivenWhatAHelperLacks(t *testing.T) {
 		volumes int
 		secret  string
 	}{
-		{"Stage", plain, 3, ""},
-		{"Stage", chap, 3, "login"},
-		{"Stage", found, 3, "login"},
+		{"Stage", plain, 0, ""},
+		{"Stage", chap, 0, "login"},
+		{"Stage", found, 0, "login"},
 		{"Unstage", chap, 3, ""},
 		{"Publish", chap, 0, ""},
 		{"Unpublish", chap, 0, ""},
 		{"Expand", chap, 0, ""},
-		{"Stage", fibre, 1, ""},
+		{"Stage", fibre, 0, ""},
 		{"Unstage", fibre, 1, ""},
 	} {
 		d := newDesk(t, c.v.Spec.Driver)
@@ -150,7 +150,7 @@ func TestVolumesOfOneTargetTakeTurns(t *testing.T) {
 		done := make(chan error, 2)
 		go func() { done <- d.driver.Unstage(t.Context(), first) }()
 		synctest.Wait()
-		go func() { done <- d.driver.Stage(t.Context(), second) }()
+		go func() { done <- d.driver.Unstage(t.Context(), second) }()
 		synctest.Wait()
 		if asked := d.requests(); len(asked) != 1 {
 			t.Errorf("the second call on the target does not wait: asked %d times", len(asked))

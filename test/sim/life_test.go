@@ -50,7 +50,7 @@ type life struct {
 	orders    int
 	// claimed: the controller heard every listed claim.
 	claimed bool
-	// disinherited are the claims of which an accepted order took the source, until the next look.
+	// disinherited are the claims whose source an accepted order took, until the next look.
 	disinherited []heir
 }
 
