@@ -33,7 +33,8 @@ volume is unmounted when its pod is removed.
 
 With --consumers-stopped you confirm that no container of any pod runs on this node
 any more: the daemon unpublishes and unstages every volume, even if its pod is still
-listed. This holds until undrain or the next boot. It becomes a plain drain if a
+listed. This holds until undrain or the next boot, when a plain drain from before holds
+again. It becomes a plain drain if a
 kubelet's volumes are taken over meanwhile (adopt), or if the journal is replaced by
 an older copy, which may not know of an undrain: containers may run again.
 
@@ -59,20 +60,37 @@ With --wait=unpublished the verb returns when no volume is published; with
 }
 
 func (p *program) undrainCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "undrain",
-		Short:   "Mount volumes on this node again",
+	var stopped bool
+	cmd := &cobra.Command{
+		Use:   "undrain",
+		Short: "Mount volumes on this node again",
+		Long: `Mount volumes on this node again.
+
+With --consumers-stopped it ends only a drain --consumers-stopped: a plain drain, also
+one from before, stays. csi-volmgr-drain.service does so when it starts.`,
 		Example: `  csi-volmgr undrain`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := p.client()
 			defer c.Close()
-			if err := c.Undrain(cmd.Context()); err != nil {
+			if !stopped {
+				if err := c.Undrain(cmd.Context()); err != nil {
+					return err
+				}
+				return writeAll(p.stdout, "node mounts volumes again\n")
+			}
+			left, err := c.EndEmptying(cmd.Context())
+			if err != nil {
 				return err
 			}
-			return writeAll(p.stdout, "node mounts volumes again\n")
+			if left.Mode != "" {
+				return writeAll(p.stdout, "node mounts nothing new\n")
+			}
+			return writeAll(p.stdout, "node mounts volumes\n")
 		},
 	}
+	cmd.Flags().BoolVar(&stopped, "consumers-stopped", false, "end only a drain --consumers-stopped")
+	return cmd
 }
 
 func (p *program) drain(ctx context.Context, o drainOptions) error {

@@ -80,6 +80,8 @@ func (b *backend) SetDrain(_ context.Context, _ audit.By, d server.Drain) error 
 	return b.ask(fmt.Sprintf("drain %q %q", d.Mode, d.Reason))
 }
 
+func (b *backend) EndEmptying(context.Context, audit.By) error { return b.ask("end emptying") }
+
 func (b *backend) Draining() server.Drain { return server.Drain{} }
 
 // Faults: A186.

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,25 @@ type storedDrain struct {
 	// Two things end that premise within a boot, and DrainEmpty becomes DrainHold: a kubelet that ran
 	// meanwhile (ContainersRan), and a journal that was replaced by an older copy, from before an undrain.
 	BootID string `json:"bootID"`
+	// Before is the drain of mode DrainHold that this one, of mode DrainEmpty, found. It holds again when
+	// this one ends: else a node that was drained would not be after a reboot, for which systemd empties it.
+	Before *server.Drain `json:"before,omitempty"`
+}
+
+// held returns the drain of mode DrainHold that is in effect, or will be when d ends; nil if there is none.
+func (d storedDrain) held() *server.Drain {
+	if d.Mode == server.DrainHold {
+		return &d.Drain
+	}
+	return d.Before
+}
+
+// emptied returns what is left of d once its mode DrainEmpty has ended.
+func (d storedDrain) emptied() storedDrain {
+	if d.Before == nil {
+		return storedDrain{}
+	}
+	return storedDrain{Drain: *d.Before, BootID: d.BootID}
 }
 
 var drains = map[server.DrainMode]manager.Drain{
@@ -34,24 +54,39 @@ var drains = map[server.DrainMode]manager.Drain{
 
 // SetDrain stores a drain mode durably and starts it (server.Drainer).
 func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) error {
-	verb := "drain"
+	act := audit.Act{By: by, Verb: "drain", Reason: d.Reason, Detail: string(d.Mode)}
 	if d.Mode == "" {
-		verb, d = "undrain", server.Drain{}
+		act.Verb, act.Reason, d = "undrain", "", server.Drain{}
 	}
-	return o.c.Audit.Do(audit.Act{By: by, Verb: verb, Reason: d.Reason, Detail: string(d.Mode)}, func() (string, error) {
-		var value []byte
-		if d.Mode != "" {
-			var err error
-			if value, err = json.Marshal(storedDrain{d, o.c.BootID}); err != nil {
-				return "", err
-			}
+	return o.changeDrain(ctx, act, func(was storedDrain) storedDrain {
+		is := storedDrain{Drain: d, BootID: o.c.BootID}
+		if d.Mode == server.DrainEmpty {
+			is.Before = was.held()
 		}
+		return is
+	})
+}
+
+// EndEmptying ends a drain of mode DrainEmpty, and no other (server.Drainer).
+func (o *Operator) EndEmptying(ctx context.Context, by audit.By) error {
+	act := audit.Act{By: by, Verb: "undrain", Detail: string(server.DrainEmpty)}
+	return o.changeDrain(ctx, act, func(was storedDrain) storedDrain {
+		if was.Mode != server.DrainEmpty {
+			return was
+		}
+		return was.emptied()
+	})
+}
+
+// changeDrain stores durably what change makes of the drain, and starts it.
+func (o *Operator) changeDrain(ctx context.Context, act audit.Act, change func(was storedDrain) storedDrain) error {
+	return o.c.Audit.Do(act, func() (string, error) {
 		o.draining.Lock()
 		defer o.draining.Unlock()
+		d := change(o.currentDrain())
 		// A write that is cut off may be in effect at the next start.
-		if err := o.c.Journal.CommitBucket(context.WithoutCancel(ctx), operatorBucket,
-			map[string][]byte{drainKey: value}); err != nil {
-			return "", fmt.Errorf("%s: %w", verb, err)
+		if err := o.storeDrain(context.WithoutCancel(ctx), d); err != nil {
+			return "", fmt.Errorf("%s: %w", act.Verb, err)
 		}
 		o.beginDrain(d)
 		_ = o.c.Manager.Settle(ctx) // the drain is in effect even if the wait is cut short
@@ -59,19 +94,33 @@ func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) er
 	})
 }
 
-func (o *Operator) beginDrain(d server.Drain) {
+// storeDrain makes d durable.
+func (o *Operator) storeDrain(ctx context.Context, d storedDrain) error {
+	var value []byte
+	if d.Mode != "" {
+		var err error
+		if value, err = json.Marshal(d); err != nil {
+			return err
+		}
+	}
+	return o.c.Journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: value})
+}
+
+func (o *Operator) beginDrain(d storedDrain) {
 	o.mu.Lock()
 	o.drain = d
 	o.mu.Unlock()
 	o.c.Manager.SetDrain(drains[d.Mode])
 }
 
-// Draining returns the drain mode (server.Drainer).
-func (o *Operator) Draining() server.Drain {
+func (o *Operator) currentDrain() storedDrain {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.drain
 }
+
+// Draining returns the drain mode (server.Drainer).
+func (o *Operator) Draining() server.Drain { return o.currentDrain().Drain }
 
 // LoadDrain resumes the drain of an earlier run of the daemon.
 func (o *Operator) LoadDrain(ctx context.Context) error {
@@ -82,8 +131,10 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 		return err
 	}
 	if d.Mode == server.DrainEmpty && d.BootID != o.c.BootID {
-		o.c.Logger.Info("node was drained with mode empty in an earlier boot; mounts volumes again")
-		return nil
+		o.c.Logger.Info("node was drained with mode empty in an earlier boot, which has ended")
+		if d = d.emptied(); d.Mode == "" {
+			return nil
+		}
 	}
 	if lost := o.c.Journal.Recovery(); lost.Lost() {
 		if d, err = o.doubtDrain(ctx, d, "the journal is older than an undrain may be: "+lost.Why); err != nil {
@@ -91,7 +142,7 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 		}
 	}
 	o.c.Logger.Warn("node is drained", "mode", string(d.Mode), "reason", d.Reason, "since", d.Since)
-	o.beginDrain(d.Drain)
+	o.beginDrain(d)
 	return nil
 }
 
@@ -133,17 +184,14 @@ func (o *Operator) doubtDrain(ctx context.Context, d storedDrain, why string) (s
 		return d, nil
 	}
 	o.c.Logger.Warn("containers may run again: the drain with mode empty is one with mode hold now", "why", why)
-	d.Mode = server.DrainHold
-	if d.Reason != "" {
-		d.Reason += "; "
+	is := storedDrain{Drain: *cmp.Or(d.Before, &d.Drain), BootID: d.BootID}
+	is.Mode = server.DrainHold
+	if is.Reason != "" {
+		is.Reason += "; "
 	}
-	d.Reason += "mode empty ended: " + why
-	value, err := json.Marshal(d)
-	if err == nil {
-		err = o.c.Journal.CommitBucket(ctx, operatorBucket, map[string][]byte{drainKey: value})
-	}
-	if err != nil {
+	is.Reason += "mode empty ended: " + why
+	if err := o.storeDrain(ctx, is); err != nil {
 		return d, fmt.Errorf("end the drain with mode empty, because %s: %w", why, err)
 	}
-	return d, nil
+	return is, nil
 }

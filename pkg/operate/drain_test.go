@@ -27,6 +27,18 @@ func (j *lockedJournal) LoadBucket(context.Context, string) (state.Values, error
 	return state.Values{}, nil
 }
 
+// drainer returns an operator whose manager does not run.
+func drainer(t *testing.T, j Journal, bootID string) *Operator {
+	t.Helper()
+	m, err := manager.New(manager.Config{Store: state.NewMemory(), Kernel: struct{ manager.Kernel }{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{
+		Journal: j, Manager: m, Audit: audit.Open(t.TempDir(), nil), BootID: bootID, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
 func TestTheOperatorHasTheLastWordOfADrain(t *testing.T) {
 	j := &lockedJournal{t: t}
 	j.o = &Operator{c: Config{Journal: j}}
@@ -54,11 +66,7 @@ func (j cutJournal) CommitBucket(ctx context.Context, bucket string, changes map
 // volumes for a drain that was reported as failed.
 func TestADrainThatIsWrittenIsInEffect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	m, err := manager.New(manager.Config{Store: state.NewMemory(), Kernel: struct{ manager.Kernel }{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := New(Config{Journal: cutJournal{memoryJournal{state.NewMemory()}, cancel}, Manager: m, Audit: audit.Open(t.TempDir(), nil)})
+	o := drainer(t, cutJournal{memoryJournal{state.NewMemory()}, cancel}, "now")
 	if err := o.SetDrain(ctx, audit.By{}, server.Drain{Mode: server.DrainEmpty}); err != nil || o.Draining().Mode != server.DrainEmpty {
 		t.Errorf("mode %q, %v", o.Draining().Mode, err)
 	}
@@ -107,19 +115,10 @@ func TestNothingIsEmptiedOnceContainersMayRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			memory := memoryJournal{state.NewMemory()}
-			at := func(bootID string, j Journal) *Operator {
-				m, err := manager.New(manager.Config{Store: state.NewMemory(), Kernel: struct{ manager.Kernel }{}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return New(Config{
-					Journal: j, Manager: m, Audit: audit.Open(t.TempDir(), nil), BootID: bootID, Logger: slog.New(slog.DiscardHandler),
-				})
-			}
 			if c.mode != "" {
 				gone, cancel := context.WithCancel(t.Context())
 				cancel() // no loop runs that could take the drain
-				if err := at(c.bootID, memory).SetDrain(gone, audit.By{}, server.Drain{Mode: c.mode, Reason: "new disks"}); err != nil {
+				if err := drainer(t, memory, c.bootID).SetDrain(gone, audit.By{}, server.Drain{Mode: c.mode, Reason: "new disks"}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -128,12 +127,12 @@ func TestNothingIsEmptiedOnceContainersMayRun(t *testing.T) {
 				first = olderJournal{memory}
 			}
 			if c.word {
-				if err := at("now", first).ContainersRan(t.Context()); err != nil {
+				if err := drainer(t, first, "now").ContainersRan(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for start, j := range []Journal{first, memory} { // the loss is accepted before the second
-				o := at("now", j)
+				o := drainer(t, j, "now")
 				if err := o.LoadDrain(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -144,6 +143,61 @@ func TestNothingIsEmptiedOnceContainersMayRun(t *testing.T) {
 				if got.Mode != c.mode && got.Mode != "" && (!strings.HasPrefix(got.Reason, "new disks; mode empty ended: ")) {
 					t.Errorf("start %d: reason %q", start, got.Reason)
 				}
+			}
+		})
+	}
+}
+
+// A drain of mode empty, as systemd orders one when the machine stops, does not end a plain drain: that holds
+// again in the next boot, and when the drain of mode empty ends in the same boot.
+func TestAPlainDrainOutlivesOneThatEmptiesTheNode(t *testing.T) {
+	plain, empty := server.Drain{Mode: server.DrainHold, Reason: "new disks"}, server.Drain{Mode: server.DrainEmpty, Reason: "the machine stops"}
+	for _, c := range []struct {
+		name   string
+		orders []server.Drain
+		end    bool // by EndEmptying
+		bootID string
+		want   server.Drain
+	}{
+		{"next boot", []server.Drain{plain, empty}, false, "next", plain},
+		{"next boot, emptied twice", []server.Drain{plain, empty, empty}, false, "next", plain},
+		{"next boot, nothing before", []server.Drain{empty}, false, "next", server.Drain{}},
+		{"same boot", []server.Drain{plain, empty}, false, "first", empty},
+		{"ended", []server.Drain{plain, empty}, true, "first", plain},
+		{"ended, nothing before", []server.Drain{empty}, true, "first", server.Drain{}},
+		{"ended, not emptied", []server.Drain{plain}, true, "first", plain},
+		{"ended, not drained", nil, true, "first", server.Drain{}},
+		{"undrained before", []server.Drain{plain, {}, empty}, false, "next", server.Drain{}},
+		{"undrained while emptied", []server.Drain{plain, empty, {}}, false, "next", server.Drain{}},
+		{"plain after", []server.Drain{empty, plain}, false, "next", plain},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			memory := memoryJournal{state.NewMemory()}
+			at := func(bootID string) *Operator {
+				o := drainer(t, memory, bootID)
+				if err := o.LoadDrain(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return o
+			}
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()                     // no loop runs that could take the drain
+			for _, d := range c.orders { // each by a daemon of its own
+				if err := at("first").SetDrain(gone, audit.By{}, d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := at(c.bootID)
+			if c.end {
+				if err := o.EndEmptying(gone, audit.By{}); err != nil {
+					t.Fatal(err)
+				}
+				if got := o.Draining(); got != c.want {
+					t.Errorf("got %+v, want %+v", got, c.want)
+				}
+			}
+			if got := at(c.bootID).Draining(); got != c.want {
+				t.Errorf("at the next start: got %+v, want %+v", got, c.want)
 			}
 		})
 	}

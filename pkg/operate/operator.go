@@ -63,7 +63,7 @@ type Operator struct {
 
 	draining sync.Mutex // held while the drain mode is changed
 	mu       sync.Mutex // guards drain
-	drain    server.Drain
+	drain    storedDrain
 }
 
 // New returns an operator. LoadDrain resumes the drain of an earlier run.

@@ -100,7 +100,7 @@ func paths() []path {
 		{pattern: "POST /v1/retry/{id...}", summary: "End the pauses of a volume, or make its failing unmount by a given step", query: []string{"step: force or lazy", reason}, answer: Applied{}},
 		{pattern: "GET /v1/drain", summary: "The node's drain", answer: Drain{}},
 		{pattern: "POST /v1/drain", summary: "Drain the node", query: []string{"mode: hold or empty", reason}, answer: Drain{}},
-		{pattern: "DELETE /v1/drain", summary: "End the drain", answer: Drain{}},
+		{pattern: "DELETE /v1/drain", summary: "End the drain, or only one of mode empty", query: []string{"mode: empty, or none"}, answer: Drain{}},
 		{pattern: "GET /metrics", summary: "Metrics for Prometheus", answer: text("")},
 	}
 }
@@ -267,6 +267,7 @@ func (o operator) AcceptRecovery(context.Context, audit.By, string) ([]state.Pla
 	return filled[[]state.Place](o.t), nil
 }
 func (o operator) SetDrain(context.Context, audit.By, Drain) error { return nil }
+func (o operator) EndEmptying(context.Context, audit.By) error     { return nil }
 func (o operator) Draining() Drain                                 { return filled[Drain](o.t) }
 
 func (o operator) RegisterDriver(context.Context, audit.By, string) (state.DriverName, error) {

@@ -34,6 +34,9 @@ type Operator interface {
 // Drainer empties the node of volumes.
 type Drainer interface {
 	SetDrain(ctx context.Context, by audit.By, d Drain) error
+	// EndEmptying ends a drain of mode DrainEmpty, and no other. A drain of mode DrainHold that the node
+	// had before holds again.
+	EndEmptying(ctx context.Context, by audit.By) error
 	// Draining returns the last drain set; the zero value if none is.
 	Draining() Drain
 }
@@ -116,7 +119,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 		mux.HandleFunc("GET /v1/drain",
 			func(w http.ResponseWriter, _ *http.Request) { s.answer(w, s.cfg.Drainer.Draining()) })
 		mux.HandleFunc("POST /v1/drain", s.drain)
-		mux.HandleFunc("DELETE /v1/drain", s.drain)
+		mux.HandleFunc("DELETE /v1/drain", s.undrain)
 	}
 }
 
@@ -212,24 +215,32 @@ func (s *Server) acceptRecovery(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, List[Place]{Items: nonNil(each(places, placeOf))}, err)
 }
 
-// drain sets the drain or, for DELETE, ends it.
+// drain sets the drain.
 func (s *Server) drain(w http.ResponseWriter, r *http.Request) {
 	d := Drain{
 		Mode: DrainMode(r.URL.Query().Get("mode")), Reason: strings.TrimSpace(r.URL.Query().Get("reason")),
 		Since: s.cfg.Now(),
 	}
-	switch {
-	case r.Method == http.MethodDelete:
-		d.Mode = ""
-	case d.Mode != DrainHold && d.Mode != DrainEmpty:
+	if d.Mode != DrainHold && d.Mode != DrainEmpty {
 		s.fail(w, fmt.Errorf("%w: mode: found %q, want hold or empty", ErrInvalid, d.Mode))
 		return
 	}
-	if err := s.cfg.Drainer.SetDrain(r.Context(), requester(r), d); err != nil {
-		s.fail(w, err)
-		return
+	err := s.cfg.Drainer.SetDrain(r.Context(), requester(r), d)
+	s.reply(w, s.cfg.Drainer.Draining(), err)
+}
+
+// undrain ends the drain, or only one of mode DrainEmpty.
+func (s *Server) undrain(w http.ResponseWriter, r *http.Request) {
+	var err error
+	switch mode := DrainMode(r.URL.Query().Get("mode")); mode {
+	case "":
+		err = s.cfg.Drainer.SetDrain(r.Context(), requester(r), Drain{})
+	case DrainEmpty:
+		err = s.cfg.Drainer.EndEmptying(r.Context(), requester(r))
+	default:
+		err = fmt.Errorf("%w: mode: found %q, want none or empty", ErrInvalid, mode)
 	}
-	s.answer(w, s.cfg.Drainer.Draining())
+	s.reply(w, s.cfg.Drainer.Draining(), err)
 }
 
 func (s *Server) registerDriver(w http.ResponseWriter, r *http.Request) {

@@ -52,7 +52,8 @@ func payloads() []payload {
 		{name: "multipath", tests: []tests{{"./test/vm/guest", []string{"TestISCSIMultipath"}}}},
 		{name: "systemd", args: "vm.systemd", installed: true, tests: []tests{{"./test/vm/guest", []string{
 			"TestSystemdWaitsForTheDaemonToBeReady", "TestQuestionsWaitForTheDaemon", "TestServiceWaitsForItsVolume",
-			"TestPluginIsThereBeforeTheEngines", "TestWatchdogReplacesTheDaemonUnderMounts", "TestLineOfFstab", "TestUnitsStopInOrder",
+			"TestPluginIsThereBeforeTheEngines", "TestWatchdogReplacesTheDaemonUnderMounts", "TestWhatTheDrainUnitEmptiedIsMountedAgain",
+			"TestLineOfFstab", "TestUnitsStopInOrder",
 		}}}},
 	}
 }

@@ -90,6 +90,14 @@ func (c *Client) Undrain(ctx context.Context) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: "/v1/drain"}, nil)
 }
 
+// EndEmptying ends a drain of mode DrainEmpty, and no other. It returns the drain that is left.
+func (c *Client) EndEmptying(ctx context.Context) (server.Drain, error) {
+	var out server.Drain
+	q := url.Values{"mode": {string(server.DrainEmpty)}}
+	err := c.call(ctx, request{method: http.MethodDelete, path: "/v1/drain", query: q}, &out)
+	return out, err
+}
+
 // RegisterDriver makes the daemon register the driver at a socket, also after restarts.
 func (c *Client) RegisterDriver(ctx context.Context, endpoint string) (server.Applied, error) {
 	var out server.Applied

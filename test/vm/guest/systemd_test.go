@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 )
 
@@ -146,6 +147,31 @@ func TestWatchdogReplacesTheDaemonUnderMounts(t *testing.T) {
 		t.Error("the journal says nothing of the watchdog")
 	}
 	same("after the watchdog")
+}
+
+// A soft-reboot and rescue.target stop the units and start them again in one boot of the
+// kernel: what the drain unit emptied is mounted again, and a plain drain stays.
+func TestWhatTheDrainUnitEmptiedIsMountedAgain(t *testing.T) {
+	n := newSystemNode(t)
+	n.web()
+	sh(t, "systemctl", "stop", "web.service", drainUnit)
+	if table := n.table(); len(table) > 0 {
+		t.Errorf("after the drain unit has stopped: %q", table)
+	}
+	sh(t, "systemctl", "restart", daemonUnit)
+	if table := n.table(); len(table) > 0 {
+		t.Errorf("before the drain unit starts: %q", table)
+	}
+	sh(t, "systemctl", "start", drainUnit)
+	n.web()
+	sh(t, "csi-volmgr", "drain", "--reason=new disks")
+	sh(t, "systemctl", "stop", "web.service", drainUnit)
+	sh(t, "systemctl", "start", drainUnit)
+	if d, err := n.api.Draining(t.Context()); err != nil || d.Mode != server.DrainHold || d.Reason != "new disks" {
+		t.Errorf("the operator's own drain is %+v, %v", d, err)
+	}
+	sh(t, "csi-volmgr", "undrain")
+	n.web()
 }
 
 // When the machine stops, units stop in order: first the service that uses the
