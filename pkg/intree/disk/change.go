@@ -108,17 +108,3 @@ func (h Host) growFS(ctx context.Context, d Disk, path, fsType string) error {
 	}
 	return fmt.Errorf("cannot grow a file system of type %q", fsType)
 }
-
-const multipathPackages = "multipath-tools (Debian, Ubuntu, SUSE) or device-mapper-multipath (Fedora)"
-
-// CombinePaths asks multipath to combine several paths into one device. It returns d
-// unchanged if this node does not use multipath for the disk.
-func (h Host) CombinePaths(ctx context.Context, d Disk) (Disk, error) {
-	if len(d.Paths) < 2 || d.Map != "" {
-		return d, nil
-	}
-	// multipath fails if it is not installed, if it is not configured for this disk, or
-	// if multipathd is making the map right now.
-	_ = h.tool(ctx, d, "multipath", multipathPackages, h.Path(d))
-	return h.Found(d.Paths)
-}

@@ -266,6 +266,85 @@ func TestMultipathDeviceIsUsedAndGoesFirst(t *testing.T) {
 	}
 }
 
+// A disk that is to have a map (multipath -c) is used only with it: the map may come later than the driver asks
+// for it, since multipathd or another program has a path open. A disk that is to have none is used without.
+func TestTheMapThatIsToComeIsAwaited(t *testing.T) {
+	for name, c := range map[string]struct {
+		claimed, comes bool
+		calls          []string
+		err            string
+	}{
+		"comes":       {true, true, []string{"multipath /dev/sda", "multipath -c /dev/sda"}, ""},
+		"never comes": {true, false, []string{"multipath /dev/sda", "multipath -c /dev/sda"}, "multipath is to combine the paths"},
+		"not claimed": {false, false, []string{"multipath /dev/sda", "multipath -c /dev/sda"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := disktest.New(t)
+			device := n.Disk(wwid, "sda", "sdb")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			n.Programs["multipath"] = func(args []string) error {
+				switch {
+				case args[0] != "-c":
+					return errors.New("a path is in use")
+				case !c.claimed:
+					return errors.New("exit status 1")
+				}
+				if c.comes {
+					n.Gathered(device, "dm-0", "mpatha", "sda", "sdb")
+				} else {
+					cancel()
+				}
+				return nil
+			}
+			h := n.Stager().Host
+			d, err := h.Found([]string{"sda", "sdb"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err = h.CombinePaths(ctx, d)
+			if (d.Map != "") != c.comes || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("got %+v, %v", d, err)
+			}
+			if calls := n.Calls(); !slices.Equal(calls, c.calls) {
+				t.Errorf("run %q, want %q", calls, c.calls)
+			}
+		})
+	}
+}
+
+// multipathd is asked for the paths that its map lacks, also if it makes the map while the driver asks
+// for one; a node without multipathd goes on with what there is.
+func TestPathsThatTheMapLacksAreAdded(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		n := disktest.New(t)
+		device := n.Disk(wwid, "sda", "sdb")
+		gather := func([]string) error {
+			n.Gathered(device, "dm-0", "mpatha", "sda")
+			return errors.New("multipathd makes the map")
+		}
+		n.Programs["multipath"] = gather
+		n.Programs["multipathd"] = func([]string) error { return errors.New("no multipathd") }
+		var want []string
+		if there {
+			_ = gather(nil)
+		} else {
+			want = []string{"multipath /dev/sda"}
+		}
+		h := n.Stager().Host
+		d, err := h.Found([]string{"sda", "sdb"})
+		if err == nil {
+			d, err = h.CombinePaths(t.Context(), d)
+		}
+		if err != nil || d.Name != "dm-0" || d.Map != "mpatha" {
+			t.Fatalf("got %+v, %v", d, err)
+		}
+		if calls, want := n.Calls(), append(want, "multipathd add path sdb"); !slices.Equal(calls, want) {
+			t.Errorf("run %q, want %q", calls, want)
+		}
+	}
+}
+
 // Data that multipath has not written to the disk yet is lost with its paths: while the
 // map cannot be flushed, the driver removes none of them.
 //

@@ -45,8 +45,12 @@ func (s Stager) Stage(ctx context.Context, v state.Volume, search Search, w Want
 			return err
 		}
 		d, err := s.Host.Found(names)
-		if err == nil {
-			d, err = s.Host.CombinePaths(ctx, d)
+		if err != nil {
+			return err
+		}
+		seen, err := s.Kernel.Look(ctx, v.Spec.StagePath)
+		if err == nil && !seen.Mounted { // else the paths are combined already, or cannot be
+			d, err = s.Host.CombinePaths(short, d)
 		}
 		if err != nil {
 			return err
