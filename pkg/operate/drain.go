@@ -69,6 +69,9 @@ func (o *Operator) SetDrain(ctx context.Context, by audit.By, d server.Drain) er
 
 // EndEmptying ends a drain of mode DrainEmpty, and no other (server.Drainer).
 func (o *Operator) EndEmptying(ctx context.Context, by audit.By) error {
+	if o.Draining().Mode != server.DrainEmpty { // as at most starts of the drain unit
+		return nil
+	}
 	act := audit.Act{By: by, Verb: "undrain", Detail: string(server.DrainEmpty)}
 	return o.changeDrain(ctx, act, func(was storedDrain) storedDrain {
 		if was.Mode != server.DrainEmpty {
@@ -138,7 +141,7 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 	}
 	if lost := o.c.Journal.Recovery(); lost.Lost() {
 		if d, err = o.doubtDrain(ctx, d, "the journal is older than an undrain may be: "+lost.Why); err != nil {
-			return err
+			o.c.Logger.Error("the next start will doubt the drain once more", "err", err) // the disk may be full
 		}
 	}
 	o.c.Logger.Warn("node is drained", "mode", string(d.Mode), "reason", d.Reason, "since", d.Since)
@@ -177,8 +180,8 @@ func (o *Operator) ContainersRan(ctx context.Context) error {
 	return err
 }
 
-// doubtDrain turns DrainEmpty into DrainHold, durably, and returns any other mode as it is. o.draining is
-// held.
+// doubtDrain turns DrainEmpty into DrainHold, and returns any other mode as it is. With an error, the change
+// is not durable. o.draining is held.
 func (o *Operator) doubtDrain(ctx context.Context, d storedDrain, why string) (storedDrain, error) {
 	if d.Mode != server.DrainEmpty {
 		return d, nil
@@ -191,7 +194,7 @@ func (o *Operator) doubtDrain(ctx context.Context, d storedDrain, why string) (s
 	}
 	is.Reason += "mode empty ended: " + why
 	if err := o.storeDrain(ctx, is); err != nil {
-		return d, fmt.Errorf("end the drain with mode empty, because %s: %w", why, err)
+		return is, fmt.Errorf("end the drain with mode empty, because %s: %w", why, err)
 	}
 	return is, nil
 }

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -200,5 +201,28 @@ func TestAPlainDrainOutlivesOneThatEmptiesTheNode(t *testing.T) {
 				t.Errorf("at the next start: got %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// fullJournal is an older journal on a disk without room.
+type fullJournal struct{ olderJournal }
+
+func (fullJournal) CommitBucket(context.Context, string, map[string][]byte) error {
+	return state.ErrFull
+}
+
+// A disk without room keeps no daemon down: what the drain has become is in effect, and adopt is refused.
+func TestADrainIsDoubtedOnAFullDisk(t *testing.T) {
+	memory := memoryJournal{state.NewMemory()}
+	value := []byte(`{"mode":"empty","bootID":"now"}`)
+	if err := memory.CommitBucket(t.Context(), operatorBucket, map[string][]byte{drainKey: value}); err != nil {
+		t.Fatal(err)
+	}
+	o := drainer(t, fullJournal{olderJournal{memory}}, "now")
+	if err := o.LoadDrain(t.Context()); err != nil || o.Draining().Mode != server.DrainHold {
+		t.Errorf("mode %q, %v", o.Draining().Mode, err)
+	}
+	if err := o.ContainersRan(t.Context()); !errors.Is(err, state.ErrFull) {
+		t.Errorf("adopt: %v", err)
 	}
 }
