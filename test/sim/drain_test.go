@@ -36,6 +36,7 @@ func (l *life) drainTo(d manager.Drain) {
 		for _, uid := range pods {
 			l.w.judge.stopped(uid)
 		}
+		l.w.judge.emptied()
 	}
 	l.drain = 0
 	l.m.SetDrain(d)
@@ -56,6 +57,17 @@ func (l *life) drainTo(d manager.Drain) {
 func (w *world) doubt() {
 	if w.drain == manager.DrainEmpty {
 		w.drain = manager.DrainHold
+	}
+}
+
+// emptied: what has been made is proven to be in no use. A removal that the manager decides on because of
+// that may begin after the drain has ended, when a call in flight has.
+func (j *judge) emptied() {
+	for _, ls := range j.lanes {
+		ls.attach.left, ls.stage.left = true, true
+		for _, ln := range ls.publish {
+			ln.left = true
+		}
 	}
 }
 
