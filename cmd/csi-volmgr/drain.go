@@ -34,9 +34,9 @@ volume is unmounted when its pod is removed.
 With --consumers-stopped you confirm that no container of any pod runs on this node
 any more: the daemon unpublishes and unstages every volume, even if its pod is still
 listed. This holds until undrain or the next boot, when a plain drain from before holds
-again. It becomes a plain drain if a
-kubelet's volumes are taken over meanwhile (adopt), or if the journal is replaced by
-an older copy, which may not know of an undrain: containers may run again.
+again. It becomes a plain drain if a kubelet's volumes are taken over meanwhile
+(adopt), or if the journal is replaced by an older copy, which may not know of an
+undrain: containers may run again.
 
 With --wait=unpublished the verb returns when no volume is published; with
 --wait=unstaged when none is staged either, and drivers may be stopped. Exit code

@@ -133,12 +133,6 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 	if err != nil || d.Mode == "" {
 		return err
 	}
-	if d.Mode == server.DrainEmpty && d.BootID != o.c.BootID {
-		o.c.Logger.Info("node was drained with mode empty in an earlier boot, which has ended")
-		if d = d.emptied(); d.Mode == "" {
-			return nil
-		}
-	}
 	if lost := o.c.Journal.Recovery(); lost.Lost() {
 		if d, err = o.doubtDrain(ctx, d, "the journal is older than an undrain may be: "+lost.Why); err != nil {
 			o.c.Logger.Error("the next start will doubt the drain once more", "err", err) // the disk may be full
@@ -149,8 +143,8 @@ func (o *Operator) LoadDrain(ctx context.Context) error {
 	return nil
 }
 
-// storedDrain reads the drain mode; the zero value is none. If the record cannot be read, it logs that, and
-// the node counts as drained: not mounting loses nothing.
+// storedDrain reads the drain mode of this boot; the zero value is none. If the record cannot be read, it
+// logs that, and the node counts as drained: not mounting loses nothing.
 func (o *Operator) storedDrain(ctx context.Context) (d storedDrain, err error) {
 	values, err := o.c.Journal.LoadBucket(ctx, operatorBucket)
 	if err != nil {
@@ -163,6 +157,10 @@ func (o *Operator) storedDrain(ctx context.Context) (d storedDrain, err error) {
 	if err := json.Unmarshal(value, &d); err != nil || drains[d.Mode] == 0 {
 		o.c.Logger.Error("record of the drain cannot be read; the node counts as drained", "err", err)
 		d = storedDrain{Drain: server.Drain{Mode: server.DrainHold, Reason: "record of the drain cannot be read"}}
+	}
+	if d.Mode == server.DrainEmpty && d.BootID != o.c.BootID {
+		o.c.Logger.Info("node was drained with mode empty in an earlier boot, which has ended")
+		return d.emptied(), nil
 	}
 	return d, nil
 }

@@ -112,6 +112,7 @@ func TestNothingIsEmptiedOnceContainersMayRun(t *testing.T) {
 		{"older journal, earlier boot", server.DrainEmpty, "", true, false, "before"},
 		{"kubelet", server.DrainEmpty, server.DrainHold, false, true, "now"},
 		{"kubelet, hold", server.DrainHold, server.DrainHold, false, true, "now"},
+		{"kubelet, earlier boot", server.DrainEmpty, "", false, true, "before"}, // as after each stop of the machine
 		{"kubelet, no drain", "", "", false, true, "now"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
