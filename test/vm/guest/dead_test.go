@@ -4,31 +4,12 @@ package guest
 
 import (
 	"context"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
-
-// blockedHere counts the threads of this process that are in state D. The program could not
-// exit while there is one.
-func blockedHere(t *testing.T) (count int) {
-	t.Helper()
-	stats, err := filepath.Glob("/proc/self/task/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range stats {
-		b, _ := os.ReadFile(path) // an ended thread has none
-		if _, rest, ok := strings.Cut(string(b), ") "); ok && strings.HasPrefix(rest, "D") {
-			count++
-		}
-	}
-	return count
-}
 
 // The portal of a target is silent, and a volume of it is staged: the kernel holds the thread
 // that scans for its disk. That thread is a helper's. A volume of another portal comes and goes
@@ -60,7 +41,8 @@ func TestDeadISCSIPortalHangsAHelperAlone(t *testing.T) {
 	if err == nil {
 		t.Error("staged")
 	}
-	if here, all := blockedHere(t), blocked(t); here != 0 || all == 0 {
+	// The program could not exit while one of its own threads is blocked.
+	if here, all := blockedIn(t, "self"), blocked(t); here != 0 || all == 0 {
 		t.Errorf("%d threads of this process are blocked, and %d with its helpers; want 0, and one or more", here, all)
 	}
 	write(t, n.up(near)+"/file", "meanwhile")

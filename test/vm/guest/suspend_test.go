@@ -35,9 +35,15 @@ func TestMain(m *testing.M) {
 
 // blocked counts the threads of this program and its helpers that are in state D,
 // where no signal wakes them.
-func blocked(t *testing.T) (count int) {
+func blocked(t *testing.T) int {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/stat")
+	return blockedIn(t, "[0-9]*")
+}
+
+// blockedIn counts those of the processes that match the pattern in /proc.
+func blockedIn(t *testing.T, processes string) (count int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/" + processes + "/task/[0-9]*/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
