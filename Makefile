@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 BIN     := bin/csi-volmgr
 
 .DEFAULT_GOAL := help
-.PHONY: vet staticcheck gofumpt arch $(shell awk -F: '/^[a-z-]+:.*## / {print $$1}' Makefile)
+.PHONY: vet staticcheck gofumpt arch test-tools demo-tools $(shell awk -F: '/^[a-z-]+:.*## / {print $$1}' Makefile)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,7 +58,7 @@ dist-test: ## build a release for this machine twice, compare the two, and run t
 deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a temporary copy of this system (root)
 	hack/deb/test.sh
 
-test: host-tools ## run every test (root, under 10 minutes on 2 cores)
+test: test-tools ## run every test (root, under 10 minutes on 2 cores)
 	$(GO) test -shuffle=on -timeout 20m ./...
 	cd examples/agent && $(GO) test -shuffle=on ./...
 
@@ -66,7 +66,8 @@ test: host-tools ## run every test (root, under 10 minutes on 2 cores)
 # and the tests start many. make test has run what is skipped: the planted bugs are built without
 # the detector, after a power cut one goroutine opens thousands of journals, a driver that is
 # killed does not say what the detector saw, and pkg/manager/plan is functions of values.
-race: host-tools ## run the tests under the race detector (needs a C compiler), except those that kill or break the program or read the tree
+race: ## run the tests under the race detector (needs a C compiler), except those that kill or break the program or read the tree
+	@hack/host-tools.sh --race --list
 	GORACE=atexit_sleep_ms=0 E2E_RACE=1 $(GO) test -race -shuffle=on -timeout 30m -skip "^(TestPlantedBugsAreFound|TestNothingDurableIsLostInAPowerCut|TestKilledAtAnyMomentEveryCallCanBeRepeated)$$" $$($(GO) list ./... | grep -v -e /test/crash -e /test/faults -e /hack/ -e /manager/plan)
 	cd examples/agent && $(GO) test -race -shuffle=on ./...
 
@@ -131,26 +132,26 @@ sim: ## simulate SEEDS (100000) seeds from FIRST_SEED (1) on: faults, crashes, r
 mends: ## plant each bug of test/sim and revert the fix of each of its scripts: the simulation must find every one (3 minutes)
 	$(GO) test -count=1 -timeout 60m -v -run '^(TestScriptsFailWithoutTheirMends|TestPlantedBugsAreFound)$$' ./test/sim -take-out-mends
 
-moments: host-tools ## make 200 group snapshots with each kind of driver while a program writes: their clones must show one moment (root, 12 minutes)
+moments: test-tools ## make 200 group snapshots with each kind of driver while a program writes: their clones must show one moment (root, 12 minutes)
 	E2E_SNAPSHOTS=200 $(GO) test -count=1 -timeout 30m -v -run '^TestSnapshotsOfAGroup$$' ./test/e2e
 
-crash: host-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root, up to an hour)
+crash: test-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root, up to an hour)
 	$(GO) test -count=1 -timeout 90m -v -run '(AtEveryPlaceItConverges|TestEveryPlaceIsReachedOrListed)$$' ./test/crash -every
 
-restarts: host-tools ## restart the daemon 100 times with 100 idle pods: no call may be made, no mount change (root)
+restarts: test-tools ## restart the daemon 100 times with 100 idle pods: no call may be made, no mount change (root)
 	$(GO) test -count=1 -timeout 30m -v -run '^TestRestartsTouchNothing$$' ./test/faults -restarts 100 -idle-pods 100
 
-bench-frozen: host-tools ## print what frozen mounts cost others: 1 of FROZEN_PODS (200), and 50 at the start (root, 3 minutes)
+bench-frozen: test-tools ## print what frozen mounts cost others: 1 of FROZEN_PODS (200), and 50 at the start (root, 3 minutes)
 	$(GO) test -count=1 -timeout 30m -v -run '^TestBenchFrozen$$' ./test/faults -frozen-bench $${FROZEN_PODS:-200}
 
-sanity: host-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
+sanity: test-tools ## run csi-sanity against the local driver, or against CSI_ENDPOINT=unix:///...
 	cd test/csi-sanity && $(GO) test -count=1 -v -timeout 20m ./...
 
-test-strict: host-tools ## run the end-to-end suite and 10,000 random calls of the controller against the strict driver; its verdict ends the output of each (root, 2 minutes)
+test-strict: test-tools ## run the end-to-end suite and 10,000 random calls of the controller against the strict driver; its verdict ends the output of each (root, 2 minutes)
 	E2E_DRIVER=strict $(GO) test -count=1 -v -timeout 20m ./test/e2e
 	STRICT_CALLS=10000 $(GO) test -count=1 -v -timeout 10m -run RandomCalls ./test/csi-strict
 
-test-driver: host-tools ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path] [DRIVER_ARGS="--flag ..."]
+test-driver: test-tools ## run the end-to-end suite against DRIVER_BINARY=path [REGISTRAR_BINARY=path] [DRIVER_ARGS="--flag ..."]
 	@[ -x '$(DRIVER_BINARY)' ] || { echo "test-driver: DRIVER_BINARY=path/to/driver is missing, or is no program (csi-driver-host-path: its hostpathplugin)" >&2; exit 2; }
 	@[ -z '$(REGISTRAR_BINARY)' ] || [ -x '$(REGISTRAR_BINARY)' ] || { echo "test-driver: REGISTRAR_BINARY is no program" >&2; exit 2; }
 	DRIVER_BINARY='$(abspath $(DRIVER_BINARY))' REGISTRAR_BINARY='$(abspath $(REGISTRAR_BINARY))' DRIVER_ARGS='$(DRIVER_ARGS)' $(GO) test -count=1 -timeout 20m ./test/e2e/...
@@ -173,7 +174,7 @@ bench-docker: ## time docker run with a csi volume that is staged, one that is n
 	@hack/host-tools.sh --docker
 	BENCH_RUNS=$${BENCH_RUNS:-30} $(OWN_PROCESSES) $(GO) test -tags docker -count=1 -v -timeout 30m -run '^TestBenchRun$$' ./test/docker
 
-test-attacks: host-tools ## run the attack tests (links, swaps, names, paths) and print the result of each; includes a race of 20 s (root)
+test-attacks: test-tools ## run the attack tests (links, swaps, names, paths) and print the result of each; includes a race of 20 s (root)
 	$(GO) run ./hack/faults -list=Attacks
 	$(GO) test -count=1 -v -run '^TestAttackExchangeRace$$' ./pkg/intree/subpath -race-binds 5000 -race-time 20s
 
@@ -183,7 +184,7 @@ torture: ## read configMap, secret and projected volumes during UPDATES (10000) 
 	$(GO) test -count=1 -timeout 60m -run '^(TestReaderSeesOneSetOrTheOther|TestReadersOfUpdatesMissNothing)$$' ./pkg/intree/payload ./pkg/intree/files -updates $(UPDATES)
 	$(GO) test -count=1 -v -run '^TestKilledAtEverySystemCall$$' ./pkg/intree/payload
 
-faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print the result of each (root; needs what test-cluster and test-vm need)
+faults: test-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print the result of each (root; needs what test-cluster and test-vm need)
 	@hack/host-tools.sh --vm --cluster
 	test/cluster/kube/build.sh $(CURDIR)/bin/kube
 	test/cluster/sidecars/build.sh $(CURDIR)/bin/sidecars
@@ -193,7 +194,7 @@ faults: host-tools ## run the tests of faults (a driver that lies, hangs, dies..
 # The previous release or, before the first one, an older commit.
 UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git rev-list --first-parent --skip=100 -n 1 HEAD)
 
-upgrade: host-tools ## replace the program of UPGRADE_FROM by this one and back, with volumes of each kind mounted (root, a minute)
+upgrade: test-tools ## replace the program of UPGRADE_FROM by this one and back, with volumes of each kind mounted (root, a minute)
 	UPGRADE_FROM=$(UPGRADE_FROM) $(GO) test -count=1 -v -run '^TestUpgradeAndBackWithLiveMounts$$' ./test/faults
 
 parity: ## run the tests that show what a host of CSI drivers must do, and print the result of each item; fail on an item without a test or reason (root)
@@ -227,7 +228,7 @@ test-cluster: ## run against a real Kubernetes control plane with the real sidec
 test-scale: ## count the requests of 2,000 pods on a node, and have 500 nodes come back to their API server, in virtual time (10 minutes)
 	SCALE=full $(GO) test -count=1 -v -timeout 60m -run '^(TestRequestsOfManyPods|TestManyNodesComeBack)$$' ./test/outage
 
-demo: host-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
+demo: demo-tools build ## see it work: a daemon, a driver and a pod's volumes, in a namespace of their own (root)
 	hack/demo.sh $(BIN)
 
 demo-picture: build ## draw what the demo prints into docs/images/demo.svg (root)
@@ -256,7 +257,14 @@ metrics-test: ## test the metrics, and the alerts with promtool (package prometh
 	promtool test rules deploy/prometheus/alerts_test.yaml
 
 host-tools: ## list programs that the tests and the local driver lack, and how to get them
+	@hack/host-tools.sh --list
+
+# What the tests lack is installed as root on Debian; NO_INSTALL=1 only lists it.
+test-tools:
 	@hack/host-tools.sh
+
+demo-tools:
+	@hack/host-tools.sh --demo
 
 clean: ## remove the files that builds made
 	rm -rf bin

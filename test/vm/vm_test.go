@@ -102,7 +102,7 @@ func (m machine) build() {
 	m.Helper()
 	for _, program := range []string{"qemu-system-x86_64", "cpio", "depmod", "dpkg-deb"} {
 		if _, err := exec.LookPath(program); err != nil {
-			m.Fatalf("%v: hack/host-tools.sh --vm --install installs what is missing", err)
+			m.Fatalf("%v: hack/host-tools.sh --vm installs what is missing", err)
 		}
 	}
 	m.do(m.root, nil, filepath.Join(m.root, "test/vm/build.sh"), m.out())
