@@ -159,10 +159,11 @@ func roundTrip(t *testing.T, b []byte) {
 	}
 }
 
-// Encoding a record makes little garbage: a burst encodes each record twice.
+// Encoding a record makes little garbage: a burst encodes each record twice. It makes 40 allocations, and
+// 49 under the race detector, whose sync.Pool forgets a quarter of what it is given, at random.
 func TestEncodingMakesLittleGarbage(t *testing.T) {
 	v := sample("d^v")
-	if n := testing.AllocsPerRun(100, func() { _, _ = EncodeRecord(v) }); n > 50 {
+	if n := testing.AllocsPerRun(100, func() { _, _ = EncodeRecord(v) }); n > 60 {
 		t.Errorf("%v allocations", n)
 	}
 }
