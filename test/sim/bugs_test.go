@@ -1,10 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -282,20 +278,28 @@ var bugs = []bug{
 	},
 }
 
-// TestPlantedBugsAreFound builds the simulation once with each bug, and expects it to break a rule
-// within 5,000 seeds.
+// plantings are the bugs, one at a time.
+func plantings() (all []planting) {
+	for _, b := range bugs {
+		all = append(all, planting{strings.ReplaceAll(b.name, " ", "-"), []bug{b}})
+	}
+	return all
+}
+
+// TestPlantedBugsAreFound runs the simulation once with each bug, and expects it to break a rule within
+// 5,000 seeds.
 func TestPlantedBugsAreFound(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the simulation once for each bug")
+		t.Skip("builds the simulation with the bugs")
 	}
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
+	program := sicken(t, root(t), plantings())
+	if out, err := simulate(t, program, "", "-test.run=^TestSeeds$", "-seeds=300"); err != nil {
+		t.Fatalf("without a bug: %v\n%s", err, out)
 	}
-	for _, b := range bugs {
-		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) {
+	for _, p := range plantings() {
+		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			out, err := simulate(t, root, plant(t, root, b), "-run=^TestSeeds$", "-seeds=5000", "-no-shrink")
+			out, err := simulate(t, program, p.name, "-test.run=^TestSeeds$", "-seeds=5000", "-no-shrink")
 			if err == nil {
 				t.Fatalf("not found:\n%s", out)
 			}
@@ -316,56 +320,22 @@ func TestPlantedBugsAreFound(t *testing.T) {
 // TestEveryBugHasItsPlace is the quick part of TestPlantedBugsAreFound: it fails if the product no
 // longer has the text that a bug replaces.
 func TestEveryBugHasItsPlace(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range bugs {
-		t.Run(strings.ReplaceAll(b.name, " ", "-"), func(t *testing.T) { plant(t, root, b) })
+	for _, p := range plantings() {
+		t.Run(p.name, func(t *testing.T) {
+			g := graft{root: root(t), files: map[string]*grafted{}}
+			if err := g.plant(p); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
-// plant writes the files with the bugs, and an overlay for go test that names those files.
-func plant(t *testing.T, root string, bugs ...bug) (overlay string) {
+// root returns the project's directory.
+func root(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	sick := map[string]string{}
-	for i, b := range bugs {
-		file := filepath.Join(root, b.file)
-		from := file
-		if planted, twice := sick[file]; twice {
-			from = planted
-		}
-		src, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(src), b.old) {
-			t.Fatalf("%s has no %q any more: plant the bug elsewhere", b.file, b.old)
-		}
-		sick[file] = filepath.Join(dir, fmt.Sprintf("sick%d.go", i))
-		if err := os.WriteFile(sick[file], []byte(strings.Replace(string(src), b.old, b.new, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	list, err := json.Marshal(map[string]any{"Replace": sick})
+	dir, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay = filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return overlay
-}
-
-// simulate runs tests of the simulation with an overlay.
-func simulate(t *testing.T, root, overlay string, args ...string) (string, error) {
-	cmd := exec.Command("go", append([]string{"test", "-overlay", overlay, "-vet=off", "-ldflags=-s", "-count=1", "-timeout=10m", "./test/sim"}, args...)...)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil {
-		t.Fatal(fmt.Errorf("go test: %w", err))
-	}
-	return string(out), err
+	return dir
 }
