@@ -181,7 +181,7 @@ func (d *Driver) plan(w createSpec, id string) (volume, error) {
 		least := int64(0)
 		if w.kind == typeImage {
 			least = sizeUnit
-			if n, ok := minBytes(cmp.Or(w.fsType, defaultFS)); ok && w.mount {
+			if n, ok := minBytes(cmp.Or(w.fsType, defaultFS())); ok && w.mount {
 				least = n
 			}
 		}

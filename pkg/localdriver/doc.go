@@ -6,9 +6,10 @@
 // The parameter "type" of a StorageClass, or of an inline volume, selects the kind:
 //
 //   - "image", the default: a sparse file of exactly the requested size (rounded up to 4 KiB) on a
-//     loop device. The volume is a file system, made at the first NodeStageVolume (xfs unless
-//     fsType says ext4 or btrfs), or the raw block device itself. The size is a real limit. Space
-//     is reserved: what an image may still grow by is not available to other images.
+//     loop device. The volume is a file system, made at the first NodeStageVolume (xfs, ext4 or
+//     btrfs, as fsType says; without fsType xfs, or ext4 where mkfs.xfs is not installed), or the
+//     raw block device itself. The size is a real limit. Space is reserved: what an image may still
+//     grow by is not available to other images.
 //   - "directory": a bind-mounted directory. It is cheap and has no size limit: the requested
 //     capacity is recorded and reported, but not enforced.
 //

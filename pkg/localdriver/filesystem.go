@@ -18,8 +18,14 @@ const (
 	fsBtrfs = "btrfs"
 )
 
-// defaultFS is the file system if the request names none.
-const defaultFS = fsXFS
+// defaultFS returns the file system of a volume for which the request names none: xfs, or ext4 on a node
+// that cannot make xfs.
+func defaultFS() string {
+	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
+		return fsExt4
+	}
+	return fsXFS
+}
 
 // The minimum sizes of the file systems, in bytes.
 const (

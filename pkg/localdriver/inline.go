@@ -64,7 +64,7 @@ func (d *Driver) inlineVolume(req *csi.NodePublishVolumeRequest, want publicatio
 	}
 	least := int64(0)
 	if kind == typeImage {
-		least, _ = minBytes(cmp.Or(want.FSType, defaultFS))
+		least, _ = minBytes(cmp.Or(want.FSType, defaultFS()))
 	}
 	size := resource.MustParse("0")
 	if q := req.GetVolumeContext()[paramSize]; q != "" {

@@ -125,7 +125,15 @@ func (d *Driver) recordFS(v volume, image *os.File, asked string) (volume, error
 		}
 		return v, nil
 	}
-	want := cmp.Or(asked, v.FSType, defaultFS)
+	want := cmp.Or(asked, v.FSType)
+	if want == "" {
+		want = defaultFS()
+		if v.CapacityBytes < minXFSBytes { // it was created on a node that had no mkfs.xfs then
+			want = fsExt4
+		}
+		d.log.Info("no file system type is asked for", "volume", v.ID, "made", want, "bytes", v.CapacityBytes,
+			"has mkfs.xfs", defaultFS() == fsXFS)
+	}
 	if least, _ := minBytes(want); v.CapacityBytes < least {
 		return v, precondition("volume %s has %d bytes, %s needs %d", v.ID, v.CapacityBytes, want, least)
 	}
