@@ -43,10 +43,9 @@ enter() {
 	cd "$root"
 	mkdir .before
 	pivot_root . .before
-	unset BASE LENT
-	exec chroot . /bin/bash -euc 'umount --lazy /.before; rmdir /.before; mount --make-rshared /
-		cd /root; export HOME=/root LANG=C.UTF-8 PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-		"$@"' bare "$@"
+	exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM="${TERM-dumb}" \
+		PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+		/bin/bash -euc 'umount --lazy /.before; rmdir /.before; mount --make-rshared /; cd; "$@"' bare "$@"
 }
 if [ -n "${BASE-}" ]; then enter "$@"; fi
 
