@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -100,6 +102,48 @@ func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 	defer cancel()
 	_ = n.UnmountPod(over, pod)
 	for range 2 {
+		if err := n.UnmountPod(within(t), pod); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A claim that a program makes without a namespace and a UID gets a volume, and a second MountPod finds the same one.
+func TestATypedClaimBindsToOneVolume(t *testing.T) {
+	c := dirs(t)
+	c.LocalDriver = true
+	n, _ := start(t, c)
+	class := "directories"
+	for _, namespace := range []string{"", "shop"} {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+		}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "web", VolumeMounts: []corev1.VolumeMount{{Name: "d", MountPath: "/d"}}}},
+			Volumes: []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+			}}},
+		}}
+		beside := []runtime.Object{claim, &storagev1.StorageClass{
+			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "local.csi-volmgr.dev", Parameters: map[string]string{"type": "directory"},
+		}}
+		var first string
+		for range 2 {
+			volumes, err := n.MountPod(within(t), pod, beside...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first == "" {
+				first = volumes["d"].SpecName
+			}
+			if volumes["d"].SpecName != first || first == "" {
+				t.Errorf("volume %q, at the first call %q", volumes["d"].SpecName, first)
+			}
+		}
+		if claim.UID != "" {
+			t.Error("MountPod changes its caller's object")
+		}
 		if err := n.UnmountPod(within(t), pod); err != nil {
 			t.Error(err)
 		}

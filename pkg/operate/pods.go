@@ -1,19 +1,15 @@
 package operate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -30,21 +26,21 @@ type Pods struct {
 // MountPod makes pod and the objects in beside (claims, volumes, configMaps...) wanted, durably, waits
 // until every volume that its containers use is mounted, and returns the volumes by their names in the
 // pod. It is for programs that embed csi-volmgr. If ctx ends first, the error is a *manager.WaitError and
-// the pod stays wanted. A pod without a namespace is in "default"; a pod without a UID gets one that
-// depends only on its namespace and name.
+// the pod stays wanted. All objects get the defaults that they would get in a manifest ([manifest.Default]):
+// the namespace "default", and a UID that depends only on kind, namespace and name.
 func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 	beside ...runtime.Object,
 ) (map[string]manager.MountedVolume, error) {
-	pod = pod.DeepCopy() // the provider keeps the objects
-	pod.APIVersion, pod.Kind = "v1", resolve.KindPod
-	pod.Namespace, pod.UID = identity(pod)
 	var all []runtime.Object
 	for _, o := range beside {
 		if o != nil { // Apply reports a nil object
-			o = o.DeepCopyObject()
+			o = o.DeepCopyObject() // the provider keeps the objects
+			manifest.Default(o)
 		}
 		all = append(all, o)
 	}
+	pod = pod.DeepCopy()
+	manifest.Default(pod)
 	if _, err := p.API.Apply(ctx, append(all, pod)); err != nil {
 		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -59,18 +55,10 @@ func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 // is mounted. Data of persistent volumes stays. UnmountPod may be called again if ctx ended first, and
 // does nothing for an unknown pod.
 func (p Pods) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
-	namespace, uid := identity(pod)
-	if err := p.Objects.DeletePod(ctx, namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
-		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", namespace, pod.Name, err)
+	pod = &corev1.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy()}
+	manifest.Default(pod)
+	if err := p.Objects.DeletePod(ctx, pod.Namespace, pod.Name); err != nil && !errors.Is(err, server.ErrNotFound) {
+		return fmt.Errorf("unmount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	return p.Manager.WaitForUnmount(ctx, state.PodUID(uid))
-}
-
-// identity returns a pod's namespace and UID, or those that a manifest without them would get.
-func identity(pod *corev1.Pod) (namespace string, uid types.UID) {
-	namespace, uid = cmp.Or(pod.Namespace, corev1.NamespaceDefault), pod.UID
-	if uid == "" {
-		uid = manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: pod.Name})
-	}
-	return namespace, uid
+	return p.Manager.WaitForUnmount(ctx, state.PodUID(pod.UID))
 }

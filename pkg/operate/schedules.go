@@ -9,6 +9,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
@@ -71,7 +72,6 @@ func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) 
 // makeSnapshot applies the VolumeSnapshot that is due by a schedule.
 func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name string) error {
 	obj := &snapshotv1.VolumeSnapshot{
-		TypeMeta: metav1.TypeMeta{APIVersion: resolve.SnapshotGroup + "/v1", Kind: resolve.KindSnapshot},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.Namespace, Name: name, Labels: map[string]string{ScheduleLabel: s.Name},
 		},
@@ -80,18 +80,12 @@ func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name st
 	if s.Class != "" {
 		obj.Spec.VolumeSnapshotClassName = &s.Class
 	}
-	data, err := manifest.Encode(obj)
-	if err != nil {
+	manifest.Default(obj)
+	objects := []runtime.Object{obj}
+	if err := o.checkOwned(objects); err != nil {
 		return err
 	}
-	objects, err := o.decode(ctx, server.Manifest{Name: "schedule " + s.Name, Data: data})
-	if err == nil {
-		err = o.checkOwned(objects)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = o.c.API.Apply(ctx, objects)
+	_, err := o.c.API.Apply(ctx, objects)
 	return err
 }
 

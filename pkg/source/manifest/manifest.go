@@ -250,7 +250,7 @@ func (d *decoder) typed(n *yaml.Node, k kind) {
 	if resolve.Namespaced(k.name) {
 		key.Namespace = namespace
 		if namespace == "" {
-			key.Namespace = "default"
+			key.Namespace = corev1.NamespaceDefault
 		}
 	}
 	d.object = key.String()
@@ -278,6 +278,22 @@ func (d *decoder) typed(n *yaml.Node, k kind) {
 		return
 	}
 	d.objects = append(d.objects, obj)
+}
+
+// Default sets the defaults that Decode sets, in an object that a program made. It changes obj, and does nothing to an
+// object of another kind, which [resolve.KeyOf] refuses.
+func Default(obj runtime.Object) {
+	o, ok := obj.(object)
+	key, err := resolve.KeyOf(obj)
+	if !ok || err != nil {
+		return
+	}
+	if key.Namespace == "" && resolve.Namespaced(key.Kind) {
+		key.Namespace = corev1.NamespaceDefault
+	}
+	if k, ok := kindNamed(key.Kind); ok {
+		fill(o, k, key)
+	}
 }
 
 // fill sets the defaults that an API server would set.
