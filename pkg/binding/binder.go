@@ -182,16 +182,16 @@ func (b *Binder) bind(ctx context.Context) error {
 }
 
 // show updates the bindings in the catalog that changed.
-func (b *Binder) show(notes map[source.Key]string) {
+func (b *Binder) show(notes map[source.Key]note) {
 	is := map[source.Key]resolve.Binding{}
 	for key, c := range b.choices {
 		if !c.Released {
 			is[key] = resolve.Binding{Volume: c.Volume, Storage: c.Storage}
 		}
 	}
-	for key, note := range notes {
+	for key, n := range notes {
 		bound := is[key]
-		bound.Note = note
+		bound.Note, bound.Cause = n.text, n.cause
 		is[key] = bound
 	}
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(is)), maps.Keys(b.shown))
@@ -262,9 +262,9 @@ func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, 
 	if err := b.write(ctx, choices); err != nil {
 		return "", err
 	}
-	notes := map[source.Key]string{}
+	notes := map[source.Key]note{}
 	for key, bound := range b.shown {
-		notes[key] = bound.Note
+		notes[key] = note{bound.Note, bound.Cause}
 	}
 	b.show(notes)
 	return c.Volume, nil
@@ -296,7 +296,9 @@ func (b *Binder) inputs() inputs {
 		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 		class, makes := className(claim, b.c.Catalog.ClassOf(claim))
 		if !makes && claim.Status.Phase != corev1.ClaimBound && b.c.Catalog.Provider(key) != b.c.Remote && !b.c.Made(key) {
-			w.claims = append(w.claims, claimOf{claim, class})
+			c := claimOf{PersistentVolumeClaim: claim, class: class}
+			c.missing.text, c.missing.cause = b.c.Catalog.MissingClass(claim)
+			w.claims = append(w.claims, c)
 		}
 	}
 	if len(w.claims) == 0 && len(w.choices) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // choice is the durable record of a claim's volume.
@@ -42,6 +43,14 @@ type inputs struct {
 type claimOf struct {
 	*corev1.PersistentVolumeClaim
 	class string
+	// missing says that the class does not exist; its text is "" if it does, or if none is asked for.
+	missing note
+}
+
+// note is the reason why a claim has no usable volume, for people and for programs.
+type note struct {
+	text  string
+	cause state.Cause
 }
 
 func (c claimOf) key() source.Key {
@@ -49,8 +58,8 @@ func (c claimOf) key() source.Key {
 }
 
 // next returns the new choices, and for each claim without a usable volume the reason.
-func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string) {
-	choices, notes = map[source.Key]choice{}, map[source.Key]string{}
+func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]note) {
+	choices, notes = map[source.Key]choice{}, map[source.Key]note{}
 	maps.Copy(choices, w.choices)
 	volumes := map[string]*corev1.PersistentVolume{}
 	for _, pv := range w.volumes {
@@ -70,19 +79,23 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string)
 		c, has := choices[key]
 		switch {
 		case w.unreadable[key] != "":
-			notes[key] = "the record of its volume cannot be read: " + w.unreadable[key]
+			notes[key] = badRecord("the record of its volume cannot be read: " + w.unreadable[key])
 		case has && (volumes[c.Volume] == nil || resolve.Storage(volumes[c.Volume]) != c.Storage):
-			notes[key] = fmt.Sprintf("its PersistentVolume %s is no longer listed with the storage that it had; list that "+
-				"again, or delete the claim", c.Volume)
+			notes[key] = noVolume(fmt.Sprintf("its PersistentVolume %s is no longer listed with the storage that it had; list "+
+				"that again, or delete the claim", c.Volume))
 		case has:
 			c.Released = false
 			choices[key] = c
 		case claim.Spec.DataSource != nil || claim.Spec.DataSourceRef != nil:
-			notes[key] = "it asks for a dataSource, and its class makes no volumes: an existing " +
-				"PersistentVolume holds other data"
+			notes[key] = note{"it asks for a dataSource, and its class makes no volumes: an existing PersistentVolume holds " +
+				"other data", state.Cause{Code: state.BadClaim}}
+			if claim.missing.text != "" {
+				notes[key] = claim.missing
+			}
 		case len(w.unreadable) > 0:
-			notes[key] = fmt.Sprintf("the record of the volume of %s cannot be read, so it is unknown which volumes are free; "+
-				"name one in spec.volumeName", slices.MinFunc(slices.Collect(maps.Keys(w.unreadable)), source.Key.Compare))
+			notes[key] = badRecord(fmt.Sprintf("the record of the volume of %s cannot be read, so it is unknown which volumes "+
+				"are free; name one in spec.volumeName",
+				slices.MinFunc(slices.Collect(maps.Keys(w.unreadable)), source.Key.Compare)))
 		default:
 			pv, why := choose(w, claim, taken)
 			if pv == nil {
@@ -98,7 +111,7 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]string)
 
 // choose returns the smallest free volume that fits, and among equals the first by name. If there
 // is none, it returns the reason.
-func choose(w inputs, claim claimOf, taken map[string]string) (*corev1.PersistentVolume, string) {
+func choose(w inputs, claim claimOf, taken map[string]string) (*corev1.PersistentVolume, note) {
 	var fit []*corev1.PersistentVolume
 	var why []string
 	for _, pv := range w.volumes {
@@ -121,9 +134,12 @@ func choose(w inputs, claim claimOf, taken map[string]string) (*corev1.Persisten
 		}
 	}
 	if len(fit) == 0 {
-		return nil, none(claim.class, why)
+		return nil, none(claim, why)
 	}
 	return slices.MinFunc(fit, func(a, b *corev1.PersistentVolume) int {
 		return cmp.Or(a.Spec.Capacity.Storage().Cmp(*b.Spec.Capacity.Storage()), strings.Compare(a.Name, b.Name))
-	}), ""
+	}), note{}
 }
+
+func noVolume(text string) note  { return note{text, state.Cause{Code: state.NoVolume}} }
+func badRecord(text string) note { return note{text, state.Cause{Code: state.BadRecord}} }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func claim(name, size string, edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
@@ -39,6 +40,8 @@ func volume(name, size string, edit ...func(*corev1.PersistentVolume)) *corev1.P
 func key(name string) source.Key {
 	return source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: name}
 }
+
+func of(c *corev1.PersistentVolumeClaim) claimOf { return claimOf{PersistentVolumeClaim: c} }
 
 func anywhere(*corev1.PersistentVolume) error { return nil }
 
@@ -84,7 +87,7 @@ func TestUnfit(t *testing.T) {
 func TestSmallestThatFitsIsChosen(t *testing.T) {
 	w := inputs{
 		here:    anywhere,
-		claims:  []claimOf{{claim("a", "2Gi"), ""}, {claim("b", "2Gi"), ""}, {claim("c", "2Gi"), ""}, {claim("d", "1Gi"), ""}},
+		claims:  []claimOf{of(claim("a", "2Gi")), of(claim("b", "2Gi")), of(claim("c", "2Gi")), of(claim("d", "1Gi"))},
 		volumes: []*corev1.PersistentVolume{volume("v1", "9Gi"), volume("v2", "1Gi"), volume("v3", "3Gi"), volume("v4", "3Gi")},
 	}
 	choices, notes := next(w)
@@ -131,7 +134,7 @@ func TestChoiceHolds(t *testing.T) {
 	} {
 		w := inputs{here: anywhere, volumes: tc.volumes, choices: map[source.Key]choice{key("a"): tc.before}, named: map[string]bool{tc.named: true}}
 		for _, c := range tc.claims {
-			w.claims = append(w.claims, claimOf{claim(c, "1Gi"), ""})
+			w.claims = append(w.claims, of(claim(c, "1Gi")))
 		}
 		if tc.bad != "" {
 			w.unreadable = map[source.Key]string{key(tc.bad): "torn"}
@@ -143,7 +146,7 @@ func TestChoiceHolds(t *testing.T) {
 		}
 		note := ""
 		if len(tc.claims) > 0 {
-			note = notes[key(tc.claims[0])]
+			note = notes[key(tc.claims[0])].text
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" || (note == "") != (tc.note == "") || !strings.Contains(note, tc.note) {
 			t.Errorf("%s: %s\nnote %q, want %q", name, diff, note, tc.note)
@@ -154,13 +157,32 @@ func TestChoiceHolds(t *testing.T) {
 	}
 }
 
+// A class that does not exist is called that, unless a volume of it is listed; a volume that fits is chosen all the same.
+func TestAClassThatDoesNotExistIsNamed(t *testing.T) {
+	c := claimOf{claim("a", "1Gi"), "fast", note{"StorageClass fast not found; there are: local", state.Cause{Code: state.NoClass, Of: "fast"}}}
+	small := volume("small", "1Mi", func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "fast" })
+	large := volume("large", "1Gi", func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "fast" })
+	for _, tt := range []struct {
+		volumes []*corev1.PersistentVolume
+		want    note
+	}{
+		{nil, note{c.missing.text + " (a PersistentVolume of that class would do as well)", c.missing.cause}},
+		{[]*corev1.PersistentVolume{small}, noVolume(`no PersistentVolume of class "fast" fits: small: it has 1Mi`)},
+		{[]*corev1.PersistentVolume{small, large}, note{}},
+	} {
+		if _, notes := next(inputs{here: anywhere, claims: []claimOf{c}, volumes: tt.volumes}); notes[key("a")] != tt.want {
+			t.Errorf("got %+v, want %+v", notes[key("a")], tt.want)
+		}
+	}
+}
+
 // If a claim that asks for a copy got an empty volume, its data would seem lost.
 func TestDataSourceGetsNoVolumeThatIsThere(t *testing.T) {
 	c := claim("a", "1Gi", func(c *corev1.PersistentVolumeClaim) {
 		c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "b"}
 	})
-	choices, notes := next(inputs{here: anywhere, claims: []claimOf{{c, ""}}, volumes: []*corev1.PersistentVolume{volume("v", "1Gi")}})
-	if len(choices) > 0 || !strings.Contains(notes[key("a")], "dataSource") {
+	choices, notes := next(inputs{here: anywhere, claims: []claimOf{of(c)}, volumes: []*corev1.PersistentVolume{volume("v", "1Gi")}})
+	if len(choices) > 0 || !strings.Contains(notes[key("a")].text, "dataSource") {
 		t.Errorf("%v, %v", choices, notes)
 	}
 }
@@ -170,9 +192,9 @@ func TestNoteShowsAFewVolumes(t *testing.T) {
 	for i := range 9 {
 		all = append(all, volume(fmt.Sprintf("v%d", i), "1Gi"))
 	}
-	_, notes := next(inputs{here: anywhere, claims: []claimOf{{claim("a", "2Gi"), ""}}, volumes: all})
+	_, notes := next(inputs{here: anywhere, claims: []claimOf{of(claim("a", "2Gi"))}, volumes: all})
 	want := "no PersistentVolume without a class fits: v0: it has 1Gi; v1: it has 1Gi; v2: it has 1Gi; and 6 more"
-	if notes[key("a")] != want {
-		t.Errorf("got %q\nwant %q", notes[key("a")], want)
+	if got := notes[key("a")]; got != noVolume(want) {
+		t.Errorf("got %q\nwant %q", notes[key("a")].text, want)
 	}
 }

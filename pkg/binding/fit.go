@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
 // unfit returns why the volume cannot serve the claim, whose class is given, or "". The rules are
@@ -67,17 +69,20 @@ func attributes(name *string) string {
 const shown = 3
 
 // none returns the note for a claim that none of the volumes fits.
-func none(class string, why []string) string {
+func none(claim claimOf, why []string) note {
 	of := "without a class"
-	if class != "" {
-		of = fmt.Sprintf("of class %q", class)
+	if claim.class != "" {
+		of = fmt.Sprintf("of class %q", claim.class)
 	}
-	if len(why) == 0 {
-		return fmt.Sprintf("there is no PersistentVolume %s", of)
+	switch {
+	case len(why) == 0 && claim.missing.text != "":
+		return note{source.OrVolume(claim.missing.text, claim.missing.cause), claim.missing.cause}
+	case len(why) == 0:
+		return noVolume("there is no PersistentVolume " + of)
 	}
 	more := ""
 	if n := len(why) - shown; n > 0 {
 		why, more = why[:shown], fmt.Sprintf("; and %d more", n)
 	}
-	return fmt.Sprintf("no PersistentVolume %s fits: %s%s", of, strings.Join(why, "; "), more)
+	return noVolume(fmt.Sprintf("no PersistentVolume %s fits: %s%s", of, strings.Join(why, "; "), more))
 }

@@ -96,14 +96,15 @@ func (c *Controller) secret(ctx context.Context, ref state.SecretRef) (map[strin
 
 // perform reads the secret, makes the call and checks the answer.
 func (c *Controller) perform(ctx context.Context, k call) answer {
-	refs := k.rec.Spec.Secrets
-	ref := map[verb]state.SecretRef{
-		createVolume: refs.Provision, deleteVolume: refs.Provision, expandVolume: refs.Expand, modifyVolume: refs.Provision,
-		attachVolume: k.volume.Spec.Value().AttachRef, detachVolume: k.volume.Spec.Value().AttachRef,
-	}[k.op.verb]
+	ref := k.rec.secretOf(k.op.verb)
+	if k.op.verb == attachVolume || k.op.verb == detachVolume {
+		ref = k.volume.Spec.Value().AttachRef
+	}
 	secret, err := c.secret(ctx, ref)
 	if err != nil {
-		return answer{result: result{err: failure(k.op.verb.String(), err), unsent: true}}
+		failed := failure(k.op.verb.String(), err)
+		failed.Reason = state.NoObject
+		return answer{result: result{err: failed, unsent: true}}
 	}
 	a, err := send(ctx, k, secret)
 	if err != nil {

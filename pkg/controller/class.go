@@ -16,7 +16,7 @@ const reserved = "csi.storage.k8s.io/"
 const maxString = 128
 
 // newSpec returns the CreateVolume request for c, or why there is none.
-func newSpec(c Claim, f facts) (spec, string) {
+func newSpec(c Claim, f facts) (spec, held) {
 	s := spec{
 		Class: c.Class.Name, Driver: c.Class.Provisioner,
 		SizeBytes: c.SizeBytes, LimitBytes: c.LimitBytes,
@@ -26,11 +26,14 @@ func newSpec(c Claim, f facts) (spec, string) {
 		s.Reclaim = Retain
 	}
 	if problem := checkClaim(c); problem != "" {
-		return spec{}, problem
+		return spec{}, held{reason: problem}.on(state.BadClaim, "")
+	}
+	badClass := func(problem string) (spec, held) {
+		return spec{}, held{reason: problem}.on(state.BadClass, c.Class.Name)
 	}
 	var problem string
 	if s.Parameters, s.FSType, problem = splitParameters(c.Class); problem != "" {
-		return spec{}, problem
+		return badClass(problem)
 	}
 	if c.Class.Metadata {
 		s.Parameters = withMetadata(s.Parameters, map[string]string{
@@ -38,24 +41,26 @@ func newSpec(c Claim, f facts) (spec, string) {
 		})
 	}
 	if s.Secrets, problem = classSecrets(c); problem != "" {
-		return spec{}, problem
+		return badClass(problem)
 	}
 	if c.Attributes.Class != "" {
 		if h := c.Attributes.check(s.Driver, f.Driver.caps); h.waits() {
-			return spec{}, h.reason
+			h.refused = false // another driver may be registered under the name
+			return spec{}, h
 		}
 		s.Attributes = c.Attributes.Attributes
 	}
-	if s.Source, problem = contentSource(c, f); problem != "" {
-		return spec{}, problem
+	var h held
+	if s.Source, h = contentSource(c, f); h.waits() {
+		return spec{}, h
 	}
 	if problem := checkTopology(c.Class, f.Driver); problem != "" {
-		return spec{}, problem
+		return badClass(problem)
 	}
 	if f.Driver.caps.Topology && len(f.Driver.Topology) > 0 {
 		s.Topology = f.Driver.Topology
 	}
-	return s, ""
+	return s, held{}
 }
 
 // checkTopology says why this node is in none of the topologies that the class allows. It returns
@@ -209,25 +214,27 @@ func expandTemplate(template string, c Claim) (string, error) {
 }
 
 // contentSource returns the content source of c as handles, or why it is not available.
-func contentSource(c Claim, f facts) (source, string) {
+func contentSource(c Claim, f facts) (source, held) {
+	problem := held{reason: f.Source.Problem}
 	switch {
 	case c.Source == nil:
-		return source{}, ""
+		return source{}, held{}
 	case c.Source.Unknown != "":
-		return source{}, c.Source.Unknown
+		return source{}, held{reason: c.Source.Unknown}.on(state.BadClaim, "")
 	case (c.Source.SnapshotHandle != "" || c.Source.ofSnapshot()) && !f.Driver.caps.Snapshot:
-		return source{}, fmt.Sprintf("driver %s cannot make volumes from snapshots (it has no CREATE_DELETE_SNAPSHOT)",
-			c.Class.Provisioner)
+		return source{}, heldf("driver %s cannot make volumes from snapshots (it has no CREATE_DELETE_SNAPSHOT)",
+			c.Class.Provisioner).on(state.DriverUnable, string(c.Class.Provisioner))
 	case c.Source.SnapshotHandle != "":
-		return source{Snapshot: c.Source.SnapshotHandle}, ""
+		return source{Snapshot: c.Source.SnapshotHandle}, held{}
 	case c.Source.ofSnapshot() && f.Source.Problem != "":
-		return source{}, f.Source.Problem
+		return source{}, problem.on(state.NoSnapshot, c.Source.Snapshot.String())
 	case c.Source.ofSnapshot():
-		return source{Snapshot: f.Source.Handle}, ""
+		return source{Snapshot: f.Source.Handle}, held{}
 	case !f.Driver.caps.Clone:
-		return source{}, fmt.Sprintf("driver %s cannot clone volumes (it has no CLONE_VOLUME)", c.Class.Provisioner)
+		return source{}, heldf("driver %s cannot clone volumes (it has no CLONE_VOLUME)",
+			c.Class.Provisioner).on(state.DriverUnable, string(c.Class.Provisioner))
 	case f.Source.Problem != "":
-		return source{}, f.Source.Problem
+		return source{}, problem.on(state.NoSource, c.Source.Claim.String())
 	}
-	return source{Claim: c.Source.Claim, Volume: f.Source.Handle}, ""
+	return source{Claim: c.Source.Claim, Volume: f.Source.Handle}, held{}
 }

@@ -69,8 +69,8 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 	} {
 		c, f := testClaim("a", mib), allCaps()
 		tt.change(&c, &f)
-		if _, got := newSpec(c, f); !strings.Contains(got, tt.want) {
-			t.Errorf("got %q, want %q", got, tt.want)
+		if _, got := newSpec(c, f); !strings.Contains(got.reason, tt.want) {
+			t.Errorf("got %q, want %q", got.reason, tt.want)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestSecretsOfAClass(t *testing.T) {
 		c.Class.Parameters[reserved+p+"-namespace"] = "${pvc.namespace}-${pvc.name}"
 	}
 	s, problem := newSpec(c, allCaps())
-	if problem != "" {
+	if problem.waits() {
 		t.Fatal(problem)
 	}
 	ref := func(p string) state.SecretRef {
@@ -151,7 +151,7 @@ func TestCreateRequest(t *testing.T) {
 			tt.change(&c)
 			f.Source.Handle = "vol-b"
 			s, problem := newSpec(c, f)
-			if problem != "" {
+			if problem.waits() {
 				t.Fatal(problem)
 			}
 			got, err := createRequest(volumeName(c), s, tt.multi, map[string]string{"k": "v"})
@@ -273,8 +273,8 @@ func TestAVolumeIsMadeInATopologyThatItsClassAllows(t *testing.T) {
 	for _, places := range [][]map[string][]string{nil, {{"zone": {"b", "a"}}}, {{"zone": {"b"}}, {"zone": {"a"}}}, {{}}} {
 		c := testClaim("a", mib)
 		c.Class.Topologies = places
-		if s, problem := newSpec(c, allCaps()); problem != "" || s.Topology["zone"] != "a" {
-			t.Errorf("%v: got %+v, %q", places, s, problem)
+		if s, problem := newSpec(c, allCaps()); problem.waits() || s.Topology["zone"] != "a" {
+			t.Errorf("%v: got %+v, %q", places, s, problem.reason)
 		}
 	}
 }
@@ -290,5 +290,52 @@ func TestAClaimWithARefusedFieldGetsNoVolume(t *testing.T) {
 	made := record{Name: "v", CapacityBytes: mib, RequestedBytes: mib, Volume: state.Fact{Phase: state.Present}}
 	if o, h := next(made, w, allCaps(), time.Time{}); o.verb != noVerb || h.reason == "" || !h.refused {
 		t.Errorf("with a volume: got %v, %+v", o.verb, h)
+	}
+}
+
+// Each reason why a claim has no volume says by a code who can act on it.
+func TestEachReasonHasItsCause(t *testing.T) {
+	const driver = "local.example.com"
+	pending := func(change func(*Claim, *facts)) (record, want, facts) {
+		c, f := testClaim("a", mib), allCaps()
+		c.Class.Provisioner = driver
+		change(&c, &f)
+		return record{}, want{Claim: c, Listed: true}, f
+	}
+	for _, tt := range []struct {
+		want   state.Cause
+		change func(*Claim, *facts)
+	}{
+		{state.Cause{Code: state.NoClass, Of: "fast"}, func(c *Claim, _ *facts) { c.Class = Class{Name: "fast"} }},
+		{state.Cause{Code: state.BadClaim}, func(c *Claim, _ *facts) { c.UID = "" }},
+		{state.Cause{Code: state.BadClaim}, func(c *Claim, _ *facts) { c.Refused = "spec.selector" }},
+		{state.Cause{Code: state.BadClaim}, func(c *Claim, _ *facts) { c.Source = &DataSource{Unknown: "a tape"} }},
+		{state.Cause{Code: state.BadClass, Of: "fast"}, func(c *Claim, _ *facts) { c.Class.Name = "fast"; param("csi.storage.k8s.io/other", "x")(c, nil) }},
+		{state.Cause{Code: state.DriverUnable, Of: driver}, func(_ *Claim, f *facts) { f.Driver.caps.Create = false }},
+		{state.Cause{Code: state.DriverUnable, Of: driver}, func(c *Claim, f *facts) {
+			c.Source, f.Driver.caps.Clone = &DataSource{Claim: testKey("b")}, false
+		}},
+		{state.Cause{Code: state.NoSource, Of: "default/b"}, func(c *Claim, f *facts) {
+			c.Source, f.Source.Problem = &DataSource{Claim: testKey("b")}, "it has no volume"
+		}},
+		{state.Cause{Code: state.NoSnapshot, Of: "default/b"}, func(c *Claim, f *facts) {
+			c.Source, f.Source.Problem = &DataSource{Snapshot: testKey("b")}, "it is not ready"
+		}},
+	} {
+		r, w, f := pending(tt.change)
+		if _, h := next(r, w, f, time.Now()); h.cause != tt.want || h.reason == "" {
+			t.Errorf("%s: got %+v, want %+v", h.reason, h.cause, tt.want)
+		}
+	}
+	e := &entry{}
+	e.rec.Spec.Driver, e.rec.Spec.Secrets.Provision = driver, state.SecretRef{Namespace: "n", Name: "s"}
+	e.rec.Volume = state.Fact{Phase: state.Entering, Failed: &state.Retry{Attempts: 1, Call: "CreateVolume", Reason: state.NoObject}}
+	e.held.cause.Code = state.CallFailed
+	if got := e.status().Cause; got != (state.Cause{Code: state.NoSecret, Of: "n/s"}) {
+		t.Errorf("a secret that cannot be read: %+v", got)
+	}
+	e.rec.Volume.Failed.Reason = ""
+	if got := e.status().Cause; got != (state.Cause{Code: state.CallFailed, Of: driver}) {
+		t.Errorf("a failed call: %+v", got)
 	}
 }

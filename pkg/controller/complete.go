@@ -176,7 +176,7 @@ func addFailure(r state.Retry, e *state.CallError, now time.Time) state.Retry {
 	r.NotBefore = now.Add(backoff(r.Attempts, e.Outcome))
 	r.Final = e.Outcome == state.Final
 	r.Unanswered = e.Unanswered
-	r.Call, r.Code, r.Error = e.Call, e.Code, e.Err.Error()
+	r.Call, r.Code, r.Error, r.Reason = e.Call, e.Code, e.Err.Error(), e.Reason
 	return r
 }
 

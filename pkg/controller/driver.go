@@ -41,6 +41,14 @@ func (d *driver) problem() string {
 	return fmt.Sprintf("driver %s did not answer with its capabilities: %s", d.Name, describe(d.retry))
 }
 
+// cause is problem for programs. A driver that is being asked answers soon, or fails.
+func (d *driver) cause() state.Cause {
+	if d.known || d.asking() {
+		return state.Cause{}
+	}
+	return state.Cause{Code: state.DriverSilent, Of: string(d.Name)}
+}
+
 func (d *driver) stopTimer() {
 	if d.timer != nil {
 		d.timer.Stop()

@@ -103,7 +103,7 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 		return groupOp{}, heldf("the name %s belongs to group snapshot %s; two cannot have the same UID", groupName(w.UID),
 			f.Namesake)
 	case f.Driver.away():
-		return groupOp{}, held{reason: f.Driver.Problem}
+		return groupOp{}, f.Driver.held()
 	case each && !f.Driver.caps.Snapshot:
 		return groupOp{}, heldf("driver %s cannot make snapshots (it has neither "+
 			"CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT nor CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
@@ -182,7 +182,7 @@ func (o groupOp) ifDue(r state.Retry, f groupFacts, now time.Time) (groupOp, hel
 	}
 	switch h := paused(r, "the driver, the group snapshot or its class", now); {
 	case f.Driver.away():
-		return groupOp{}, held{reason: f.Driver.Problem}
+		return groupOp{}, f.Driver.held()
 	case !able:
 		return groupOp{}, heldf("driver %s no longer supports this (it has no %s)", o.spec.Driver, missing)
 	case h.waits():

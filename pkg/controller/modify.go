@@ -43,11 +43,13 @@ func (a AttributesClass) has(r record) bool {
 func (a AttributesClass) check(d state.DriverName, caps caps) held {
 	switch {
 	case a.Driver == "":
-		return heldf("VolumeAttributesClass %q not found", a.Class)
+		return heldf("VolumeAttributesClass %q not found", a.Class).on(state.BadClass, a.Class)
 	case a.Driver != d:
-		return refusedf("its VolumeAttributesClass %q is for driver %s, but its volume is of driver %s", a.Class, a.Driver, d)
+		return refusedf("its VolumeAttributesClass %q is for driver %s, but its volume is of driver %s", a.Class, a.Driver,
+			d).on(state.BadClass, a.Class)
 	case !caps.Modify:
-		return refusedf("driver %s cannot give its volume the VolumeAttributesClass %q (it has no MODIFY_VOLUME)", d, a.Class)
+		return refusedf("driver %s cannot give its volume the VolumeAttributesClass %q (it has no MODIFY_VOLUME)", d,
+			a.Class).on(state.DriverUnable, string(d))
 	}
 	return held{}
 }
@@ -66,7 +68,7 @@ func nextModify(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, held{}
 	}
 	if f.Driver.away() {
-		return op{}, held{reason: f.Driver.Problem}
+		return op{}, f.Driver.held()
 	}
 	if h := a.check(r.Spec.Driver, f.Driver.caps); h.waits() {
 		return op{}, h

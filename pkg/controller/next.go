@@ -64,6 +64,14 @@ type held struct {
 	slot bool
 	// refused means that only a change of the claim, its class or its driver helps.
 	refused bool
+	// cause is the reason for programs.
+	cause state.Cause
+}
+
+// on returns h with the cause that code says of an object.
+func (h held) on(code state.CauseCode, of string) held {
+	h.cause = state.Cause{Code: code, Of: of}
+	return h
 }
 
 // waits reports whether h says why there is no step.
@@ -102,8 +110,9 @@ type facts struct {
 }
 
 type driverFacts struct {
-	// Problem says why the driver cannot be called, or is "".
+	// Problem says why the driver cannot be called, or is "". Cause is the same for programs.
 	Problem string
+	Cause   state.Cause
 	// Asking means that the driver is being asked for its capabilities.
 	Asking bool
 	// Full means that the driver has its maximum of calls in flight.
@@ -114,6 +123,9 @@ type driverFacts struct {
 
 // away reports whether the driver cannot be called; Problem says why.
 func (d driverFacts) away() bool { return d.Problem != "" }
+
+// held says that the driver is away.
+func (d driverFacts) held() held { return held{reason: d.Problem, cause: d.Cause} }
 
 type sourceFacts struct {
 	Handle  string
@@ -140,7 +152,7 @@ func next(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case r.Volume.Phase == state.Leaving && f.InUse != "":
 		// An older journal may say so of a volume that was deleted and made again since.
-		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
+		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse).on(state.HasPod, f.InUse)
 	case r.Volume.Phase == state.Leaving:
 		return nextDeleteVolume(r, f, now)
 	case r.Delete:
@@ -149,7 +161,7 @@ func next(r record, w want, f facts, now time.Time) (op, held) {
 		return nextPresent(r, w, f, now)
 	case !w.Listed && r.Volume.Phase == state.Entering:
 		return op{}, heldf("it was removed while its volume %s was being made, which may exist; list it again, or delete it",
-			r.Name)
+			r.Name).on(state.Halfway, "")
 	case !w.Listed && !r.empty():
 		return op{verb: dropClaim}, held{}
 	case !w.Listed:
@@ -166,27 +178,28 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case c.Class.Provisioner == "":
 		return op{}, heldf("StorageClass %q not found; to bind a PersistentVolume that exists, name it in the claim's "+
-			"spec.volumeName", c.Class.Name)
+			"spec.volumeName", c.Class.Name).on(state.NoClass, c.Class.Name)
 	case r.Volume.Phase == state.Entering && c.Class.Provisioner != r.Spec.Driver:
 		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
-			c.Class.Provisioner, r.Name, r.Spec.Driver)
+			c.Class.Provisioner, r.Name, r.Spec.Driver).on(state.Halfway, "")
 	case r.Volume.Phase == state.Absent && f.Namesake != "":
 		return op{}, heldf("the volume name %s belongs to claim %s; two claims cannot have the same UID", volumeName(c),
-			f.Namesake)
+			f.Namesake).on(state.BadClaim, "")
 	case r.Volume.Phase == state.Absent && c.Refused != "":
-		return op{}, refusedf("%s", c.Refused)
+		return op{}, refusedf("%s", c.Refused).on(state.BadClaim, "")
 	case f.Driver.away():
-		return op{}, held{reason: f.Driver.Problem}
+		return op{}, f.Driver.held()
 	case !f.Driver.caps.Create:
-		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)", c.Class.Provisioner)
+		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)",
+			c.Class.Provisioner).on(state.DriverUnable, string(c.Class.Provisioner))
 	}
 	sourceGoes := r.Volume.Phase == state.Entering && r.Spec.Source != (source{}) && f.Source.Problem != ""
 	if r.Unanswered || sourceGoes { // the volume may exist: ask for the same one again
 		o.spec, o.again = r.Spec, true
 	} else {
-		var problem string
-		if o.spec, problem = newSpec(c, f); problem != "" {
-			return op{}, held{reason: problem}
+		var h held
+		if o.spec, h = newSpec(c, f); h.waits() {
+			return op{}, h
 		}
 	}
 	return o.ifDue(r.Volume.Retry(), f, now)
@@ -202,7 +215,7 @@ func nextDeletion(r record, w want, f facts, now time.Time) (op, held) {
 	case r.Attach != state.Absent:
 		return op{}, heldf("volume %s is attached to this node", r.Name)
 	case f.InUse != "":
-		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse)
+		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse).on(state.HasPod, f.InUse)
 	case f.Cloning != "":
 		return op{}, heldf("volume %s is being cloned for claim %s", r.Name, f.Cloning)
 	case f.Snapshotting != "":
@@ -210,7 +223,7 @@ func nextDeletion(r record, w want, f facts, now time.Time) (op, held) {
 	case r.Volume.Phase == state.Present:
 		return nextDeleteVolume(r, f, now)
 	case f.Driver.away():
-		return op{}, held{reason: f.Driver.Problem}
+		return op{}, f.Driver.held()
 	}
 	// The volume may exist, and only CreateVolume returns its handle.
 	o := op{verb: createVolume, from: r.Volume.Phase, spec: r.Spec}
@@ -221,9 +234,10 @@ func nextDeletion(r record, w want, f facts, now time.Time) (op, held) {
 func nextDeleteVolume(r record, f facts, now time.Time) (op, held) {
 	switch {
 	case f.Driver.away():
-		return op{}, held{reason: f.Driver.Problem}
+		return op{}, f.Driver.held()
 	case !f.Driver.caps.Create:
-		return op{}, heldf("driver %s cannot delete volumes (it has no CREATE_DELETE_VOLUME)", r.Spec.Driver)
+		return op{}, heldf("driver %s cannot delete volumes (it has no CREATE_DELETE_VOLUME)",
+			r.Spec.Driver).on(state.DriverUnable, string(r.Spec.Driver))
 	}
 	return op{verb: deleteVolume, from: r.Volume.Phase}.ifDue(r.Volume.Retry(), f, now)
 }
@@ -248,7 +262,7 @@ func nextPresent(r record, w want, f facts, now time.Time) (op, held) {
 		return node, held{}
 	case w.Listed && !h.waits() && o.verb == noVerb:
 		why := cmp.Or(r.incompatible(w.Claim), w.Claim.Refused)
-		return op{}, held{reason: why, refused: why != ""}
+		return op{}, held{reason: why, refused: why != ""}.on(state.BadClaim, "")
 	}
 	return o, h
 }
@@ -278,28 +292,30 @@ func nextExpand(r record, w want, f facts, now time.Time) (op, held) {
 		switch {
 		case c.SizeBytes < r.RequestedBytes:
 			return op{}, refusedf("it asks for %d bytes, but its volume was made for %d: a volume cannot shrink", c.SizeBytes,
-				r.RequestedBytes)
+				r.RequestedBytes).on(state.BadClaim, "")
 		case c.SizeBytes <= r.CapacityBytes:
 			return op{}, held{}
 		case c.LimitBytes > 0 && c.LimitBytes < c.SizeBytes:
-			return op{}, refusedf("its limit of %d bytes is below the %d that it asks for", c.LimitBytes, c.SizeBytes)
+			return op{}, refusedf("its limit of %d bytes is below the %d that it asks for", c.LimitBytes,
+				c.SizeBytes).on(state.BadClaim, "")
 		case !c.Class.AllowExpansion:
-			return op{}, refusedf("its class %q does not allow expansion", c.Class.Name)
+			return op{}, refusedf("its class %q does not allow expansion", c.Class.Name).on(state.BadClass, c.Class.Name)
 		}
 	}
 	caps := f.Driver.caps
 	switch {
 	case f.Driver.away():
-		return op{}, held{reason: f.Driver.Problem}
+		return op{}, f.Driver.held()
 	case !caps.Expand && caps.NodeExpand:
 		return op{verb: acceptSize, bytes: bytes}, held{}
 	case !caps.Expand:
-		return op{}, refusedf("driver %s cannot expand volumes (it has no EXPAND_VOLUME)", r.Spec.Driver)
+		return op{}, refusedf("driver %s cannot expand volumes (it has no EXPAND_VOLUME)",
+			r.Spec.Driver).on(state.DriverUnable, string(r.Spec.Driver))
 	case offlineOnly(caps) && r.Attach != state.Absent:
 		return op{}, heldf("driver %s expands volumes only while they are detached, and this one is attached", r.Spec.Driver)
 	case offlineOnly(caps) && f.InUse != "":
 		return op{}, heldf("driver %s expands volumes only while they are not in use; this one is in use by %s",
-			r.Spec.Driver, f.InUse)
+			r.Spec.Driver, f.InUse).on(state.HasPod, f.InUse)
 	}
 	return op{verb: expandVolume, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.ifDue(r.Expand, f, now)
 }
@@ -324,11 +340,11 @@ func (o op) ifDue(r state.Retry, f facts, now time.Time) (op, held) {
 func paused(r state.Retry, what string, now time.Time) held {
 	switch {
 	case r.Final:
-		return refusedf("%s; not repeated until %s changes", describe(r), what)
+		return refusedf("%s; not repeated until %s changes", describe(r), what).on(state.CallFailed, "")
 	case now.Before(r.NotBefore) && r.Call == "": // see [awaitReady]
 		return held{reason: "the driver says that it is not ready yet", until: r.NotBefore}
 	case now.Before(r.NotBefore):
-		return held{reason: describe(r), until: r.NotBefore}
+		return held{reason: describe(r), until: r.NotBefore}.on(state.CallFailed, "")
 	}
 	return held{}
 }

@@ -147,6 +147,26 @@ func (r record) volume(w want) Volume {
 	}
 }
 
+// secretOf returns the secret that a call for the volume sends.
+func (r record) secretOf(v verb) state.SecretRef {
+	switch v {
+	case createVolume, deleteVolume, modifyVolume:
+		return r.Spec.Secrets.Provision
+	case expandVolume:
+		return r.Spec.Secrets.Expand
+	}
+	return state.SecretRef{}
+}
+
+// noSecret returns the cause of a call that could not be made because its secret could not be read.
+func (r record) noSecret(call string) state.Cause {
+	ref := r.secretOf(createVolume)
+	if call == expandVolume.String() {
+		ref = r.secretOf(expandVolume)
+	}
+	return state.Cause{Code: state.NoSecret, Of: ref.Namespace + "/" + ref.Name}
+}
+
 func (r record) reclaimNote() string {
 	note := "kept until it is deleted by name: csi-volmgr delete pvc " + r.Claim.Name + " -n " + r.Claim.Namespace
 	if r.Spec.Reclaim == Retain {

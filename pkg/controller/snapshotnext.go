@@ -86,7 +86,7 @@ func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Tim
 		return snapshotOp{}, heldf("the name %s belongs to snapshot %s; two cannot have the same UID", snapshotName(w.UID),
 			f.Namesake)
 	case f.Driver.away():
-		return snapshotOp{}, held{reason: f.Driver.Problem}
+		return snapshotOp{}, f.Driver.held()
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", w.Class.Driver)
 	}
@@ -106,7 +106,7 @@ func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Tim
 func nextCreateSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
 	case f.Driver.away():
-		return snapshotOp{}, held{reason: f.Driver.Problem}
+		return snapshotOp{}, f.Driver.held()
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot make snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
 	}
@@ -131,7 +131,7 @@ func nextReadySnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.
 	case r.Ready:
 		return snapshotOp{}, held{}
 	case f.Driver.away():
-		return snapshotOp{}, held{reason: f.Driver.Problem}
+		return snapshotOp{}, f.Driver.held()
 	case f.Driver.caps.ListSnapshots || r.Spec.Volume == "":
 		return nextListSnapshot(r, f, now)
 	}
@@ -144,7 +144,7 @@ func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 	case f.Used != "" && r.Content.Phase == state.Present:
 		return snapshotOp{}, held{reason: f.Used}
 	case f.Driver.away():
-		return snapshotOp{}, held{reason: f.Driver.Problem}
+		return snapshotOp{}, f.Driver.held()
 	case !f.Driver.caps.Snapshot:
 		return snapshotOp{}, heldf("driver %s cannot delete snapshots (it has no CREATE_DELETE_SNAPSHOT)", r.Spec.Driver)
 	}

@@ -104,7 +104,12 @@ func (e *entry) status() ClaimStatus {
 		}
 	}
 	if s.Call == "" {
-		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused
+		s.Reason, s.Until, s.Refused, s.Cause = e.held.reason, e.held.until, e.held.refused, e.held.cause
+		if s.Cause.Code == state.CallFailed && s.Retry.Reason == state.NoObject {
+			s.Cause = e.rec.noSecret(s.Retry.Call)
+		} else if s.Cause.Code == state.CallFailed {
+			s.Cause.Of = string(driverOf(e))
+		}
 	}
 	return s
 }

@@ -223,6 +223,8 @@ type ClaimStatus struct {
 	Reason string `json:"reason,omitempty"`
 	// Refused means that only a change of the claim, its class or its driver helps.
 	Refused bool `json:"refused,omitempty"`
+	// Cause is Reason for programs.
+	Cause state.Cause `json:"cause,omitzero"`
 	// Until is when the claim is planned again if no event comes first; zero if only an event
 	// helps.
 	Until time.Time `json:"until,omitzero"`

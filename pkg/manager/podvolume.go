@@ -19,7 +19,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 		ReadOnly: w.Mount.ReadOnly, SizeBytes: v.Volume.SizeBytes, SELinux: w.SELinux,
 	}
 	if w.Unresolved() && w.ID == "" {
-		s.Step, s.BlockedBy, s.Unread = plan.Resolve, w.Problem, w.Unread
+		s.Step, s.BlockedBy, s.Cause, s.Unread = plan.Resolve, w.Problem, w.Cause, w.Unread
 		return s
 	}
 	m := v.Volume.Mounts[uid]
@@ -34,7 +34,7 @@ func podVolume(uid state.PodUID, w state.VolumeWant, v *VolumeStatus) PodVolumeS
 	}
 	switch {
 	case w.Unresolved(): // whatever call is in flight for the volume that the pod has
-		s.Step, s.BlockedBy, s.Unread, s.Retry = plan.Resolve, w.Problem, w.Unread, state.Retry{}
+		s.Step, s.BlockedBy, s.Cause, s.Unread, s.Retry = plan.Resolve, w.Problem, w.Cause, w.Unread, state.Retry{}
 	case v.Quarantined != "":
 		s.Code = plan.NoRecord
 		s.BlockedBy = "the volume's record in the journal cannot be read: " + v.Quarantined

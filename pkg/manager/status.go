@@ -83,6 +83,8 @@ type PodVolumeStatus struct {
 	BlockedBy string `json:"blockedBy,omitempty"`
 	// Code is the reason for programs; "" if BlockedBy says why the pod's wish could not be resolved.
 	Code plan.Code `json:"-"`
+	// Cause is BlockedBy for programs if the pod's wish could not be resolved.
+	Cause state.Cause `json:"cause,omitzero"`
 	// Unread: it could not be resolved because an object could not be read from the API server.
 	Unread bool `json:"unread,omitempty"`
 	// Retry is the pacing and the last failure of the step.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,16 +73,26 @@ func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
 			key, controllerOf(claim), r.name(), r.pod.UID)
 	}
 	if claim.DeletionTimestamp != nil && !slices.Contains(claim.Finalizers, protection) {
-		return nil, fmt.Errorf("%s: being deleted since %s (metadata.deletionTimestamp)", key,
-			claim.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z"))
+		return nil, because(state.ClaimGoes, "", fmt.Errorf("%s: being deleted since %s (metadata.deletionTimestamp)", key,
+			claim.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z")))
 	}
 	if p := claim.Status.Phase; p != "" && p != corev1.ClaimBound {
-		if note := r.objects.Binding(key).Note; note != "" {
-			return nil, fmt.Errorf("%s: not bound yet: %s", key, note)
+		if err := r.noted(key); err != nil {
+			return nil, err
 		}
-		return nil, fmt.Errorf("%s: not bound: status.phase: found %s, want Bound", key, show(string(p)))
+		return nil, because(state.ClusterBinds, "",
+			fmt.Errorf("%s: not bound: status.phase: found %s, want Bound", key, show(string(p))))
 	}
 	return claim, nil
+}
+
+// noted returns what the claim waits for as an error, or nil if that is not known.
+func (r *resolver) noted(claim Key) error {
+	b := r.objects.Binding(claim)
+	if b.Note == "" {
+		return nil
+	}
+	return because(b.Cause.Code, b.Cause.Of, fmt.Errorf("%s: not bound yet: %s", claim, b.Note))
 }
 
 func controllerOf(claim *corev1.PersistentVolumeClaim) string {
@@ -93,14 +104,19 @@ func controllerOf(claim *corev1.PersistentVolumeClaim) string {
 }
 
 // VolumeOf returns the volume that the claim is bound to, by the rules that hold for a
-// pod's claim; nil if there is none, or if claim and volume disagree.
-func VolumeOf(claim *corev1.PersistentVolumeClaim, o Objects) *corev1.PersistentVolume {
+// pod's claim. If there is none, or if claim and volume disagree, the error says why; cause
+// is the same for programs.
+func VolumeOf(claim *corev1.PersistentVolumeClaim, o Objects) (
+	pv *corev1.PersistentVolume, cause state.Cause, err error,
+) {
 	r := resolver{objects: o}
-	pv, err := r.bound(claim)
-	if err != nil {
-		return nil
+	if pv, err = r.bound(claim); err == nil {
+		return pv, state.Cause{}, nil
 	}
-	return pv
+	if c, ok := errors.AsType[causeError](err); ok {
+		cause = c.cause
+	}
+	return nil, cause, err
 }
 
 // RefNames reports whether the volume's claimRef names the claim, and not an earlier claim
@@ -109,10 +125,22 @@ func RefNames(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) 
 	return pv.Spec.ClaimRef != nil && refMismatch(pv, claim) == nil
 }
 
-// bound returns the volume that the claim is bound to. In a cluster, claim and
-// volume name each other. Without one it is enough that either names the other, if
-// no second claim or volume does the same.
+// bound returns the volume that the claim is bound to. An error without a cause of its own is about
+// the volume that the claim names, or that names the claim.
 func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	pv, err := r.volumeOf(claim)
+	if err == nil {
+		return pv, nil
+	}
+	if _, has := errors.AsType[causeError](err); !has && !errors.Is(err, errUnread) {
+		err = because(state.NoVolume, "", err)
+	}
+	return nil, err
+}
+
+// volumeOf is bound. In a cluster, claim and volume name each other. Without one it is
+// enough that either names the other, if no second claim or volume does the same.
+func (r *resolver) volumeOf(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
 	name := claim.Spec.VolumeName
 	if name == "" {
@@ -240,27 +268,28 @@ func checkAttributesClass(c *storagev1.VolumeAttributesClass) []Fault {
 // unbound returns an error that says why the claim has no volume.
 func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
-	if note := r.objects.Binding(key).Note; note != "" {
-		return fmt.Errorf("%s: not bound yet: %s", key, note)
+	if err := r.noted(key); err != nil {
+		return err
 	}
 	name := claim.Spec.StorageClassName
 	if name == nil || *name == "" {
-		return fmt.Errorf("%s: not bound yet: no volume without a class was chosen for it; %s", key, wantVolumeName)
+		return because(state.NoVolume, "",
+			fmt.Errorf("%s: not bound yet: no volume without a class was chosen for it; %s", key, wantVolumeName))
 	}
 	class, ok := r.objects.Get(Key{Kind: KindClass, Name: *name}).(*storagev1.StorageClass)
 	if !ok {
-		return fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no such class; %s", key, show(*name),
-			wantVolumeName)
+		return because(state.NoClass, *name, fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no "+
+			"such class; %s", key, show(*name), wantVolumeName))
 	}
 	if class.Provisioner == NoProvisioner {
-		return fmt.Errorf("%s: not bound yet: class %s makes no volumes (provisioner %s), and none was chosen for it; %s",
-			key, show(*name), NoProvisioner, wantVolumeName)
+		return because(state.NoVolume, "", fmt.Errorf("%s: not bound yet: class %s makes no volumes (provisioner %s), and "+
+			"none was chosen for it; %s", key, show(*name), NoProvisioner, wantVolumeName))
 	}
 	if f, bad := Unsupported(claim); bad {
-		return fmt.Errorf("%s: %s", key, f)
+		return because(state.BadClaim, "", fmt.Errorf("%s: %s", key, f))
 	}
-	return fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key, show(class.Provisioner),
-		show(*name))
+	return because("", "", fmt.Errorf("%s: not bound yet: driver %s is to make a volume of class %s", key,
+		show(class.Provisioner), show(*name)))
 }
 
 // refMismatch returns an error if the volume's claimRef does not name this claim.

@@ -35,8 +35,9 @@ type Binding struct {
 	Volume string
 	// Storage is the volume's [Storage] when it was chosen.
 	Storage string
-	// Note says, in a sentence, what the claim waits for; "" if that is not known.
-	Note string
+	// Note says, in a sentence, what the claim waits for; "" if that is not known. Cause is the same for programs.
+	Note  string
+	Cause state.Cause
 }
 
 // Config describes the node to the resolver.
@@ -96,6 +97,9 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 		}
 		if err != nil {
 			want = state.VolumeWant{Problem: err.Error(), Unread: errors.Is(err, errUnread), Claim: claimOf(pod, name)}
+			if c, ok := errors.AsType[causeError](err); ok {
+				want.Cause = c.cause
+			}
 			if l, ok := errors.AsType[labelError](err); ok {
 				want.SELinux = l.wish
 			}
@@ -136,6 +140,19 @@ func (r *resolver) unread(key Key) error {
 		return unreadError{fmt.Sprintf("%s: %s", key, why)}
 	}
 	return nil
+}
+
+// causeError is an error with its cause for programs.
+type causeError struct {
+	error
+	cause state.Cause
+}
+
+func (e causeError) Unwrap() error { return e.error }
+
+// because adds a cause to err.
+func because(code state.CauseCode, of string, err error) error {
+	return causeError{err, state.Cause{Code: code, Of: of}}
 }
 
 // errUnread means that an object could not be read, so that it may exist.

@@ -333,3 +333,26 @@ func TestProblemHurtsNoOtherVolume(t *testing.T) {
 		}
 	}
 }
+
+// What a claim waits for is a code, on which advice depends.
+func TestAClaimThatIsNotBoundHasACause(t *testing.T) {
+	wanted := map[string]state.Cause{
+		"claim not found": {}, "claim being deleted": {Code: state.ClaimGoes}, "claim pending in a cluster": {Code: state.ClusterBinds},
+		"claims that name one volume": {Code: state.NoVolume}, "volumes that name one claim": {Code: state.NoVolume},
+		"no such class": {Code: state.NoClass, Of: "fast"}, "a class that makes none": {Code: state.NoVolume},
+	}
+	found := 0
+	for _, p := range problems {
+		if want, ok := wanted[p.name]; ok {
+			found++
+			w := read(t, "testdata/base.yaml")
+			p.make(t, w)
+			if got := w.only(t).Cause; got != want {
+				t.Errorf("%s: got %+v, want %+v", p.name, got, want)
+			}
+		}
+	}
+	if found != len(wanted) {
+		t.Errorf("%d of %d were made", found, len(wanted))
+	}
+}

@@ -82,7 +82,7 @@ type Catalog struct {
 	mu      sync.RWMutex
 	objects map[string]map[Key]byProvider // by kind, so that listing one kind does not walk over all objects
 	index   index
-	notes   map[Key]string
+	notes   map[Key]resolve.Binding // each has a Note and its Cause
 	// bindings are the volumes chosen for claims.
 	bindings  map[Key]resolve.Binding
 	pods      map[Key]*pod
@@ -111,7 +111,7 @@ func New(c Config) *Catalog {
 		ranking: slices.Clone(c.Precedence),
 		objects: map[string]map[Key]byProvider{},
 		index:   newIndex(),
-		notes:   map[Key]string{}, bindings: map[Key]resolve.Binding{},
+		notes:   map[Key]resolve.Binding{}, bindings: map[Key]resolve.Binding{},
 		pods:      map[Key]*pod{},
 		users:     map[Key]*smallSet[Key]{},
 		uids:      map[state.PodUID]*smallSet[Key]{},
@@ -152,13 +152,13 @@ func (c *Catalog) Synced(provider string) {
 	c.sink.SourceSynced(provider)
 }
 
-// SetClaimNote sets the text that users see for an unbound claim: how far the creation of its
-// volume has got. "" removes the text.
-func (c *Catalog) SetClaimNote(claim Key, text string) {
+// SetClaimNote sets the text that users see for an unbound claim, how far the creation of its
+// volume has got, and its cause. "" removes the text.
+func (c *Catalog) SetClaimNote(claim Key, text string, cause state.Cause) {
 	c.update.Lock()
 	defer c.update.Unlock()
 	c.mu.Lock()
-	changed := setOrDelete(c.notes, claim, text)
+	changed := setOrDelete(c.notes, claim, resolve.Binding{Note: text, Cause: cause})
 	c.mu.Unlock()
 	if changed {
 		c.resolve(c.affectedPods([]Key{claim}))

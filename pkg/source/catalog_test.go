@@ -274,14 +274,14 @@ func TestClaimNoteReachesThePod(t *testing.T) {
 	c, s := start()
 	put(t, c, "file", pod("a", "ca")+claim("ca", ""))
 	s.took()
-	c.SetClaimNote(key("PersistentVolumeClaim", "ca"), "CreateVolume: no space")
+	c.SetClaimNote(key("PersistentVolumeClaim", "ca"), "CreateVolume: no space", state.Cause{})
 	want(t, s, "set a")
 	if p := s.problem(t, "a"); p != "claim default/ca: not bound yet: CreateVolume: no space" {
 		t.Errorf("got %s", p)
 	}
-	c.SetClaimNote(key("PersistentVolumeClaim", "ca"), "CreateVolume: no space")
+	c.SetClaimNote(key("PersistentVolumeClaim", "ca"), "CreateVolume: no space", state.Cause{})
 	want(t, s)
-	c.SetClaimNote(key("PersistentVolumeClaim", "ca"), "")
+	c.SetClaimNote(key("PersistentVolumeClaim", "ca"), "", state.Cause{})
 	want(t, s, "set a")
 }
 
@@ -301,7 +301,7 @@ func TestSubscriberMayCallBack(t *testing.T) {
 	c.Subscribe(func(k source.Key) {
 		heard = append(heard, k.String())
 		if k.Kind == resolve.KindClaim {
-			c.SetClaimNote(k, "seen")
+			c.SetClaimNote(k, "seen", state.Cause{})
 			put(t, c, "controller", volume("v", k.Name))
 		}
 	})
@@ -382,7 +382,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 20 {
 				put(t, c, "file", pod(name, "shared"))
 				put(t, c, "api", claim("shared", "v"))
-				c.SetClaimNote(key("PersistentVolumeClaim", "shared"), name)
+				c.SetClaimNote(key("PersistentVolumeClaim", "shared"), name, state.Cause{})
 				_ = c.Claims()
 				_, _ = c.Secret(t.Context(), state.SecretRef{})
 				c.Delete("api", key("PersistentVolumeClaim", "shared"))

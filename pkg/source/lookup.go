@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
@@ -81,7 +82,9 @@ func (c *Catalog) Binding(claim Key) resolve.Binding {
 // precedence over one about the creation of a volume.
 func (c *Catalog) binding(claim Key) resolve.Binding {
 	b := c.bindings[claim]
-	b.Note = cmp.Or(b.Note, c.notes[claim])
+	if b.Note == "" {
+		b.Note, b.Cause = c.notes[claim].Note, c.notes[claim].Cause
+	}
 	return b
 }
 
@@ -92,6 +95,12 @@ func (c *Catalog) CheckAffinity(pv *corev1.PersistentVolume) error { return c.co
 
 // VolumeOf returns the claim's volume, or nil; see [resolve.VolumeOf].
 func (c *Catalog) VolumeOf(claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	pv, _, _ := c.Bound(claim)
+	return pv
+}
+
+// Bound returns the claim's volume, or why it has none; see [resolve.VolumeOf].
+func (c *Catalog) Bound(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, state.Cause, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return resolve.VolumeOf(claim, &view{catalog: c, seen: map[Key]bool{}})
@@ -190,6 +199,47 @@ func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.Storag
 		}
 	}
 	return found
+}
+
+// MissingClass says that the class of a claim that is to get a volume does not exist, and which do; "" if it exists, or
+// if the claim asks for none.
+func (c *Catalog) MissingClass(claim *corev1.PersistentVolumeClaim) (text string, cause state.Cause) {
+	name := claim.Spec.StorageClassName
+	switch {
+	case claim.Spec.VolumeName != "" || name != nil && *name == "" || c.ClassOf(claim) != nil:
+		return "", state.Cause{}
+	case name == nil:
+		text, cause.Code = "there is no default StorageClass", state.NoDefaultClass
+	default:
+		text, cause = fmt.Sprintf("StorageClass %s not found", *name), state.Cause{Code: state.NoClass, Of: *name}
+	}
+	var names []string
+	for _, class := range c.Classes() {
+		names = append(names, class.Name)
+	}
+	return text + "; there are: " + JoinNames(names), cause
+}
+
+// OrVolume adds to the text of MissingClass what else ends the wait of a claim.
+func OrVolume(text string, cause state.Cause) string {
+	if cause.Code == state.NoDefaultClass {
+		return text + " (a PersistentVolume without a class would do as well)"
+	}
+	return text + " (a PersistentVolume of that class would do as well)"
+}
+
+// maxNames limits the names that a sentence lists.
+const maxNames = 10
+
+// JoinNames lists names in a sentence.
+func JoinNames(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > maxNames:
+		return strings.Join(names[:maxNames], ", ") + ", ..."
+	}
+	return strings.Join(names, ", ")
 }
 
 // Problems lists the objects that several providers have, sorted.

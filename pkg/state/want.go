@@ -22,6 +22,8 @@ type VolumeWant struct {
 	// kept.
 	Problem string `json:"problem,omitempty"`
 
+	// Cause is Problem for programs, as far as advice depends on it.
+	Cause Cause `json:"cause,omitzero"`
 	// Unread means that the problem is an object that was not read from the API server.
 	Unread bool `json:"unread,omitempty"`
 	// Claim is the "namespace/name" of the claim that the pod names for a volume with a

@@ -64,8 +64,14 @@ type Provider struct {
 	// volumes and notes are what the catalog has from this provider, and unfit says why it refuses
 	// the volume of a claim. Only Run's goroutine uses them.
 	volumes map[string]*corev1.PersistentVolume
-	notes   map[controller.Key]string
+	notes   map[controller.Key]note
 	unfit   map[controller.Key]string
+}
+
+// note is what a claim waits for, for people and for programs.
+type note struct {
+	text  string
+	cause state.Cause
 }
 
 // New returns a Provider that has not shown anything.
@@ -73,7 +79,7 @@ func New(c Config) *Provider {
 	return &Provider{
 		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]string{},
 		clones:  map[source.Key]source.Key{},
-		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]string{},
+		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]note{},
 	}
 }
 
@@ -242,22 +248,22 @@ func (p *Provider) showVolumes() {
 func (p *Provider) showNotes() {
 	gone := maps.Clone(p.notes)
 	for _, c := range p.Controller.Claims() {
-		note := p.unfit[c.Claim]
+		n := note{text: p.unfit[c.Claim]}
 		if c.Volume == nil {
-			note = Note(c)
+			n = note{Note(c), c.Cause}
 		}
-		if note == "" {
+		if n.text == "" {
 			continue
 		}
 		delete(gone, c.Claim)
-		if p.notes[c.Claim] != note {
-			p.notes[c.Claim] = note
-			p.Catalog.SetClaimNote(CatalogKey(c.Claim), note)
+		if p.notes[c.Claim] != n {
+			p.notes[c.Claim] = n
+			p.Catalog.SetClaimNote(CatalogKey(c.Claim), n.text, n.cause)
 		}
 	}
 	for key := range gone {
 		delete(p.notes, key)
-		p.Catalog.SetClaimNote(CatalogKey(key), "")
+		p.Catalog.SetClaimNote(CatalogKey(key), "", state.Cause{})
 	}
 }
 

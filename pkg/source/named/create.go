@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,19 +80,20 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	switch owner := p.c.Catalog.Provider(claim); {
 	case o.Existing && owner == "":
 		return Volume{}, invalid("option claim: claim %s/%s not found; there are: %s", claim.Namespace, claim.Name,
-			joinNames(p.claimNames()))
+			source.JoinNames(p.claimNames()))
 	case !o.Existing && owner != "" && owner != Name:
 		return Volume{}, fmt.Errorf("volume %s: %w: claim %s/%s exists already (source %s): use it with option claim=%s",
 			req.Name, ErrConflict, claim.Namespace, claim.Name, owner, claim.Name)
 	case o.Existing || o.Driver != "":
 		return v, nil
 	}
-	class := p.c.Catalog.ClassOf(v.claimObjects()[0].(*corev1.PersistentVolumeClaim))
-	switch {
-	case class == nil && o.Class == "":
-		return Volume{}, invalid("option class: there is no default StorageClass; name one of: %s", joinNames(p.classNames()))
-	case class == nil:
-		return Volume{}, invalid("option class: StorageClass %s not found; there are: %s", o.Class, joinNames(p.classNames()))
+	wanted := v.claimObjects()[0].(*corev1.PersistentVolumeClaim)
+	if missing, _ := p.c.Catalog.MissingClass(wanted); missing != "" {
+		return Volume{}, invalid("option class: %s", missing)
+	}
+	switch class := p.c.Catalog.ClassOf(wanted); {
+	case class == nil: // it went since
+		return Volume{}, invalid("option class: StorageClass %s not found", o.Class)
 	case class.Provisioner == resolve.NoProvisioner:
 		return Volume{}, invalid("option class: StorageClass %s makes no volumes (provisioner %s)", class.Name,
 			class.Provisioner)
@@ -233,27 +233,6 @@ func (p *Provider) claimNames() []string {
 		names = append(names, c.Namespace+"/"+c.Name)
 	}
 	return names
-}
-
-func (p *Provider) classNames() []string {
-	var names []string
-	for _, c := range p.c.Catalog.Classes() {
-		names = append(names, c.Name)
-	}
-	return names
-}
-
-// maxListed limits the names that an error lists.
-const maxListed = 10
-
-func joinNames(names []string) string {
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > maxListed:
-		return strings.Join(names[:maxListed], ", ") + ", ..."
-	}
-	return strings.Join(names, ", ")
 }
 
 // View describes a volume to people and front ends.
