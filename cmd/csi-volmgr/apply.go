@@ -223,6 +223,7 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 		return err
 	}
 	var failed error
+	var warnings []string
 	objects := 0
 	for _, file := range files {
 		m, err := p.read(file)
@@ -243,6 +244,17 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 			if err := writeAll(p.stdout, appliedLine(a)); err != nil {
 				return err
 			}
+			switch {
+			case a.Kind == "StorageClass":
+				warnings = nil // a claim in an earlier file may have waited for it
+			case a.Warning != "":
+				warnings = append(warnings, a.Warning)
+			}
+		}
+	}
+	for _, w := range warnings {
+		if err := writeAll(p.stderr, "warning: "+plain(w)+"\n"); err != nil {
+			return err
 		}
 	}
 	if failed == nil && objects == 0 {

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )
 
@@ -115,5 +118,39 @@ func TestCommandsThatAreNoneAreSeen(t *testing.T) {
 		if got := checkCommand(strings.Fields(text)); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// The advice on each cause ends in one command, which this program or kubectl has.
+func TestAdviceEndsInACommandOfThisProgram(t *testing.T) {
+	for _, code := range state.CauseCodes() {
+		f := server.Facts{Claims: []server.ClaimStatus{{
+			Namespace: "default", Name: "data", Phase: "Pending", Reason: "it waits", Cause: state.Cause{Code: code, Of: "shop/x"},
+		}}}
+		e, err := server.Explain(f, "pvc", "default/data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		advice := e.Lines[len(e.Lines)-1]
+		_, words, ours := strings.Cut(advice.Text, "csi-volmgr ")
+		switch {
+		case advice.Label != "you can", !ours && !strings.Contains(advice.Text, ": kubectl "):
+			t.Errorf("%s: %+v names no command", code, advice)
+		case ours && strings.HasPrefix(words, "apply") && strings.Contains(advice.Text, "| csi-volmgr "):
+		case ours && !strings.HasSuffix(advice.Text, ": csi-volmgr "+words):
+			t.Errorf("%s: more than a command at the end of %s", code, advice.Text)
+		}
+		if !ours {
+			continue
+		}
+		if i := strings.LastIndex(advice.Text, "csi-volmgr "); i >= 0 {
+			words = advice.Text[i+len("csi-volmgr "):]
+		}
+		if problem := checkCommand(strings.Fields(words)); problem != "" {
+			t.Errorf("%s: csi-volmgr %s: %s", code, words, problem)
+		}
+	}
+	if server.EmbeddedDriver != localdriver.DefaultName {
+		t.Errorf("the advice names driver %s, and the daemon serves %s", server.EmbeddedDriver, localdriver.DefaultName)
 	}
 }

@@ -77,6 +77,32 @@ func TestAClaimJustAppliedIsDeletedWhole(t *testing.T) {
 	}
 }
 
+// A claim that nothing can serve is applied all the same, and apply says so: in any namespace, once for each claim.
+func TestApplyWarnsOfAClassThatDoesNotExist(t *testing.T) {
+	const claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: NAME, namespace: shop}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}CLASS}\n"
+	const pv = "---\napiVersion: v1\nkind: PersistentVolume\nmetadata: {name: v}\nspec: {accessModes: [ReadWriteOnce], capacity: {storage: 1Gi}, storageClassName: static, csi: {driver: d.example.com, volumeHandle: h}}\n"
+	const class = "---\napiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: NAME}\nprovisioner: absent.example.com\n"
+	n, _ := start(t, dirs(t))
+	for _, tt := range []struct{ manifest, want string }{
+		{claim, "claim shop/NAME: there is no default StorageClass; there are: none (a PersistentVolume without a class would do as well)"},
+		{class, ""},
+		{strings.ReplaceAll(claim, "CLASS", ", storageClassName: fast"), "claim shop/NAME: StorageClass fast not found; there are: local (a PersistentVolume of that class would do as well)"},
+		{strings.ReplaceAll(claim, "CLASS", ", storageClassName: local"), ""},
+		{strings.ReplaceAll(claim, "CLASS", `, storageClassName: ""`), ""},
+		{strings.ReplaceAll(claim, "CLASS", ", storageClassName: static") + pv, ""},
+		{strings.ReplaceAll(claim, "CLASS", ", storageClassName: late") + strings.ReplaceAll(class, "NAME", "late"), ""},
+	} {
+		text := strings.NewReplacer("NAME", "local", "CLASS", "").Replace(tt.manifest)
+		applied, err := n.Apply(t.Context(), manifestOf(text))
+		if err != nil || applied[0].Result == "" {
+			t.Fatal(applied, err)
+		}
+		if got, want := applied[0].Warning, strings.ReplaceAll(tt.want, "NAME", "local"); got != want {
+			t.Errorf("%s: got %q\nwant %q", text, got, want)
+		}
+	}
+}
+
 func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 	n, _ := start(t, dirs(t))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{

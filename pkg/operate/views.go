@@ -89,11 +89,13 @@ func (v *Views) Claims() []server.ClaimStatus {
 		if c, ok := kept[key]; ok {
 			fromController(&s, c)
 			delete(kept, key)
-		} else if pv := v.c.Catalog.VolumeOf(claim); pv != nil {
+		} else if pv, cause, err := v.c.Catalog.Bound(claim); err == nil {
 			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
+		} else {
+			s.Reason, s.Cause = strings.TrimPrefix(err.Error(), made.CatalogKey(key).String()+": "), cause
 		}
-		if s.Volume == "" {
-			s.Reason = v.c.Catalog.Binding(made.CatalogKey(key)).Note
+		if b := v.c.Catalog.Binding(made.CatalogKey(key)); s.Volume == "" && b.Note != "" {
+			s.Reason, s.Cause = b.Note, b.Cause
 		}
 		out = append(out, s)
 	}
@@ -112,7 +114,7 @@ func compareKeys(a, b controller.Key) int {
 // fromController fills in the controller's fields of a claim.
 func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), server.RetryOf(c.Retry)
-	s.Call, s.Refused = c.Call, c.Refused
+	s.Call, s.Refused, s.Cause = c.Call, c.Refused, c.Cause
 	if c.Class != "" {
 		s.Class = c.Class
 	}

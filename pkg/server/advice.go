@@ -19,16 +19,15 @@ func (s step) advice(up bool) string {
 	case s.inFlight:
 		return ""
 	case !up && s.driver != "":
-		return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", s.driver)
+		return startDriver(s.driver)
 	case s.dead():
-		return adviceDead(s.mountedBy)
+		return s.adviceDead()
 	case s.operator():
 		return "see what uses that mount, and unmount it: csi-volmgr gc --dry-run lists all such mounts, csi-volmgr who " +
 			"PATH shows who uses one; or apply again the pod that it belongs to; or state that no pod uses any of them: " +
 			"csi-volmgr journal accept --reason=TEXT"
 	case s.other.Name != "":
-		return fmt.Sprintf("delete the pod that has it once its containers have stopped: csi-volmgr delete pod %s -n %s",
-			s.other.Name, s.other.Namespace)
+		return "delete the pod that has it once its containers have stopped: " + s.ends.of(s.other)
 	case s.retry.Attempts > 0:
 		return s.adviceOnFailure()
 	case s.removes():
@@ -47,16 +46,17 @@ func (s step) stageGone() bool {
 }
 
 // adviceDead returns the advice for pods that have a dead mount.
-func adviceDead(pods []state.Pod) string {
+func (s step) adviceDead() string {
 	return "stop the containers of the pods that have it mounted, and delete these pods; then it is mounted again " +
-		"for the next pod: " + deletions(pods)
+		"for the next pod: " + s.deletions()
 }
 
-// deletions returns the commands that delete pods.
-func deletions(pods []state.Pod) string {
+// deletions returns the commands that delete the pods that have the volume mounted.
+func (s step) deletions() string {
 	var all []string
+	pods := s.mountedBy
 	for _, p := range pods[:min(len(pods), maxNamed)] {
-		all = append(all, fmt.Sprintf("csi-volmgr delete pod %s -n %s", p.Name, p.Namespace))
+		all = append(all, s.ends.of(p))
 	}
 	if more := len(pods) - maxNamed; more > 0 {
 		all = append(all, fmt.Sprintf("and %d more", more))
@@ -94,7 +94,7 @@ func (s step) adviceOnFailure() string {
 	}
 	if s.stageGone() {
 		return "the stage is lost, and the driver does not stage again while pods have the volume mounted: stop their " +
-			"containers and delete the pods; then it is staged again: " + deletions(s.mountedBy)
+			"containers and delete the pods; then it is staged again: " + s.deletions()
 	}
 	code := state.CodeOf(s.retry.Call, s.retry.Code)
 	if ref := s.secret(); code.Unauthorized && ref.Name != "" {
@@ -146,7 +146,8 @@ func (f Facts) explainDriver(e *Explanation) {
 	name := state.DriverName(e.Name)
 	d, known := f.driver(name)
 	users := f.usersOf(name)
-	if !known && len(users) == 0 && !f.hasSocket(name) {
+	claims := f.claimsWaiting(name)
+	if !known && len(users)+claims == 0 && !f.hasSocket(name) {
 		f.unknown(e)
 		for _, s := range f.Sockets {
 			if s.Problem != "" {
@@ -156,7 +157,7 @@ func (f Facts) explainDriver(e *Explanation) {
 		return
 	}
 	f.explainHealth(e, "driver "+e.Name)
-	e.add("wanted by", "%s on this node", count(len(users), "volume"))
+	e.add("wanted by", "%s on this node%s", count(len(users), "volume"), andClaims(claims))
 	if known && d.Up {
 		e.add("done", "up for %s, generation %d, version %s%s", f.ago(d.Since), d.Generation, cmp.Or(d.Version, "unknown"),
 			at(d.Endpoint))
@@ -183,8 +184,12 @@ func (f Facts) explainDriver(e *Explanation) {
 		e.worsen(Waiting)
 		e.add("because", "%s", f.driverWhy(name))
 		e.add("next", "its volumes go on at once, automatically, when it registers")
-		e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get "+
-			"drivers")
+		if name == EmbeddedDriver {
+			e.add("you can", "%s", startDriver(name))
+		} else {
+			e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get "+
+				"drivers")
+		}
 	}
 	f.explainUsers(e, users)
 }
@@ -222,6 +227,23 @@ func (f Facts) usersOf(name state.DriverName) []step {
 		}
 	}
 	return out
+}
+
+// claimsWaiting counts the claims that wait for the driver.
+func (f Facts) claimsWaiting(name state.DriverName) (n int) {
+	for _, c := range f.Claims {
+		if (c.Cause.Code == state.DriverAway || c.Cause.Code == state.DriverSilent) && c.Cause.Of == string(name) {
+			n++
+		}
+	}
+	return n
+}
+
+func andClaims(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and %s", count(n, "claim"))
 }
 
 func (f Facts) hasSocket(name state.DriverName) bool {

@@ -29,6 +29,10 @@ type Facts struct {
 	Named []NamedVolume
 	// NotReady lists what the daemon has not read yet.
 	NotReady []string
+	// Classes are the names of the StorageClasses.
+	Classes []string
+	// Ends has the words that end the pods of other origins.
+	Ends Ends
 	// Cluster: an API server's cluster makes the snapshots of its claims.
 	Cluster bool
 	Now     time.Time
@@ -166,19 +170,36 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	if v.Unresolved() {
 		e.worsen(f.unresolved(v))
 		e.add("because", "%s", v.BlockedBy)
-		f.explainClaims(e, v)
-		e.add("next", "retried automatically when the objects change")
-		if v.Unread && f.away() {
-			e.add("you can", "%s", adviceAway)
-			return
-		}
-		e.add("you can", "correct or apply the object named above; what is mounted stays")
+		f.explainUnresolved(e, v)
 		return
 	}
 	if s := stepOfPod(f, pod.UID, v); s.pending() {
 		s.explain(f, e)
 	}
 	f.explainClaims(e, v)
+}
+
+// explainUnresolved adds the claim of a volume that could not be resolved, and what ends the wait.
+func (f Facts) explainUnresolved(e *Explanation, v manager.PodVolumeStatus) {
+	var claim ClaimStatus
+	for _, c := range f.claimsOf(v) {
+		claim = c
+		f.explainClaim(e, c)
+	}
+	if v.Unread && f.away() {
+		e.add("next", "retried automatically when the objects change")
+		e.add("you can", "%s", adviceAway)
+		return
+	}
+	cause := v.Cause
+	switch {
+	case cause.Code != "":
+	case claim.Phase == "Bound":
+		claim = ClaimStatus{} // it is not what the volume waits for
+	default:
+		cause = claim.Cause
+	}
+	f.explainWait(e, cause, claim)
 }
 
 // contentOf returns the age of the content of a volume that follows objects. If an
@@ -196,8 +217,11 @@ func (f Facts) unresolved(v manager.PodVolumeStatus) string {
 	if len(f.NotReady) > 0 || v.Unread && f.away() {
 		return Waiting
 	}
+	if needsPerson(v.Cause) {
+		return Stuck
+	}
 	for _, c := range f.claimsOf(v) {
-		if c.Phase == "Pending" && c.Retry.Attempts < stuckAfter && !refused(c.Retry.retry()) {
+		if c.Phase == "Pending" && !needsPerson(c.Cause) && c.Retry.Attempts < stuckAfter && !refused(c.Retry.retry()) {
 			return Waiting
 		}
 	}
@@ -271,10 +295,9 @@ func (f Facts) explainUnused(e *Explanation) bool {
 		case c.Phase == "Bound":
 			e.add("because", "claim %s/%s is bound to %s, and no pod on this node uses it", c.Namespace, c.Name, c.Volume)
 			f.explainHealthOf(e, c.key())
-		case c.Retry.Attempts >= stuckAfter || refused(c.Retry.retry()):
-			e.worsen(Stuck)
 		default:
-			e.worsen(Waiting)
+			e.worsen(c.verdict())
+			f.explainWait(e, c.Cause, c)
 		}
 	}
 	for _, v := range f.PersistentVolumes {

@@ -15,7 +15,7 @@ func (c ClaimStatus) key() string { return c.Namespace + "/" + c.Name }
 // verdict returns the verdict on the controller's work for the claim.
 func (c ClaimStatus) verdict() string {
 	switch {
-	case c.Refused, refused(c.Retry.retry()), c.Retry.Attempts >= stuckAfter:
+	case c.Refused, needsPerson(c.Cause), refused(c.Retry.retry()), c.Retry.Attempts >= stuckAfter:
 		return Stuck
 	case c.Call != "", c.Phase == "Bound" && c.Retry.Attempts > 0:
 		return Working
@@ -64,6 +64,9 @@ func (f Facts) explainPVC(e *Explanation) {
 	}
 	e.worsen(c.verdict())
 	f.explainClaim(e, c)
+	if c.Phase != "Bound" {
+		f.explainWait(e, c.Cause, c)
+	}
 	here := false
 	for _, v := range f.Volumes {
 		if v.Volume.Spec.Claim != c.key() {
@@ -157,8 +160,11 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 		return
 	}
 	e.worsen(c.verdict())
-	if c.verdict() == Stuck && c.RequestedBytes != c.CapacityBytes {
-		e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the new size: its "+
-			"class, its limit or its driver", c.key())
+	if c.verdict() != Stuck || c.RequestedBytes == c.CapacityBytes {
+		f.explainWait(e, c.Cause, c)
+		return
 	}
+	e.add("next", "%s", f.nextOn(c.Cause, c.Retry.retry()))
+	e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the new size, its class, its "+
+		"limit or its driver: csi-volmgr apply -f FILE", c.key())
 }

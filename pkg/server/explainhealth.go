@@ -41,7 +41,7 @@ func (f Facts) explainHealth(e *Explanation, key string) {
 			}
 		}
 		if v, known := f.volume(state.VolumeID(key)); dead && known {
-			e.add("you can", "%s", adviceDead(podsWithMount(v.Volume)))
+			e.add("you can", "%s", step{ends: f.Ends, mountedBy: podsWithMount(v.Volume)}.adviceDead())
 		}
 		if !s.Asking.IsZero() && f.Now.Sub(s.Asking) > askedLong {
 			e.add("health", "not known: driver %s was asked %s ago and has not answered", s.Driver, f.ago(s.Asking))

@@ -55,7 +55,9 @@ type NamedVolume struct {
 	// Waits says what the mount waits for.
 	Waits    []string `json:"waits,omitempty"`
 	Removing bool     `json:"removing,omitempty"`
-	Problem  string   `json:"problem,omitempty"`
+	// Ends are the words, of the front end, that end the volume's use and remove it.
+	Ends    string `json:"ends,omitempty"`
+	Problem string `json:"problem,omitempty"`
 }
 
 // NamedMount says where a named volume is mounted.

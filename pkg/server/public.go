@@ -28,7 +28,7 @@ func (f Facts) public() Facts {
 		}
 	}
 	for i, c := range f.Claims {
-		f.Claims[i].Reason, f.Claims[i].Retry = redactReason(c.Reason), RetryOf(redactRetry(c.Retry.retry()))
+		f.Claims[i].Reason, f.Claims[i].Retry = redactOn(c.Cause, c.Reason), RetryOf(redactRetry(c.Retry.retry()))
 	}
 	for i, p := range f.Pods {
 		f.Pods[i].Volumes = slices.Clone(p.Volumes)
@@ -90,6 +90,15 @@ func (f Facts) redactPodVolume(v manager.PodVolumeStatus, builtin bool) manager.
 		}
 	}
 	return v
+}
+
+// redactOn is redactReason for a claim, whose cause may say that the reason has no words of a driver.
+func redactOn(cause state.Cause, reason string) string {
+	switch cause.Code {
+	case "", state.DriverSilent, state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.BadRecord:
+		return redactReason(reason)
+	}
+	return reason
 }
 
 // redactReason returns a controller's reason up to its first colon, which the words of a driver may

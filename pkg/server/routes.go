@@ -178,13 +178,34 @@ func (s *Server) explain(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) facts() Facts {
+	pods := s.cfg.Volumes.Pods()
+	var classes []string
+	if s.cfg.Catalog != nil {
+		for _, class := range s.cfg.Catalog("StorageClass") {
+			classes = append(classes, class.Name)
+		}
+	}
 	return Facts{
-		Pods: s.cfg.Volumes.Pods(), Volumes: s.cfg.Volumes.Volumes(), Drivers: s.drivers(),
+		Pods: pods, Ends: s.ends(pods), Classes: classes, Volumes: s.cfg.Volumes.Volumes(), Drivers: s.drivers(),
 		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
 		Snapshots: s.cfg.Claims.Snapshots(), Groups: s.cfg.Claims.GroupSnapshots(),
 		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
 		Stats: s.lastStats(), Cluster: s.cfg.Version.Cluster, Now: s.cfg.Now(),
 	}
+}
+
+// ends returns the words that end the pods that csi-volmgr delete pod does not end.
+func (s *Server) ends(pods []manager.PodStatus) Ends {
+	ends := Ends{}
+	for _, p := range pods {
+		if s.cfg.Ends == nil {
+			break
+		}
+		if words := s.cfg.Ends(p.Pod.Namespace, p.Pod.Name); words != "" {
+			ends[p.Pod.Namespace+"/"+p.Pod.Name] = words
+		}
+	}
+	return ends
 }
 
 // withProcesses is facts plus, for drivers that answered OK without an effect, why

@@ -83,6 +83,9 @@ type Config struct {
 	Containers Containers
 	// Catalog lists the sources' objects of a kind; nil lists none.
 	Catalog func(kind string) []Object
+	// Ends returns the words that end a pod's use of its volumes, if csi-volmgr delete pod
+	// does not; nil knows of no such pod.
+	Ends func(namespace, pod string) string
 	// Lacks returns the programs that a built-in kind requires and that are missing on
 	// the node; if nil, the server does not check.
 	Lacks func(kind state.DriverName) []string

@@ -35,6 +35,8 @@ type step struct {
 	mountedBy []state.Pod
 	// other is the pod whose use of an exclusive volume blocks this one.
 	other state.Pod
+	// ends has the words that end pods of other origins.
+	ends Ends
 	// unreached: the driver's mounts do not reach this node.
 	unreached bool
 }
@@ -57,6 +59,7 @@ func (s step) removes() bool { return s.kind.Removes() }
 func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
 	s := step{
 		kind: v.Step, since: v.Since, reason: v.BlockedBy, code: v.Code, retry: v.Retry, driver: v.Driver, target: v.HostPath,
+		ends: f.Ends,
 	}
 	if vs, ok := f.volume(v.ID); ok {
 		s.about(vs, uid)
@@ -71,7 +74,7 @@ func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
 }
 
 func stepOfVolume(f Facts, v manager.VolumeStatus) step {
-	s := step{since: v.Since, driver: v.Volume.Spec.Driver, unmount: v.Unmount}
+	s := step{since: v.Since, driver: v.Volume.Spec.Driver, unmount: v.Unmount, ends: f.Ends}
 	op := plan.Op{Kind: v.Held.Step, Pod: v.Held.Pod}
 	if v.Call.Kind != plan.None {
 		op, s.inFlight, s.progress = v.Call, true, v.Progress

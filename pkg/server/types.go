@@ -162,6 +162,8 @@ type Applied struct {
 	Result string `json:"result"`
 	// Note says why, if the result does not say it; "" otherwise.
 	Note string `json:"note,omitempty"`
+	// Warning says what keeps the object from having an effect; "" if nothing is known.
+	Warning string `json:"warning,omitempty"`
 }
 
 // ClaimStatus is the state of a PersistentVolumeClaim on this node.
@@ -172,6 +174,8 @@ type ClaimStatus struct {
 	Phase string `json:"phase"`
 	// Reason says why the claim is not bound, or smaller than requested; "" if neither.
 	Reason string `json:"reason,omitempty"`
+	// Cause is Reason for programs: which object has to change.
+	Cause state.Cause `json:"cause,omitzero"`
 	// Call is the controller's call in flight for the claim ("CreateVolume"); "" if
 	// none.
 	Call string `json:"call,omitempty"`

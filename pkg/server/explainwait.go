@@ -1,0 +1,182 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// EmbeddedDriver is the name of the driver that the daemon itself serves if it is told to.
+const EmbeddedDriver state.DriverName = "local.csi-volmgr.dev"
+
+// needsPerson reports whether a person has to act before the wait for c can end.
+func needsPerson(c state.Cause) bool {
+	switch c.Code {
+	case state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim, state.Halfway,
+		state.BadRecord:
+		return true
+	}
+	return false
+}
+
+// explainWait adds what happens next to a claim, or to a pod's volume that cannot be resolved, and what a person can
+// do. c is the claim; of a volume without one it has no name.
+func (f Facts) explainWait(e *Explanation, cause state.Cause, c ClaimStatus) {
+	if c.Call != "" {
+		e.add("next", "the call ends or times out; a call without an answer is repeated")
+		return
+	}
+	e.add("next", "%s", f.nextOn(cause, c.Retry.retry()))
+	if advice := f.adviceOn(cause, c); advice != "" {
+		e.add("you can", "%s", advice)
+	}
+}
+
+// nextOn says what ends the wait for the cause.
+func (f Facts) nextOn(cause state.Cause, r state.Retry) string {
+	switch {
+	case cause.Code == state.DriverAway:
+		return fmt.Sprintf("continues automatically as soon as driver %s registers", cause.Of)
+	case cause.Code == state.DriverSilent:
+		return "the driver is asked again automatically"
+	case cause.Code == state.NoClass:
+		return fmt.Sprintf("continues automatically as soon as StorageClass %s, or a PersistentVolume of that class, is "+
+			"applied", cause.Of)
+	case cause.Code == state.NoDefaultClass:
+		return "continues automatically as soon as a class is the default"
+	case cause.Code == state.NoVolume:
+		return "continues automatically as soon as a PersistentVolume fits"
+	case cause.Code == state.HasPod:
+		return "continues automatically as soon as nothing uses the volume"
+	case cause.Code == state.BadRecord:
+		return "nothing: what the record is about is not touched until it can be read"
+	case cause.Code == state.ClaimGoes:
+		return "not automatically: a claim that is being deleted gets no new user"
+	case cause.Code == state.ClusterBinds:
+		return "continues automatically as soon as the cluster binds the claim"
+	case r.Final:
+		return "not automatically: when the driver registers again, or the claim or its class changes"
+	case r.NotBefore.After(f.Now):
+		return "retried automatically in " + Age(f.Now, r.NotBefore)
+	}
+	return "retried automatically when the objects change"
+}
+
+// adviceOn says what a person can do about the cause, with one command; "" if only waiting helps.
+func (f Facts) adviceOn(cause state.Cause, c ClaimStatus) string {
+	namespace, name, _ := strings.Cut(cause.Of, "/")
+	switch cause.Code {
+	case state.DriverAway:
+		return startDriver(state.DriverName(cause.Of))
+	case state.DriverSilent:
+		return fmt.Sprintf("see the log of driver %s, which is registered and does not say what it can do: csi-volmgr "+
+			"explain driver %s", cause.Of, cause.Of)
+	case state.DriverUnable:
+		return f.correct(c, "name a class of another driver in the claim's spec.storageClassName, and apply the claim again")
+	case state.NoClass:
+		return f.correct(c, "name a class that exists in the claim's spec.storageClassName, and apply the claim again")
+	case state.NoDefaultClass:
+		return f.adviceOnDefault(c)
+	case state.NoVolume:
+		return "apply a PersistentVolume that fits, or correct the claim; see those that exist: csi-volmgr get pv"
+	case state.BadClass:
+		return fmt.Sprintf("correct class %s and apply it: csi-volmgr apply -f FILE", cause.Of)
+	case state.BadClaim:
+		return f.correct(c, "correct the claim and apply it again")
+	case state.NoSnapshot:
+		return fmt.Sprintf("see what the snapshot waits for: csi-volmgr explain snapshot %s -n %s", name, namespace)
+	case state.NoSource:
+		return fmt.Sprintf("see what the claim to be cloned waits for: csi-volmgr explain pvc %s -n %s", name, namespace)
+	case state.NoSecret:
+		return fmt.Sprintf("apply secret %s, which class %s names: csi-volmgr apply -f FILE", cause.Of, c.Class)
+	case state.CallFailed:
+		return adviceOnCall(cause, c)
+	case state.HasPod:
+		return f.endUse(cause.Of)
+	case state.Halfway:
+		return fmt.Sprintf("delete the claim with what was begun for it: csi-volmgr delete pvc %s -n %s", c.Name, c.Namespace)
+	case state.BadRecord:
+		return "stop the daemon and see what of the journal can be read: csi-volmgr journal check"
+	case state.ClaimGoes, state.ClusterBinds:
+		return fmt.Sprintf("see what the cluster says of it: kubectl describe pvc %s -n %s", c.Name, c.Namespace)
+	}
+	if c.Name != "" {
+		return ""
+	}
+	return "correct or apply the object named above; what is mounted stays"
+}
+
+// correct says how a claim is corrected: a claim that a front end made, in that front end's words.
+func (f Facts) correct(c ClaimStatus, how string) string {
+	for _, v := range f.Named {
+		if v.Claim == c.key() && v.Ends != "" {
+			return "create the volume again, with other options, after: " + v.Ends
+		}
+	}
+	return how + ": csi-volmgr apply -f FILE"
+}
+
+// adviceOnDefault says how a claim that names no class gets one: if there is none, with the command that makes one.
+func (f Facts) adviceOnDefault(c ClaimStatus) string {
+	if len(f.Classes) > 0 {
+		return f.correct(c, "name a class in the claim's spec.storageClassName, and apply the claim again")
+	}
+	driver := EmbeddedDriver
+	for _, d := range f.Drivers {
+		if d.Up && !d.Builtin {
+			driver = d.Name
+			break
+		}
+	}
+	return fmt.Sprintf(`make driver %s the default: echo '{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", `+
+		`"metadata": {"name": "default", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}, `+
+		`"provisioner": "%s"}' | csi-volmgr apply -f -`, driver, driver)
+}
+
+// adviceOnCall says who can mend what the driver answered to the controller's call.
+func adviceOnCall(cause state.Cause, c ClaimStatus) string {
+	code := state.CodeOf(c.Retry.Call, c.Retry.Code)
+	advice := code.Advice
+	switch {
+	case code.Unauthorized:
+		advice = fmt.Sprintf("see which rights the driver has at its storage, and the credentials in the secret of class %s",
+			cmp.Or(c.Class, "-"))
+	case advice == "" || strings.Contains(advice, "{handle}"): // the claim has no volume yet
+		advice = "see the log of driver {driver} at the time of the failure"
+	}
+	advice = strings.NewReplacer("{volume}", "of claim "+c.key(), "{driver}", cause.Of).Replace(advice)
+	return advice + "; about the driver: csi-volmgr explain driver " + cause.Of
+}
+
+// startDriver says how a driver that is not registered is started.
+func startDriver(name state.DriverName) string {
+	if name == EmbeddedDriver {
+		return "end the daemon and start it with its own driver (in the configuration file: local-driver: true): " +
+			"csi-volmgr run --local-driver"
+	}
+	return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", name)
+}
+
+// endUse says how the use of a pod ends, by its "namespace/name".
+func (f Facts) endUse(user string) string {
+	user = strings.TrimPrefix(user, "pod ")
+	namespace, name, isPod := strings.Cut(user, "/")
+	if !isPod || strings.Contains(name, " ") {
+		return "end what uses it: " + user
+	}
+	return "end its use: " + f.Ends.of(state.Pod{Namespace: namespace, Name: name})
+}
+
+// Ends has the words that end a pod's use of its volumes, by "namespace/name", for pods that csi-volmgr delete pod does
+// not end.
+type Ends map[string]string
+
+// of returns the words that end the pod's use.
+func (e Ends) of(p state.Pod) string {
+	if words := e[p.Namespace+"/"+p.Name]; words != "" {
+		return words
+	}
+	return fmt.Sprintf("csi-volmgr delete pod %s -n %s", p.Name, p.Namespace)
+}
