@@ -74,7 +74,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() },
 		Started: n.Started(), Settle: n.Manager().Settle, Verify: n.Manager().Verify,
 		Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: builtins.Lacks,
-		Unreached: doctor.Reaching(cfg.Root, logger), Catalog: n.Views().Objects,
+		Unreached: doctor.Reaching(cfg.Root, logger), Catalog: n.Views().Objects, Ends: n.PodEnds,
 		Metrics: metrics, Version: version, Logger: logger,
 		Operator: n, Drainer: n, Registrar: n, Note: n.Note, Named: operate.NamedAPI{Provider: n.Named},
 		Schedules: n.Schedules, Storage: storageOf(n, cfg),

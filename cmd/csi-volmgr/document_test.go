@@ -125,7 +125,7 @@ func TestCommandsThatAreNoneAreSeen(t *testing.T) {
 func TestAdviceEndsInACommandOfThisProgram(t *testing.T) {
 	for _, code := range state.CauseCodes() {
 		f := server.Facts{Claims: []server.ClaimStatus{{
-			Namespace: "default", Name: "data", Phase: "Pending", Reason: "it waits", Cause: state.Cause{Code: code, Of: "shop/x"},
+			Namespace: "default", Name: "data", Phase: "Pending", Reason: "it waits", Cause: server.Cause{Code: code, Of: "shop/x"},
 		}}}
 		e, err := server.Explain(f, "pvc", "default/data")
 		if err != nil {

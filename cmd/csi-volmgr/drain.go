@@ -181,7 +181,8 @@ func leftLine(v server.VolumeStatus) string {
 		why += fmt.Sprintf("; %d failed attempts, last %s: %s", r.Attempts, r.Call, r.Error)
 	}
 	if why == "" {
-		why = "still listed: " + cmp.Or(strings.Join(holdersOf(v.Volume), ", "), "its pod")
+		why = "still listed: " + cmp.Or(strings.Join(holdersOf(v.Volume), ", "), "its pod") +
+			": csi-volmgr explain volume " + cmp.Or(v.Volume.Spec.Value().Claim, string(v.Volume.ID))
 	}
 	return fmt.Sprintf("  %s: %s\n", plain(server.ShortID(v.Volume.ID)), plain(why))
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	volumes "github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 )
 
 // nomadPlugin is the name under which a Nomad client starts this program, from its directory of plugins
@@ -60,7 +61,7 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 	return fmt.Errorf("found operation %q, want fingerprint, create or delete", operation)
 }
 
-func nomadName(id string) string { return "nomad-" + id }
+func nomadName(id string) string { return volumes.NomadPrefix + id }
 
 // namedClient is the part of the client that makes host volumes.
 type namedClient interface {

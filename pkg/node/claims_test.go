@@ -23,6 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -130,6 +131,37 @@ func TestUnmountPodMayBeCalledAgain(t *testing.T) {
 	for range 2 {
 		if err := n.UnmountPod(within(t), pod); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// What belongs to Docker is ended by Docker's words: its claim, its pod, and through its volume. Another front end's volume
+// in another namespace has its own.
+func TestWhatAFrontEndHasEndsByItsWords(t *testing.T) {
+	c := dirs(t)
+	c.LocalDriver = true
+	n, _ := start(t, c)
+	apply(t, n, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: directories}\nprovisioner: local.csi-volmgr.dev\nparameters: {type: directory}\n")
+	for _, tt := range []struct{ front, volume, namespace, claim, pod, want string }{
+		{named.Docker, "db_2", "default", "db-2", "docker.db-2", "docker volume rm db_2 (with podman: podman volume rm db_2)"},
+		{named.Mount, "shop/data", "shop", "data", "mount.shop.data", "umount DIRECTORY && csi-volmgr volume remove shop/data"},
+		{named.Nomad, "nomad-7", "default", "nomad-7", "nomad.nomad-7", "nomad volume delete -type host 7"},
+	} {
+		if err := n.Named.Create(within(t), named.Request{Name: tt.volume, FrontEnd: tt.front, Options: map[string]string{"class": "directories", "size": "1Mi"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Named.Mount(within(t), tt.volume, "container"); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.PodEnds(tt.namespace, tt.pod); got != tt.want {
+			t.Errorf("%s: the pod ends by %q", tt.volume, got)
+		}
+		_, err := n.DeleteClaim(within(t), audit.By{}, server.ClaimDeletion{Namespace: tt.namespace, Name: tt.claim})
+		if !errors.Is(err, server.ErrConflict) || !strings.HasSuffix(err.Error(), ": "+tt.want) {
+			t.Errorf("delete pvc: %v", err)
+		}
+		if err := n.DeletePod(within(t), tt.namespace, tt.pod); !errors.Is(err, server.ErrConflict) || !strings.HasSuffix(err.Error(), ": "+tt.want) {
+			t.Errorf("delete pod: %v", err)
 		}
 	}
 }

@@ -40,8 +40,8 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 	}
 	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
 	status, isMade := o.c.Controller.Claim(key)
-	if who := o.c.Usage.Wanted(key); who != "" {
-		return "", fmt.Errorf("%w: claim %s is named by %s: delete that first", server.ErrConflict, key, who)
+	if pod, wanted := o.c.Usage.Wanter(key); wanted {
+		return "", fmt.Errorf("%w: claim %s is named by %s", server.ErrConflict, key, o.origin(pod).blocks())
 	}
 	needed, err := o.c.Controller.Needed(ctx, key)
 	if err != nil {
@@ -167,9 +167,9 @@ func (o *Objects) waitUnused(ctx context.Context, key controller.Key, volume con
 		unrecorded := v.Quarantined == "" && v.Volume.Clear() // then none of its steps are under way
 		if unrecorded || len(v.Wanted) > 0 || v.Quarantined != "" {
 			return fmt.Errorf("%w: the volume of claim %s is in use by %s", server.ErrConflict, key, who)
-		} else if pod := o.listedUser(v.Volume); pod != "" {
-			return fmt.Errorf("%w: the volume of claim %s is mounted for %s, which no longer names it and is still listed: "+
-				"stop its containers and delete that first", server.ErrConflict, key, pod)
+		} else if pod, listed := o.listedUser(v.Volume); listed {
+			return fmt.Errorf("%w: the volume of claim %s is mounted for a pod that no longer names it and is still listed; "+
+				"stop the containers of %s", server.ErrConflict, key, o.origin(pod).blocks())
 		}
 		select {
 		case <-changed:
@@ -180,16 +180,15 @@ func (o *Objects) waitUnused(ctx context.Context, key controller.Key, volume con
 	}
 }
 
-// listedUser names a pod that has the volume and that its source lists with containers that may run; ""
-// if there is none.
-func (o *Objects) listedUser(v state.Volume) string {
-	listed := o.c.Catalog.Wants()
+// listedUser returns a pod that has the volume and that its source lists with containers that may run.
+func (o *Objects) listedUser(v state.Volume) (pod source.Key, listed bool) {
+	wants := o.c.Catalog.Wants()
 	for _, uid := range slices.Sorted(maps.Keys(v.Mounts)) {
-		if want, ok := listed[uid]; ok && !want.Stopped {
-			return "pod " + want.Pod.Namespace + "/" + want.Pod.Name
+		if want, ok := wants[uid]; ok && !want.Stopped {
+			return source.Key{Kind: resolve.KindPod, Namespace: want.Pod.Namespace, Name: want.Pod.Name}, true
 		}
 	}
-	return ""
+	return source.Key{}, false
 }
 
 // waitDeleted waits until neither the controller nor the catalog shows the claim or its volume, so that

@@ -39,9 +39,12 @@ type NamedConfig struct {
 
 // NewNamed returns the provider of named volumes.
 func NewNamed(c NamedConfig) *named.Provider {
-	return named.New(named.Config{
+	p := named.New(named.Config{
 		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Logger: c.Logger,
 	})
+	places := p.Places
+	c.Objects.places.Store(&places)
+	return p
 }
 
 // namedMounts mounts named volumes and asks the kernel who holds them (named.Mounts).

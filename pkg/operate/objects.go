@@ -1,11 +1,13 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +22,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -27,6 +30,8 @@ import (
 type Usage interface {
 	// Wanted names a pod of the sources that names the claim; "" if there is none.
 	Wanted(claim controller.Key) string
+	// Wanter is Wanted for programs: the key of that pod.
+	Wanter(claim controller.Key) (pod source.Key, found bool)
 	// InUse names what uses, or may use, the volume on this node; "" if nothing does.
 	InUse(id state.VolumeID, name string) string
 }
@@ -62,6 +67,8 @@ type Objects struct {
 	Schedules *Schedules
 	c         ObjectsConfig
 	decoding  chan struct{} // holds a token while a large manifest is decoded
+	// places returns where the host has a named volume mounted; set once by NewNamed.
+	places atomic.Pointer[func(named.Identity) []string]
 }
 
 // NewObjects returns Objects.
@@ -174,7 +181,8 @@ func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.App
 		if word := deleteVerb(key.Kind); word != "" && o.isGone(key) {
 			a.Result = "absent"
 		} else if word != "" {
-			a.Result, a.Note = "kept", "data is deleted only by: csi-volmgr delete "+word+" "+key.Name+" -n "+key.Namespace
+			a.Result, a.Note = "kept", "data is deleted only by: "+cmp.Or(o.Ends(key),
+				"csi-volmgr delete "+word+" "+key.Name+" -n "+key.Namespace)
 		} else if err := o.withdraw(ctx, key); errors.Is(err, server.ErrNotFound) {
 			a.Result = "absent"
 		} else if err != nil {
@@ -197,8 +205,7 @@ func (o *Objects) withdraw(ctx context.Context, key source.Key) error {
 		return err
 	}
 	if o.c.Catalog.Get(key) != nil {
-		return fmt.Errorf("%w: %s is not from the API but from a manifest in %s: remove it there", server.ErrConflict, key,
-			o.c.Manifests)
+		return o.origin(key).refused()
 	}
 	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
 }

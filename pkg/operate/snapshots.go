@@ -11,6 +11,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 )
 
 // deleteVerb returns the csi-volmgr delete subcommand for kinds whose objects have data; "" for other kinds.
@@ -71,9 +72,9 @@ func (o *Objects) DeleteSnapshot(ctx context.Context, by audit.By, d server.Snap
 	}
 	was, _ := cut.status()
 	for _, name := range was.snapshots {
-		if claim := o.restores(controller.Key{Namespace: d.Namespace, Name: name}); claim != "" {
-			return "", fmt.Errorf("%w: claim %s, which is not bound yet, restores snapshot %s/%s: delete the claim first, "+
-				"or wait until it is bound", server.ErrConflict, claim, d.Namespace, name)
+		if claim, is := o.restores(controller.Key{Namespace: d.Namespace, Name: name}); is {
+			return "", fmt.Errorf("%w: a claim that is not bound yet restores snapshot %s/%s: wait until it is bound, or end "+
+				"%s", server.ErrConflict, d.Namespace, name, o.origin(made.CatalogKey(claim)).blocks())
 		}
 	}
 	act := audit.Act{By: by, Verb: "delete " + cut.verb, Object: cut.key.String(), Reason: d.Reason}
@@ -87,14 +88,14 @@ func (o *Objects) DeleteSnapshot(ctx context.Context, by audit.By, d server.Snap
 	return note, err
 }
 
-// restores names a claim without a volume that restores the snapshot; "" if there is none.
-func (o *Objects) restores(key controller.Key) string {
+// restores returns a claim without a volume that restores the snapshot.
+func (o *Objects) restores(key controller.Key) (claim controller.Key, is bool) {
 	for _, c := range o.c.Controller.Claims() {
 		if c.Volume == nil && c.Source == key {
-			return c.Claim.String()
+			return c.Claim, true
 		}
 	}
-	return ""
+	return controller.Key{}, false
 }
 
 // cut is a snapshot or a group snapshot, and how the controller deletes it.

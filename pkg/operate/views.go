@@ -92,10 +92,10 @@ func (v *Views) Claims() []server.ClaimStatus {
 		} else if pv, cause, err := v.c.Catalog.Bound(claim); err == nil {
 			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
 		} else {
-			s.Reason, s.Cause = strings.TrimPrefix(err.Error(), made.CatalogKey(key).String()+": "), cause
+			s.Reason, s.Cause = strings.TrimPrefix(err.Error(), made.CatalogKey(key).String()+": "), server.Cause(cause)
 		}
 		if b := v.c.Catalog.Binding(made.CatalogKey(key)); s.Volume == "" && b.Note != "" {
-			s.Reason, s.Cause = b.Note, b.Cause
+			s.Reason, s.Cause = b.Note, server.Cause(b.Cause)
 		}
 		out = append(out, s)
 	}
@@ -114,7 +114,7 @@ func compareKeys(a, b controller.Key) int {
 // fromController fills in the controller's fields of a claim.
 func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), server.RetryOf(c.Retry)
-	s.Call, s.Refused, s.Cause = c.Call, c.Refused, c.Cause
+	s.Call, s.Refused, s.Cause = c.Call, c.Refused, server.Cause(c.Cause)
 	if c.Class != "" {
 		s.Class = c.Class
 	}

@@ -31,7 +31,12 @@ func (s step) advice(up bool) string {
 	case s.retry.Attempts > 0:
 		return s.adviceOnFailure()
 	case s.removes():
-		return "delete the pod once its containers have stopped, or wait for the sources; nothing is unmounted before that"
+		pods := s.deletions()
+		if pods != "" {
+			pods = ": " + pods
+		}
+		return "delete the pod once its containers have stopped, or wait for the sources; nothing is unmounted before that" +
+			pods
 	default:
 		return ""
 	}

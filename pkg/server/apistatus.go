@@ -84,7 +84,7 @@ type PodVolumeStatus struct {
 	// BlockedBy says in one sentence what prevents Step from starting or succeeding.
 	BlockedBy string `json:"blockedBy,omitempty"`
 	// Cause is BlockedBy for programs if the volume could not be resolved.
-	Cause state.Cause `json:"cause,omitzero"`
+	Cause Cause `json:"cause,omitzero"`
 	// Unread: the volume could not be resolved because an object has not been read from
 	// the API server.
 	Unread bool `json:"unread,omitempty"`

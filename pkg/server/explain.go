@@ -179,29 +179,6 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 	f.explainClaims(e, v)
 }
 
-// explainUnresolved adds the claim of a volume that could not be resolved, and what ends the wait.
-func (f Facts) explainUnresolved(e *Explanation, v manager.PodVolumeStatus) {
-	var claim ClaimStatus
-	for _, c := range f.claimsOf(v) {
-		claim = c
-		f.explainClaim(e, c)
-	}
-	if v.Unread && f.away() {
-		e.add("next", "retried automatically when the objects change")
-		e.add("you can", "%s", adviceAway)
-		return
-	}
-	cause := v.Cause
-	switch {
-	case cause.Code != "":
-	case claim.Phase == "Bound":
-		claim = ClaimStatus{} // it is not what the volume waits for
-	default:
-		cause = claim.Cause
-	}
-	f.explainWait(e, cause, claim)
-}
-
 // contentOf returns the age of the content of a volume that follows objects. If an
 // update fails, the last good content stays.
 func (f Facts) contentOf(v manager.PodVolumeStatus) string {
@@ -209,23 +186,6 @@ func (f Facts) contentOf(v manager.PodVolumeStatus) string {
 		return ""
 	}
 	return fmt.Sprintf(", with the content of %s ago", f.ago(v.ContentAt))
-}
-
-// unresolved returns the verdict for a volume that could not be resolved: Waiting while
-// the sources or the claim's controller still work on it, else Stuck.
-func (f Facts) unresolved(v manager.PodVolumeStatus) string {
-	if len(f.NotReady) > 0 || v.Unread && f.away() {
-		return Waiting
-	}
-	if needsPerson(v.Cause) {
-		return Stuck
-	}
-	for _, c := range f.claimsOf(v) {
-		if c.Phase == "Pending" && !needsPerson(c.Cause) && c.Retry.Attempts < stuckAfter && !refused(c.Retry.retry()) {
-			return Waiting
-		}
-	}
-	return Stuck
 }
 
 // away reports whether the API server is away, which is a problem of its own.
@@ -312,7 +272,7 @@ func (f Facts) explainUnused(e *Explanation) bool {
 func (f Facts) wanters(v manager.VolumeStatus) string {
 	names := make([]string, len(v.Wanted))
 	for i, uid := range v.Wanted {
-		names[i] = "pod " + f.podName(v.Volume, uid)
+		names[i] = f.podEnding(f.podName(v.Volume, uid))
 	}
 	if len(names) == 0 {
 		return "no pod; it is being removed from this node"

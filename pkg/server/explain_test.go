@@ -114,7 +114,7 @@ func claimNotBound() Facts {
 	f.Volumes = nil
 	f.Claims = []ClaimStatus{{
 		Namespace: "default", Name: "data", Phase: "Pending", Reason: "provisioner nfs.example.com is asked for 1Gi", Class: "fast",
-		Retry: RetryOf(failed("CreateVolume", "ResourceExhausted", "pool is full", 4)), Cause: state.Cause{Code: state.CallFailed, Of: string(nfs)},
+		Retry: RetryOf(failed("CreateVolume", "ResourceExhausted", "pool is full", 4)), Cause: Cause{Code: state.CallFailed, Of: string(nfs)},
 	}, {Namespace: "default", Name: "dat", Phase: "Pending"}}
 	return f
 }

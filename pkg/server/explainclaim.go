@@ -108,7 +108,7 @@ func (f Facts) usersOfClaim(c ClaimStatus) string {
 	for _, p := range f.Pods {
 		uses := func(v manager.PodVolumeStatus) bool { return v.Claim == c.key() }
 		if p.Listed && slices.ContainsFunc(p.Volumes, uses) {
-			names = append(names, "pod "+p.Pod.Namespace+"/"+p.Pod.Name)
+			names = append(names, f.podEnding(p.Pod.Namespace+"/"+p.Pod.Name))
 		}
 	}
 	if len(names) == 0 {

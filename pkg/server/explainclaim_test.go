@@ -29,7 +29,7 @@ func TestClaimsAreExplained(t *testing.T) {
 	failing.Claims[0].Refused, failing.Claims[0].Reason = false, ""
 	failing.Claims[0].Retry = RetryOf(failed("ControllerExpandVolume", "Unavailable", "array is offline", 4))
 	waiting.Claims[0].Refused, waiting.Claims[0].Reason = false, "driver nfs.example.com is not registered"
-	waiting.Claims[0].Cause = state.Cause{Code: state.DriverAway, Of: string(nfs)}
+	waiting.Claims[0].Cause = Cause{Code: state.DriverAway, Of: string(nfs)}
 	static.Claims[0] = ClaimStatus{Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data", RequestedBytes: 2 << 30, CapacityBytes: 1 << 30}
 	for _, tt := range []situation{
 		{"growth-refused", "pod", "default/web", Stuck, growthRefused()},

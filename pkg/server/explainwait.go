@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -12,7 +13,7 @@ import (
 const EmbeddedDriver state.DriverName = "local.csi-volmgr.dev"
 
 // needsPerson reports whether a person has to act before the wait for c can end.
-func needsPerson(c state.Cause) bool {
+func needsPerson(c Cause) bool {
 	switch c.Code {
 	case state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim, state.Halfway,
 		state.BadRecord:
@@ -21,9 +22,49 @@ func needsPerson(c state.Cause) bool {
 	return false
 }
 
+// unresolved returns the verdict for a volume that could not be resolved: Waiting while
+// the sources or the claim's controller still work on it, else Stuck.
+func (f Facts) unresolved(v manager.PodVolumeStatus) string {
+	if len(f.NotReady) > 0 || v.Unread && f.away() {
+		return Waiting
+	}
+	if needsPerson(Cause(v.Cause)) {
+		return Stuck
+	}
+	for _, c := range f.claimsOf(v) {
+		if c.Phase == "Pending" && !needsPerson(c.Cause) && c.Retry.Attempts < stuckAfter && !refused(c.Retry.retry()) {
+			return Waiting
+		}
+	}
+	return Stuck
+}
+
+// explainUnresolved adds the claim of a volume that could not be resolved, and what ends the wait.
+func (f Facts) explainUnresolved(e *Explanation, v manager.PodVolumeStatus) {
+	var claim ClaimStatus
+	for _, c := range f.claimsOf(v) {
+		claim = c
+		f.explainClaim(e, c)
+	}
+	if v.Unread && f.away() {
+		e.add("next", "retried automatically when the objects change")
+		e.add("you can", "%s", adviceAway)
+		return
+	}
+	cause := Cause(v.Cause)
+	switch {
+	case cause.Code != "":
+	case claim.Phase == "Bound":
+		claim = ClaimStatus{} // it is not what the volume waits for
+	default:
+		cause = claim.Cause
+	}
+	f.explainWait(e, cause, claim)
+}
+
 // explainWait adds what happens next to a claim, or to a pod's volume that cannot be resolved, and what a person can
 // do. c is the claim; of a volume without one it has no name.
-func (f Facts) explainWait(e *Explanation, cause state.Cause, c ClaimStatus) {
+func (f Facts) explainWait(e *Explanation, cause Cause, c ClaimStatus) {
 	if c.Call != "" {
 		e.add("next", "the call ends or times out; a call without an answer is repeated")
 		return
@@ -35,7 +76,7 @@ func (f Facts) explainWait(e *Explanation, cause state.Cause, c ClaimStatus) {
 }
 
 // nextOn says what ends the wait for the cause.
-func (f Facts) nextOn(cause state.Cause, r state.Retry) string {
+func (f Facts) nextOn(cause Cause, r state.Retry) string {
 	switch {
 	case cause.Code == state.DriverAway:
 		return fmt.Sprintf("continues automatically as soon as driver %s registers", cause.Of)
@@ -65,7 +106,7 @@ func (f Facts) nextOn(cause state.Cause, r state.Retry) string {
 }
 
 // adviceOn says what a person can do about the cause, with one command; "" if only waiting helps.
-func (f Facts) adviceOn(cause state.Cause, c ClaimStatus) string {
+func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	namespace, name, _ := strings.Cut(cause.Of, "/")
 	switch cause.Code {
 	case state.DriverAway:
@@ -94,7 +135,7 @@ func (f Facts) adviceOn(cause state.Cause, c ClaimStatus) string {
 	case state.CallFailed:
 		return adviceOnCall(cause, c)
 	case state.HasPod:
-		return f.endUse(cause.Of)
+		return f.endUse(c)
 	case state.Halfway:
 		return fmt.Sprintf("delete the claim with what was begun for it: csi-volmgr delete pvc %s -n %s", c.Name, c.Namespace)
 	case state.BadRecord:
@@ -136,7 +177,7 @@ func (f Facts) adviceOnDefault(c ClaimStatus) string {
 }
 
 // adviceOnCall says who can mend what the driver answered to the controller's call.
-func adviceOnCall(cause state.Cause, c ClaimStatus) string {
+func adviceOnCall(cause Cause, c ClaimStatus) string {
 	code := state.CodeOf(c.Retry.Call, c.Retry.Code)
 	advice := code.Advice
 	switch {
@@ -159,14 +200,17 @@ func startDriver(name state.DriverName) string {
 	return fmt.Sprintf("start the driver, or see why it is not registered: csi-volmgr explain driver %s", name)
 }
 
-// endUse says how the use of a pod ends, by its "namespace/name".
-func (f Facts) endUse(user string) string {
-	user = strings.TrimPrefix(user, "pod ")
-	namespace, name, isPod := strings.Cut(user, "/")
-	if !isPod || strings.Contains(name, " ") {
-		return "end what uses it: " + user
+// endUse says how the use of the claim's volume on this node ends.
+func (f Facts) endUse(c ClaimStatus) string {
+	for _, v := range f.Volumes {
+		if v.Volume.Spec.Value().Claim != c.key() {
+			continue
+		}
+		if pods := podsOf(v.Volume); len(pods) > 0 {
+			return "end the use by a pod: " + f.Ends.of(pods[0])
+		}
 	}
-	return "end its use: " + f.Ends.of(state.Pod{Namespace: namespace, Name: name})
+	return fmt.Sprintf("see what has the volume: csi-volmgr explain volume %s", c.key())
 }
 
 // Ends has the words that end a pod's use of its volumes, by "namespace/name", for pods that csi-volmgr delete pod does
@@ -179,4 +223,12 @@ func (e Ends) of(p state.Pod) string {
 		return words
 	}
 	return fmt.Sprintf("csi-volmgr delete pod %s -n %s", p.Name, p.Namespace)
+}
+
+// podEnding names a pod, and the words of its origin that end it, if it has such.
+func (f Facts) podEnding(name string) string {
+	if words := f.Ends[name]; words != "" {
+		return fmt.Sprintf("pod %s (ends by: %s)", name, words)
+	}
+	return "pod " + name
 }

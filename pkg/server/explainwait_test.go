@@ -13,9 +13,9 @@ import (
 )
 
 // waits returns a claim that waits for the cause, and a pod that waits for the claim.
-func waits(c state.Cause) Facts {
+func waits(c Cause) Facts {
 	p := manager.PodVolumeStatus{
-		Names: []string{"data"}, Claim: "default/data", Step: plan.Resolve, Cause: c,
+		Names: []string{"data"}, Claim: "default/data", Step: plan.Resolve, Cause: state.Cause(c),
 		BlockedBy: "claim default/data: not bound yet: it waits",
 	}
 	f := one(manager.VolumeStatus{}, p, true)
@@ -33,7 +33,7 @@ func about(code state.CauseCode) string {
 	return map[state.CauseCode]string{
 		state.DriverAway: "rbd.csi.ceph.com", state.DriverSilent: "rbd.csi.ceph.com", state.DriverUnable: "rbd.csi.ceph.com",
 		state.CallFailed: "rbd.csi.ceph.com", state.NoClass: "fast", state.BadClass: "fast", state.NoSnapshot: "shop/s",
-		state.NoSource: "shop/other", state.NoSecret: "kube-system/key", state.HasPod: "pod shop/web",
+		state.NoSource: "shop/other", state.NoSecret: "kube-system/key", state.HasPod: "pod default/db",
 	}[code]
 }
 
@@ -41,7 +41,7 @@ func about(code state.CauseCode) string {
 func TestEveryCauseHasItsAdvice(t *testing.T) {
 	var all strings.Builder
 	for _, code := range state.CauseCodes() {
-		f := waits(state.Cause{Code: code, Of: about(code)})
+		f := waits(Cause{Code: code, Of: about(code)})
 		var said []string
 		for _, of := range []struct{ kind, name string }{{"pvc", "default/data"}, {"pod", "default/web"}, {"volume", "default/data"}} {
 			e, err := Explain(f, of.kind, of.name)
@@ -83,7 +83,7 @@ func TestNoDefaultClassIsAnsweredByWhatThereIs(t *testing.T) {
 		{nil, nil, `"provisioner": "local.csi-volmgr.dev"}' | csi-volmgr apply -f -`},
 		{nil, []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: "kubernetes.io/nfs", Builtin: true}, Up: true}, {DriverInfo: manager.DriverInfo{Name: "down.example.com"}}, {DriverInfo: manager.DriverInfo{Name: nfs}, Up: true}}, `"provisioner": "nfs.example.com"}' | csi-volmgr apply -f -`},
 	} {
-		f := waits(state.Cause{Code: state.NoDefaultClass})
+		f := waits(Cause{Code: state.NoDefaultClass})
 		f.Classes, f.Drivers = tt.classes, tt.drivers
 		if got := f.adviceOn(f.Claims[0].Cause, f.Claims[0]); !strings.HasSuffix(got, tt.want) {
 			t.Errorf("got %s\nwant %s", got, tt.want)
@@ -94,7 +94,7 @@ func TestNoDefaultClassIsAnsweredByWhatThereIs(t *testing.T) {
 // A claim whose call is in flight, and one whose driver is being asked, need no person.
 func TestACallInFlightNeedsNoPerson(t *testing.T) {
 	for _, c := range []ClaimStatus{{Phase: "Pending", Call: "CreateVolume", Reason: "CreateVolume is in flight"}, {Phase: "Pending"}} {
-		f := waits(state.Cause{})
+		f := waits(Cause{})
 		c.Namespace, c.Name = "default", "data"
 		f.Claims[0] = c
 		e, err := Explain(f, "pvc", "default/data")
@@ -106,7 +106,7 @@ func TestACallInFlightNeedsNoPerson(t *testing.T) {
 
 // The explanation of a driver that never was on the node names the claims that wait for it.
 func TestADriverThatClaimsWaitForIsKnown(t *testing.T) {
-	f := waits(state.Cause{Code: state.DriverAway, Of: "rbd.csi.ceph.com"})
+	f := waits(Cause{Code: state.DriverAway, Of: "rbd.csi.ceph.com"})
 	e, err := Explain(f, "driver", "rbd.csi.ceph.com")
 	if err != nil || e.Verdict != Waiting || !strings.Contains(e.String(), "0 volumes on this node, and 1 claim") {
 		t.Errorf("%v, %s", err, e)
@@ -124,10 +124,22 @@ func TestAPodEndsByTheWordsOfItsOrigin(t *testing.T) {
 			t.Errorf("%v, %s", err, e)
 		}
 	}
-	f = waits(state.Cause{Code: state.HasPod, Of: "pod default/db"})
-	f.Ends = Ends{"default/db": "docker volume rm db"}
-	if got := f.adviceOn(f.Claims[0].Cause, f.Claims[0]); got != "end its use: docker volume rm db" {
+	f.Claims = waits(Cause{Code: state.HasPod, Of: "pod default/db"}).Claims
+	if got := f.adviceOn(f.Claims[0].Cause, f.Claims[0]); got != "end the use by a pod: docker volume rm db" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Who wants a volume is named with the words that end it, where they are not csi-volmgr's.
+func TestAUserIsNamedWithItsWords(t *testing.T) {
+	f := deadMount()
+	f.Ends = Ends{"default/web": "kubectl delete pod web -n default"}
+	f.Claims = []ClaimStatus{{Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data"}}
+	for _, kind := range []string{"volume", "pvc"} {
+		e, err := Explain(f, kind, "default/data")
+		if err != nil || !strings.Contains(e.String(), "pod default/web (ends by: kubectl delete pod web -n default)") {
+			t.Errorf("%s: %v, %s", kind, err, e)
+		}
 	}
 }
 
@@ -141,7 +153,7 @@ func deadAndHeldBy(f Facts) Facts {
 func TestThePageShowsReasonsInOurWords(t *testing.T) {
 	const text = "StorageClass fast not found; there are: local"
 	for code, want := range map[state.CauseCode]string{state.NoClass: text, state.CallFailed: "StorageClass fast not found; there are: " + ownersOnly} {
-		f := waits(state.Cause{Code: code})
+		f := waits(Cause{Code: code})
 		f.Claims[0].Reason = text
 		if got := f.public().Claims[0].Reason; got != want {
 			t.Errorf("%s: got %s", code, got)

@@ -160,6 +160,9 @@ func (f Facts) explainNamed(e *Explanation) {
 		default:
 			e.add("used by", "no process")
 		}
+		if v.Ends != "" {
+			e.add("ends by", "%s", v.Ends)
+		}
 		if v.Problem != "" {
 			e.worsen(Stuck)
 			e.add("because", "%s", v.Problem)

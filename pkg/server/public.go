@@ -93,7 +93,7 @@ func (f Facts) redactPodVolume(v manager.PodVolumeStatus, builtin bool) manager.
 }
 
 // redactOn is redactReason for a claim, whose cause may say that the reason has no words of a driver.
-func redactOn(cause state.Cause, reason string) string {
+func redactOn(cause Cause, reason string) string {
 	switch cause.Code {
 	case "", state.DriverSilent, state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.BadRecord:
 		return redactReason(reason)

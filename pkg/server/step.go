@@ -108,8 +108,19 @@ func (s *step) about(v manager.VolumeStatus, uid state.PodUID) {
 
 // podsWithMount returns the pods that have v mounted, sorted by name.
 func podsWithMount(v state.Volume) (pods []state.Pod) {
+	return podsIf(v, func(m state.Mount) bool {
+		return m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted
+	})
+}
+
+// podsOf returns the pods that may have v mounted, sorted by name.
+func podsOf(v state.Volume) []state.Pod {
+	return podsIf(v, func(m state.Mount) bool { return m.Phase != state.Absent })
+}
+
+func podsIf(v state.Volume, has func(state.Mount) bool) (pods []state.Pod) {
 	for _, m := range v.Mounts {
-		if m.Phase == state.Present || m.Phase == state.Entering && m.Seen.Mounted {
+		if has(m) {
 			pods = append(pods, m.Pod)
 		}
 	}

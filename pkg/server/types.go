@@ -175,7 +175,7 @@ type ClaimStatus struct {
 	// Reason says why the claim is not bound, or smaller than requested; "" if neither.
 	Reason string `json:"reason,omitempty"`
 	// Cause is Reason for programs: which object has to change.
-	Cause state.Cause `json:"cause,omitzero"`
+	Cause Cause `json:"cause,omitzero"`
 	// Call is the controller's call in flight for the claim ("CreateVolume"); "" if
 	// none.
 	Call string `json:"call,omitempty"`
@@ -198,6 +198,15 @@ type ClaimStatus struct {
 	Mode            state.Mode         `json:"mode,omitempty"`
 	// Retry paces the controller's calls for the claim and keeps the last failure.
 	Retry RetryStatus `json:"retry,omitzero"`
+}
+
+// Cause is what a claim, or a pod's volume that cannot be resolved, waits for. It is empty if no
+// person is needed, or if nothing more is known.
+type Cause struct {
+	Code state.CauseCode `json:"code,omitempty"`
+	// Of names the driver, the class, or, as "namespace/name", the object that Code is
+	// about; "" if Code needs none.
+	Of string `json:"of,omitempty"`
 }
 
 // PVStatus is the state of a PersistentVolume on this node.

@@ -194,22 +194,22 @@ func (p *Provider) checkUnused(ctx context.Context, r *row, v Volume) error {
 	if pending > 0 {
 		return fmt.Errorf("%w: it is being mounted", ErrConflict)
 	}
-	if v.useCount() > 0 && fresh {
-		return fmt.Errorf("%w: %d uses are counted, and a container may be about to start: try again in %s", ErrConflict,
-			v.useCount(), startTime)
-	}
 	if pods := p.users(v); len(pods) > 0 && !v.Options.Existing {
 		return fmt.Errorf("%w: its claim is used by %s", ErrConflict, strings.Join(pods, ", "))
 	}
-	if !v.Listed {
-		return nil
+	if v.Listed {
+		found, err := p.c.Mounts.Holders(ctx, v.podUID())
+		if err != nil {
+			return fmt.Errorf("%w: cannot determine who uses it: %w", ErrConflict, err)
+		}
+		if len(found) > 0 {
+			return fmt.Errorf("%w: it is in use by %s: end that first, then: %s", ErrConflict, found[0],
+				v.full().Ends(PlacesOf(found)))
+		}
 	}
-	found, err := p.c.Mounts.Holders(ctx, v.podUID())
-	if err != nil {
-		return fmt.Errorf("%w: cannot determine who uses it: %w", ErrConflict, err)
-	}
-	if len(found) > 0 {
-		return fmt.Errorf("%w: it is in use by %s", ErrConflict, found[0])
+	if n := v.useCount(); n > 0 && fresh {
+		return fmt.Errorf("%w: %s has not ended its use (%d counted), and a container may be about to start; no process has "+
+			"it: try again in %s", ErrConflict, v.FrontEnd, n, startTime)
 	}
 	return nil
 }
@@ -224,7 +224,11 @@ func (p *Provider) users(v Volume) []string {
 		}
 		for _, vol := range pod.Spec.Volumes {
 			if c := vol.PersistentVolumeClaim; c != nil && c.ClaimName == v.Options.Claim {
-				names = append(names, "pod "+pod.Namespace+"/"+pod.Name)
+				name := key.String()
+				if words := p.c.Claims.Ends(key); words != "" {
+					name += ", which ends by: " + words
+				}
+				names = append(names, name)
 			}
 		}
 	}

@@ -65,6 +65,8 @@ type Claims interface {
 	// DeleteNamed calls withdraw and then deletes the claim, and its volume if the reclaim policy
 	// says so. It returns when that is done. note says where a retained volume is.
 	DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (note string, err error)
+	// Ends returns the words that end the use of a pod, if csi-volmgr delete pod does not.
+	Ends(pod source.Key) string
 }
 
 // Config configures a Provider; every field is required.

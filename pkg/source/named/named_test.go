@@ -109,6 +109,8 @@ func (h *host) Holders(context.Context, types.UID) ([]Holder, error) {
 
 func (h *host) Waits(types.UID) []string { return nil }
 
+func (h *host) Ends(source.Key) string { return "kubectl delete pod it" }
+
 func (h *host) Bound(ctx context.Context, _ source.Key) error {
 	if h.bound == nil {
 		return nil
@@ -542,6 +544,8 @@ func TestRemoveRefusesWhatIsInUse(t *testing.T) {
 			}
 		}
 		refused("a container is about to start", "about to start")
+		h.hold(Holder{PID: 7, Program: "postgres", Path: "/data"})
+		refused("a container has just started", "process 7 (postgres) at /data: end that first, then: docker volume rm db")
 		h.hold(Holder{PID: 7, Program: "postgres", Container: strings.Repeat("ab", 32), Path: "/data"})
 		time.Sleep(startTime)
 		refused("a container runs", "container abababababab (postgres, process 7)")
@@ -556,7 +560,7 @@ func TestRemoveRefusesWhatIsInUse(t *testing.T) {
 		if err := c.Put("api", pod); err != nil {
 			t.Fatal(err)
 		}
-		refused("a pod names the claim", "pod default/web")
+		refused("a pod names the claim", "pod default/web, which ends by: kubectl delete pod it")
 		c.Delete("api", source.Key{Kind: resolve.KindPod, Namespace: "default", Name: "web"})
 		// Only the count is left: podman's unmount never came.
 		if _, err := p.Remove(t.Context(), "db"); err != nil || len(h.kv) != 0 || len(h.deleted) != 1 || h.listed() != 0 {

@@ -145,7 +145,7 @@ func (v Volume) claimObjects() []runtime.Object {
 		}
 		return []runtime.Object{claim}
 	}
-	claim.Annotations, claim.Spec.StorageClassName, claim.Spec.VolumeName = nil, new(string), v.volumeName()
+	claim.Annotations, claim.Spec.StorageClassName, claim.Spec.VolumeName = v.mark(), new(string), v.volumeName()
 	return []runtime.Object{claim, &corev1.PersistentVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume},
 		ObjectMeta: metav1.ObjectMeta{Name: v.volumeName()},
@@ -166,8 +166,14 @@ func (v Volume) claimObjects() []runtime.Object {
 // volumeName returns the name of a static volume's PersistentVolume.
 func (v Volume) volumeName() string { return v.Options.Namespace + "." + v.Options.Claim }
 
+// mark returns the annotation that names the volume.
+func (v Volume) mark() map[string]string {
+	return map[string]string{VolumeAnnotation: v.full().annotation()}
+}
+
 func (v Volume) annotations() map[string]string {
-	a := map[string]string{ReclaimAnnotation: string(corev1.PersistentVolumeReclaimRetain)}
+	a := v.mark()
+	a[ReclaimAnnotation] = string(corev1.PersistentVolumeReclaimRetain)
 	if v.Options.Delete {
 		a[ReclaimAnnotation] = string(corev1.PersistentVolumeReclaimDelete)
 	}
@@ -188,6 +194,7 @@ func (v Volume) pod() *corev1.Pod {
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindPod},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.Namespace, Name: key.Name, UID: v.podUID(), Labels: map[string]string{FrontEndLabel: v.FrontEnd},
+			Annotations: v.mark(),
 		},
 		Spec: corev1.PodSpec{
 			Volumes: []corev1.Volume{{Name: podVolume, VolumeSource: corev1.VolumeSource{
