@@ -209,7 +209,7 @@ func (c *Controller) plan(e *entry) (o op, rec record, ok bool) {
 		return op{}, record{}, false
 	}
 	if e.unreadable != "" {
-		e.hold(held{reason: "its record cannot be read, so its volume is not touched: " + e.unreadable}.on(state.BadRecord, ""))
+		e.hold(heldf("its record cannot be read, so its volume is not touched: %s", e.unreadable).on(state.BadRecord, ""))
 		return op{}, record{}, false
 	}
 	f := c.facts(e)

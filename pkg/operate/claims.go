@@ -40,7 +40,7 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 	}
 	act := audit.Act{By: by, Verb: "delete pvc", Object: key.String(), Reason: d.Reason}
 	status, isMade := o.c.Controller.Claim(key)
-	if pod, wanted := o.c.Usage.Wanter(key); wanted {
+	if pod, wanted := o.c.Catalog.UserOf(key.Namespace, key.Name); wanted {
 		return "", fmt.Errorf("%w: claim %s is named by %s", server.ErrConflict, key, o.origin(pod).blocks())
 	}
 	needed, err := o.c.Controller.Needed(ctx, key)

@@ -30,8 +30,6 @@ import (
 type Usage interface {
 	// Wanted names a pod of the sources that names the claim; "" if there is none.
 	Wanted(claim controller.Key) string
-	// Wanter is Wanted for programs: the key of that pod.
-	Wanter(claim controller.Key) (pod source.Key, found bool)
 	// InUse names what uses, or may use, the volume on this node; "" if nothing does.
 	InUse(id state.VolumeID, name string) string
 }
@@ -109,7 +107,8 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	return applied, nil
 }
 
-// missingClass warns that the class of an applied claim does not exist, and no volume that would do either; "" otherwise.
+// missingClass warns that the class of an applied claim does not exist, and no volume that would do either; ""
+// otherwise.
 func (o *Objects) missingClass(key source.Key) string {
 	claim, ok := o.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
 	if !ok || o.c.Catalog.VolumeOf(claim) != nil {

@@ -104,19 +104,19 @@ func (o *Objects) PodEnds(namespace, name string) string {
 }
 
 // refused returns the refusal to delete an object that was not applied.
-func (is origin) refused() error {
-	whose, ends := is.words()
-	return fmt.Errorf("%w: %s %s: %s", server.ErrConflict, is.key, whose, ends)
+func (o origin) refused() error {
+	whose, ends := o.words()
+	return fmt.Errorf("%w: %s %s: %s", server.ErrConflict, o.key, whose, ends)
 }
 
 // blocks names an object that keeps another, and the words that end it.
-func (is origin) blocks() string {
-	whose, ends := is.words()
-	switch is.provider {
+func (o origin) blocks() string {
+	whose, ends := o.words()
+	switch o.provider {
 	case "":
-		return is.key.String()
+		return o.key.String()
 	case api.Name:
-		return fmt.Sprintf("%s: delete that first: %s", is.key, ends)
+		return fmt.Sprintf("%s: delete that first: %s", o.key, ends)
 	}
-	return fmt.Sprintf("%s, which %s: %s", is.key, whose, ends)
+	return fmt.Sprintf("%s, which %s: %s", o.key, whose, ends)
 }

@@ -57,15 +57,7 @@ func TestEachOriginHasItsWords(t *testing.T) {
 	}
 }
 
-// wanted is a Usage in which a pod names each claim.
-type wanted struct {
-	nothing
-	pod source.Key
-}
-
-func (w wanted) Wanter(controller.Key) (source.Key, bool) { return w.pod, true }
-
-// A claim that a pod names, and that pod, are refused with the words of whoever's they are.
+// A claim that a pod names, and that pod, are refused with the words of their owner.
 func TestABlockerIsNamedWithItsWords(t *testing.T) {
 	var none nothing
 	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
@@ -109,7 +101,7 @@ func TestABlockerIsNamedWithItsWords(t *testing.T) {
 		close(loaded)
 		o := NewObjects(ObjectsConfig{
 			Catalog: catalog, Controller: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}), Journal: state.NewMemory(),
-			API: api.New(api.Config{KV: state.NewMemory(), Catalog: catalog}), Loaded: loaded, Usage: wanted{pod: key},
+			API: api.New(api.Config{KV: state.NewMemory(), Catalog: catalog}), Loaded: loaded,
 		})
 		places := func(named.Identity) []string { return []string{"/srv/data"} }
 		o.places.Store(&places)

@@ -145,7 +145,8 @@ func podVolumeStatus(v manager.PodVolumeStatus) PodVolumeStatus {
 	return PodVolumeStatus{
 		Names: v.Names, ID: v.ID, Driver: v.Driver, Claim: v.Claim, Mode: v.Mode, Mounted: v.Mounted, Phase: v.Phase,
 		HostPath: v.HostPath, ReadOnly: v.ReadOnly, ContentAt: v.ContentAt, Step: v.Step.String(), Since: v.Since,
-		BlockedBy: v.BlockedBy, Cause: Cause(v.Cause), Unread: v.Unread, Retry: RetryOf(v.Retry), SizeBytes: v.SizeBytes, Drift: v.Drift,
+		BlockedBy: v.BlockedBy, Cause: Cause(v.Cause), Unread: v.Unread, Retry: RetryOf(v.Retry), SizeBytes: v.SizeBytes,
+		Drift: v.Drift,
 	}
 }
 

@@ -165,6 +165,6 @@ func (f Facts) explainClaim(e *Explanation, c ClaimStatus) {
 		return
 	}
 	e.add("next", "%s", f.nextOn(c.Cause, c.Retry.retry()))
-	e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the new size, its class, its "+
-		"limit or its driver: csi-volmgr apply -f FILE", c.key())
+	e.add("you can", "apply claim %s with the size that its volume has, or change what refuses the new size, its class, "+
+		"its limit or its driver: csi-volmgr apply -f FILE", c.key())
 }

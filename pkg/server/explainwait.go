@@ -116,10 +116,8 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 			"explain driver %s", cause.Of, cause.Of)
 	case state.DriverUnable:
 		return f.correct(c, "name a class of another driver in the claim's spec.storageClassName, and apply the claim again")
-	case state.NoClass:
-		return f.correct(c, "name a class that exists in the claim's spec.storageClassName, and apply the claim again")
-	case state.NoDefaultClass:
-		return f.adviceOnDefault(c)
+	case state.NoClass, state.NoDefaultClass:
+		return f.adviceOnClass(cause, c)
 	case state.NoVolume:
 		return "apply a PersistentVolume that fits, or correct the claim; see those that exist: csi-volmgr get pv"
 	case state.BadClass:
@@ -159,21 +157,23 @@ func (f Facts) correct(c ClaimStatus, how string) string {
 	return how + ": csi-volmgr apply -f FILE"
 }
 
-// adviceOnDefault says how a claim that names no class gets one: if there is none, with the command that makes one.
-func (f Facts) adviceOnDefault(c ClaimStatus) string {
+// adviceOnClass says how a claim gets a class that exists: if there is none, with the command that makes one.
+func (f Facts) adviceOnClass(cause Cause, c ClaimStatus) string {
 	if len(f.Classes) > 0 {
-		return f.correct(c, "name a class in the claim's spec.storageClassName, and apply the claim again")
+		return f.correct(c, "name a class that exists in the claim's spec.storageClassName, and apply the claim again")
 	}
-	driver := EmbeddedDriver
+	driver, name, metadata := EmbeddedDriver, cause.Of, ""
+	if cause.Code == state.NoDefaultClass {
+		name, metadata = "default", `, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}`
+	}
 	for _, d := range f.Drivers {
 		if d.Up && !d.Builtin {
 			driver = d.Name
 			break
 		}
 	}
-	return fmt.Sprintf(`make driver %s the default: echo '{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", `+
-		`"metadata": {"name": "default", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}, `+
-		`"provisioner": "%s"}' | csi-volmgr apply -f -`, driver, driver)
+	return fmt.Sprintf(`make class %s, of driver %s: echo '{"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", `+
+		`"metadata": {"name": "%s"%s}, "provisioner": "%s"}' | csi-volmgr apply -f -`, name, driver, name, metadata, driver)
 }
 
 // adviceOnCall says who can mend what the driver answered to the controller's call.

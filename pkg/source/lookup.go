@@ -201,6 +201,20 @@ func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.Storag
 	return found
 }
 
+// UserOf returns a pod that names the claim, by a volume or because the claim is made for one of its volumes.
+func (c *Catalog) UserOf(namespace, claim string) (pod Key, found bool) {
+	for _, p := range c.Pods() {
+		uses := func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
+				v.Ephemeral != nil && p.Name+"-"+v.Name == claim
+		}
+		if p.Namespace == namespace && slices.ContainsFunc(p.Spec.Volumes, uses) {
+			return Key{Kind: resolve.KindPod, Namespace: namespace, Name: p.Name}, true
+		}
+	}
+	return Key{}, false
+}
+
 // MissingClass says that the class of a claim that is to get a volume does not exist, and which do; "" if it exists, or
 // if the claim asks for none.
 func (c *Catalog) MissingClass(claim *corev1.PersistentVolumeClaim) (text string, cause state.Cause) {
