@@ -144,7 +144,7 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	if c.Name != "" {
 		return ""
 	}
-	return "correct or apply the object named above; what is mounted stays"
+	return "correct or apply the object named above (what is mounted stays): csi-volmgr apply -f FILE"
 }
 
 // correct says how a claim is corrected: a claim that a front end made, in that front end's words.
