@@ -74,6 +74,8 @@ type Set struct {
 	drivers map[state.DriverName]manager.Driver
 	usage   map[state.DriverName]Usage
 	sweeps  []func(context.Context) error
+	logger  *slog.Logger
+	told    map[state.DriverName]string // what the loop knows to make kinds unusable
 }
 
 // New makes the drivers.
@@ -92,6 +94,7 @@ func New(c Config) *Set {
 		})}
 	}
 	s := &Set{
+		logger: c.Logger, told: map[state.DriverName]string{},
 		drivers: map[state.DriverName]manager.Driver{
 			kind.CephFS:    servers(kind.CephFS, netfs.CephFSCommand),
 			kind.EmptyDir:  lasting{scratch},
@@ -124,10 +127,16 @@ type Loop interface {
 // Register registers every driver with the loop.
 func (s *Set) Register(l Loop) {
 	for _, k := range kind.All() {
-		l.DriverUp(manager.DriverInfo{
-			Name: k.Name, Builtin: true, MountsTarget: k.Mounts, Stage: k.Stages, Expand: k.Stages || k.Grows,
-		}, s.drivers[k.Name])
+		s.register(l, k, unusable(k, program.Dirs()))
 	}
+}
+
+// register registers the driver of a kind, or what has changed of it.
+func (s *Set) register(l Loop, k kind.Kind, unusable string) {
+	s.told[k.Name] = unusable
+	l.DriverUp(manager.DriverInfo{
+		Name: k.Name, Builtin: true, MountsTarget: k.Mounts, Stage: k.Stages, Expand: k.Stages || k.Grows, Unusable: unusable,
+	}, s.drivers[k.Name])
 }
 
 // Usage returns the functions that measure volumes, by kind.

@@ -191,7 +191,7 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 		Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology),
 			plan.Unattachable(w, d.status.Up, attaches), l.noRoom(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
-		Offline: d.status.Offline,
+		Offline: d.status.Offline, Lacks: d.status.Unusable,
 	}}
 	f.Doubt, f.Taken = l.doubt(r, w), l.takenPlaces(v, r, w)
 	if v.dead.known {

@@ -44,6 +44,8 @@ type DriverInfo struct {
 	Version  string `json:"version,omitempty"`
 	// Builtin marks a kind served in this process.
 	Builtin bool `json:"builtin,omitempty"`
+	// Unusable says which program a built-in kind lacks, so that none of its volumes can be begun; "" if none.
+	Unusable string `json:"unusable,omitempty"`
 	// NodeID is what NodeGetInfo returned.
 	NodeID string `json:"nodeID,omitempty"`
 	// Topology is this node's accessible topology as the driver reports it.

@@ -20,6 +20,8 @@ func (s step) advice(up bool) string {
 		return ""
 	case !up && s.driver != "":
 		return startDriver(s.driver)
+	case s.code == plan.NoProgram:
+		return adviceProgram
 	case s.dead():
 		return s.adviceDead()
 	case s.operator():
@@ -73,6 +75,9 @@ func (s step) deletions() string {
 func (s step) noEffect() bool {
 	return s.retry.Reason == state.NoEffect
 }
+
+// adviceProgram is the advice for a kind whose program is not installed.
+const adviceProgram = "install the program: csi-volmgr doctor says what to install"
 
 // adviceUnreached is the advice for a driver whose mounts stay in its own mount
 // namespace.
@@ -174,7 +179,7 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.worsen(Stuck)
 			e.add("because", "%s is not installed on this node: no volume of this kind can be mounted",
 				strings.Join(d.Lacks, ", "))
-			e.add("you can", "install it; csi-volmgr doctor says what to install")
+			e.add("you can", "%s", adviceProgram)
 		}
 		if d.Unreached != "" {
 			e.worsen(Stuck)

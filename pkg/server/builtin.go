@@ -30,7 +30,7 @@ func (s step) adviceOnBuiltin() string {
 		return "give the node a key (csi-volmgr run --token-signing-key=FILE) or a cluster (--kubeconfig=FILE), or remove " +
 			"this source from the volume"
 	case state.NoProgram:
-		return "install the program; csi-volmgr doctor says what to install"
+		return adviceProgram
 	case state.WrongDisk:
 		return "check that the disk that the volume names is connected to this node, and that all its paths lead to " +
 			"it: ls -l /dev/disk/by-id"

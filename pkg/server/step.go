@@ -163,7 +163,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator(), s.dead(), s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
+	case s.operator(), s.dead(), s.code == plan.NoProgram, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
 		!s.retry.Reason.Transient(), refused(s.retry),
 		s.retry.Attempts >= stuckAfter && s.retry.Reason != state.ServerAway:
 		return Stuck
@@ -205,6 +205,8 @@ func (s step) next(now time.Time, up bool) string {
 		return "continues automatically as soon as the driver registers"
 	case s.dead():
 		return "staged again automatically as soon as no pod has it mounted"
+	case s.code == plan.NoProgram:
+		return "continues automatically as soon as it is installed"
 	case s.operator():
 		return "not automatically: when that mount is gone, or an operator says that no pod uses it"
 	case s.retry.Final:

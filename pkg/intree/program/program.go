@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +33,9 @@ var ErrMissing = errors.New("not installed")
 // dirs are searched for programs. $PATH is not used, since it is the setting of the
 // operator who started the daemon.
 var dirs = []string{"/usr/sbin", "/sbin", "/usr/bin", "/bin"}
+
+// Dirs returns the system's directories, which are searched for programs.
+func Dirs() []string { return slices.Clone(dirs) }
 
 const (
 	// maxOutput bounds what is kept of a program's output (bytes), since a remote server

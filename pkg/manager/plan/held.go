@@ -36,6 +36,7 @@ type Code string
 const (
 	DriverDown   Code = "DriverDown"   // the driver is not registered
 	NoRoom       Code = "NoRoom"       // the driver or the cluster does not serve the volume on this node
+	NoProgram    Code = "NoProgram"    // the driver needs a program that is not installed
 	Final        Code = "Final"        // the driver's answer forbids repeating the call
 	Pause        Code = "Pause"        // a call failed, and the pause after it is not over
 	NotSynced    Code = "NotSynced"    // a source has not yet listed its pods

@@ -39,6 +39,8 @@ type DriverFacts struct {
 	// Full says why the volume must not be begun here: the driver already serves its
 	// maximum on this node, or the volume is not accessible from it; "" if it may.
 	Full string
+	// Lacks says which program the driver needs before it can begin a volume, and is not installed here; "" if none.
+	Lacks string
 	// Attach, Stage, Expand and MountGroup are its abilities, meaningful while it is up.
 	Attach, Stage, Expand, MountGroup bool
 	// Offline: it expands volumes only while no pod has them.
@@ -236,6 +238,9 @@ func (c *chooser) build(w state.Want, v state.Volume) {
 		return // possible after a crash, with a mount above that has to leave first
 	case c.Driver.Full != "" && v.Clear():
 		c.hold(firstStep(v), reason{NoRoom, c.Driver.Full}, time.Time{})
+		return
+	case c.Driver.Lacks != "" && v.Clear(): // what was begun goes on: its calls say what they lack
+		c.hold(firstStep(v), reason{NoProgram, c.Driver.Lacks}, time.Time{})
 		return
 	case (v.Needs.Attach && v.Attach.Phase != state.Present || v.Needs.Stage && v.Stage.Phase != state.Present) &&
 		c.Doubt.blocksBegin(v).code != "":
