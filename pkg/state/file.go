@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,8 +35,9 @@ func lockFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	if err := filelock.Take(f); errors.Is(err, filelock.ErrHeld) {
-		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("%w (process %s)", ErrLocked, bytes.TrimSpace(holder[:min(len(holder), 32)]))
+		owner, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("%w%s", ErrLocked, cmp.Or(filelock.Holder(path),
+			fmt.Sprintf(" (process %s)", bytes.TrimSpace(owner[:min(len(owner), 32)]))))
 	} else if err != nil {
 		return nil, err
 	}

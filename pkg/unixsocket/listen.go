@@ -124,7 +124,7 @@ func lockFile(path string) (*os.File, error) {
 			return nil, err
 		}
 		if err := filelock.Take(f); errors.Is(err, filelock.ErrHeld) {
-			return nil, errors.New("another daemon holds " + path)
+			return nil, errors.New("another daemon holds " + path + filelock.Holder(path))
 		} else if err != nil {
 			return nil, err
 		}

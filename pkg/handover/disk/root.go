@@ -28,7 +28,7 @@ func Claim(layout state.Layout, registration string) (*os.File, error) {
 		return nil, fmt.Errorf("open the root directory: %w", err)
 	}
 	if err = filelock.Take(root); errors.Is(err, filelock.ErrHeld) { // Take closes the file if it fails
-		err = errors.New("another csi-volmgr uses it; stop it or give another --root-dir")
+		err = errors.New("another csi-volmgr uses it" + filelock.Holder(layout.Root))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("use root directory %s: %w", layout.Root, err)
