@@ -263,6 +263,8 @@ func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
 func (b *backend) Problems() []server.Problem           { return b.now().problems }
 func (b *backend) Sockets() []server.SocketStatus       { return b.now().sockets }
 
+func (b *backend) Blocked(context.Context) string { return "" }
+
 func (b *backend) Degraded() []string { return nil }
 
 func (b *backend) NotReady() []string {

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"context"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,8 @@ import (
 // Records is the part of the journal that the views show.
 type Records interface {
 	Recovery() state.Recovery
+	// Room says why the journal takes nothing new; nil if it takes it.
+	Room(context.Context) error
 	// SpareErr returns why the journal has no spare copy; nil if it has one.
 	SpareErr() error
 }
@@ -207,11 +210,21 @@ func (v *Views) journalProblems() (out []server.Problem) {
 		out = append(out, server.Problem{Source: "journal", Object: p.Path, Message: "mounted without a record: " + who +
 			"; look with: csi-volmgr who " + p.Path})
 	}
-	if err := v.c.Journal.SpareErr(); err != nil {
+	if why := v.Blocked(context.Background()); why != "" {
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: why})
+	} else if err := v.c.Journal.SpareErr(); err != nil {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() +
 			": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})
 	}
 	return out
+}
+
+// Blocked says why the journal takes nothing new (server.Health).
+func (v *Views) Blocked(ctx context.Context) string {
+	if err := v.c.Journal.Room(ctx); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // problem converts a source's problem to the API's form. For a manifest it gives the file's whole path

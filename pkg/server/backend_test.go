@@ -37,6 +37,7 @@ type backend struct {
 	deleted []string
 	applied []Manifest
 	err     error // the error of every verb
+	blocked string
 
 	containers Containers
 }
@@ -171,6 +172,8 @@ func (b *backend) Problems() []Problem {
 func (b *backend) Sockets() []SocketStatus {
 	return read(b, func(f Facts) []SocketStatus { return f.Sockets })
 }
+
+func (b *backend) Blocked(context.Context) string { return b.blocked }
 
 func (b *backend) Degraded() []string { return []string{"the journal may have lost records"} }
 

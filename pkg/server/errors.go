@@ -1,6 +1,12 @@
 package server
 
-import "errors"
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
 
 // Implementations of [Objects] wrap these errors to say which kind of failure occurred.
 // The server turns each into a status code, and the client turns the code into the
@@ -28,5 +34,19 @@ func failure(err error) *Error {
 			return &Error{Message: Message(err), Reason: k.reason}
 		}
 	}
-	return &Error{Message: err.Error(), Reason: "internal"}
+	return &Error{Message: err.Error() + diskAdvice(err), Reason: "internal"}
+}
+
+// diskAdvice names the command that shows the disk of a file that could not be written; "" for other errors.
+func diskAdvice(err error) string {
+	file, ok := errors.AsType[*fs.PathError](err)
+	switch {
+	case !ok || !filepath.IsAbs(file.Path):
+		return ""
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return "; make room, and look with: df -h " + filepath.Dir(file.Path)
+	case errors.Is(err, unix.EROFS):
+		return "; make it writable, and look with: findmnt -T " + filepath.Dir(file.Path)
+	}
+	return ""
 }

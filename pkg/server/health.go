@@ -25,8 +25,11 @@ func (s *Server) healthHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		missing := s.cfg.Health.NotReady()
+		if why := s.cfg.Health.Blocked(r.Context()); why != "" {
+			missing = append(missing, why)
+		}
 		if len(missing) == 0 {
 			_, _ = fmt.Fprintln(w, "ok")
 			for _, d := range s.cfg.Health.Degraded() {

@@ -354,6 +354,11 @@ func TestMetricsHealthAndReadiness(t *testing.T) {
 	if code, body := httpGet(t, base+"/readyz"); code != 503 || !strings.Contains(body, "source file: not read yet") {
 		t.Errorf("got %d %q, want 503 with the reason", code, body)
 	}
+	b.set(func(f *Facts) { f.NotReady = nil })
+	b.blocked = "the disk of the journal is full"
+	if code, body := httpGet(t, base+"/readyz"); code != 503 || body != "the disk of the journal is full\n" {
+		t.Errorf("got %d %q, want 503 with the reason", code, body)
+	}
 	if code, _ := httpGet(t, base+"/v1/pods"); code != 404 {
 		t.Errorf("the API is served on the open port: %d", code)
 	}

@@ -130,6 +130,9 @@ type Health interface {
 	// NotReady lists, as sentences, what the daemon has not read since it started
 	// ("source files: not read yet"). It is empty once the daemon is ready.
 	NotReady() []string
+	// Blocked says why nothing new is begun although the daemon is ready ("the disk of the journal is full"); "" if
+	// it is.
+	Blocked(ctx context.Context) string
 	// Degraded lists, as sentences, what an operator has to look at although the daemon
 	// works.
 	Degraded() []string

@@ -40,6 +40,7 @@ type Bolt struct {
 	// roomFor is the file size for which room was last reserved; only the writer uses it.
 	roomFor  int
 	spareErr error // guarded by mu
+	refused  error // guarded by mu: why the last write failed
 	// quarantined says why records could not be read in the last Load; guarded by mu.
 	quarantined map[VolumeID]string
 }
@@ -89,8 +90,21 @@ func (b *Bolt) Err() error {
 }
 
 // SpareErr returns why the last attempt to make the spare copy failed; nil if it
-// succeeded or none was due yet. A failed attempt leaves the earlier copy in place.
+// succeeded or none was due yet. A failed attempt leaves the earlier copy in place. If
+// the disk was full and has room again, SpareErr makes another attempt.
 func (b *Bolt) SpareErr() error {
+	b.mu.Lock()
+	again := noRoom(b.spareErr) && !b.closed
+	if again {
+		b.writer.Add(1) // Close waits
+	}
+	b.mu.Unlock()
+	if again {
+		if free, _ := diskRoom(b.path); free > b.size() {
+			b.copySpare()
+		}
+		b.writer.Done()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.spareErr
@@ -128,7 +142,9 @@ func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
 	if err != nil {
 		return err
 	}
-	if err := b.commit(ctx, c); err != nil {
+	if err := b.commit(ctx, c); errors.Is(err, ErrFull) {
+		return err // names the disk, and what to do
+	} else if err != nil {
 		return fmt.Errorf("commit %d records: %w", len(changes), err)
 	}
 	b.release(changes)
@@ -183,7 +199,9 @@ func (b *Bolt) CommitBucket(ctx context.Context, bucket string, changes map[stri
 	if err != nil {
 		return err
 	}
-	if err := b.commit(ctx, c); err != nil {
+	if err := b.commit(ctx, c); errors.Is(err, ErrFull) {
+		return err // names the disk, and what to do
+	} else if err != nil {
 		return fmt.Errorf("commit %d values of bucket %q: %w", len(changes), bucket, err)
 	}
 	return nil

@@ -80,11 +80,15 @@ func (b *Bolt) write() {
 			return
 		}
 		b.opened.Do(b.copySpare)
-		short := b.short()
+		short := b.room()
 		err := b.withFile(func() error { return b.update(batch, short) })
 		if noRoom(err) {
 			err = fmt.Errorf("%w: %w", ErrFull, err)
 		}
+		err = b.refusal(err)
+		b.mu.Lock()
+		b.refused = err
+		b.mu.Unlock()
 		b.written++
 		for _, p := range batch {
 			if p.err == nil {
@@ -97,12 +101,12 @@ func (b *Bolt) write() {
 
 // update runs one durable transaction. If the disk is short of room, it leaves out
 // changes that begin something.
-func (b *Bolt) update(batch []*pending, short bool) error {
+func (b *Bolt) update(batch []*pending, short error) error {
 	next := b.sums.clone()
 	err := b.db.Update(func(tx *bolt.Tx) error {
 		for _, p := range batch {
-			if short && begins(tx, p.change) {
-				p.err = ErrFull
+			if short != nil && begins(tx, p.change) {
+				p.err = short
 				continue
 			}
 			if err := next.put(tx, p.change); err != nil {

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -38,7 +40,8 @@ func (b *Bolt) keepRoom() {
 		return
 	}
 	defer f.Close()
-	reserve := min(max(size, min(wantedRoom, diskSize(b.path)/smallPart)), maxReserve)
+	_, disk := diskRoom(b.path)
+	reserve := min(max(size, min(wantedRoom, disk/smallPart)), maxReserve)
 	for part := range reserveParts {
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(size+reserve>>part))
 		if err == nil && part == 0 {
@@ -50,24 +53,56 @@ func (b *Bolt) keepRoom() {
 	}
 }
 
-// diskSize returns the size in bytes of the file system that holds path; 0 if it has
-// none.
-func diskSize(path string) int {
+// diskRoom returns how many bytes are free on the file system that holds path, and its size; 0 if it has none.
+func diskRoom(path string) (free, size int) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(path), &st); err != nil {
-		return 0
+		return 0, 0
 	}
-	return int(st.Blocks) * int(st.Frsize)
+	return int(st.Bavail) * int(st.Frsize), int(st.Blocks) * int(st.Frsize)
 }
 
-// short reports whether the disk has too little room to begin anything.
-func (b *Bolt) short() bool {
+// room says why the disk takes nothing that begins something: it has too little room (ErrFull), or is
+// read-only; nil if it takes it.
+func (b *Bolt) room() error {
 	var st unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(b.path), &st); err != nil || st.Blocks == 0 { // 0: a tmpfs without a limit
-		return false
+	if err := unix.Statfs(filepath.Dir(b.path), &st); err == nil && st.Flags&unix.ST_RDONLY != 0 {
+		return b.refusal(unix.EROFS)
 	}
-	free, size := int(st.Bavail)*int(st.Frsize), int(st.Blocks)*int(st.Frsize)
-	return free < min(wantedRoom, size/smallPart)
+	if free, size := diskRoom(b.path); size != 0 && free < min(wantedRoom, size/smallPart) { // 0: a tmpfs without a limit
+		return b.refusal(ErrFull)
+	}
+	return nil
+}
+
+// refusal names the directory in which a write failed, and the command that shows its disk. Other errors it returns
+// as they are.
+func (b *Bolt) refusal(err error) error {
+	dir := filepath.Dir(b.path)
+	switch {
+	case errors.Is(err, ErrFull):
+		return fmt.Errorf("%w: nothing new is begun until there is room in %s; look with: df -h %s", err, dir, dir)
+	case errors.Is(err, unix.EROFS):
+		return fmt.Errorf("the disk of the journal is read-only: nothing is begun or ended until %s can be written (%w); "+
+			"look with: findmnt -T %s", dir, err, dir)
+	}
+	return err
+}
+
+// Room says why the journal takes no change that begins something: its disk is full or read-only; nil if it takes
+// one. A disk may have room again and no volume may need a write, so Room looks at the disk, and repeats a
+// write if the last one failed.
+func (b *Bolt) Room(ctx context.Context) error {
+	if err := b.room(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	failed := b.refused
+	b.mu.Unlock()
+	if failed == nil {
+		return nil
+	}
+	return b.commit(ctx, change{bucket: metaBucket, values: newContent()[metaBucket]})
 }
 
 // noRoom reports whether err means that the disk or a quota is full.

@@ -1,9 +1,11 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -93,8 +95,9 @@ func saveSpare(db *bolt.DB, path string) error {
 				return fmt.Errorf("%w: %v; the earlier copy stays", errUnreadable, bad)
 			}
 			return writeFile(path+spareSuffix, func(f *os.File) error {
-				_, err := tx.WriteTo(f)
-				return err
+				w := &keptErr{File: f}
+				_, err := tx.WriteTo(w)
+				return cmp.Or(w.err, err)
 			})
 		})
 	})
@@ -102,6 +105,25 @@ func saveSpare(db *bolt.DB, path string) error {
 		return fmt.Errorf("make spare copy of %s: %w", path, err)
 	}
 	return nil
+}
+
+// keptErr keeps the error of a write, which bbolt returns as text only.
+type keptErr struct {
+	*os.File
+	err error
+}
+
+func (w *keptErr) Write(p []byte) (int, error) {
+	n, err := w.File.Write(p)
+	w.err = cmp.Or(err, w.err)
+	return n, err
+}
+
+// ReadFrom is Write for io.Copy.
+func (w *keptErr) ReadFrom(r io.Reader) (int64, error) {
+	n, err := w.File.ReadFrom(r)
+	w.err = cmp.Or(err, w.err)
+	return n, err
 }
 
 // errUnreadable means that the journal has values with a wrong checksum.

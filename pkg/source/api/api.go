@@ -260,7 +260,9 @@ func (p *Provider) commit(ctx context.Context, items []item) error {
 		}
 	}
 	if len(values) > 0 && len(errs) == 0 {
-		if err := p.config.KV.CommitBucket(ctx, bucket, values); err != nil {
+		if err := p.config.KV.CommitBucket(ctx, bucket, values); errors.Is(err, state.ErrFull) {
+			errs = append(errs, err)
+		} else if err != nil {
 			errs = append(errs, fmt.Errorf("store objects: %w", err))
 		}
 	}

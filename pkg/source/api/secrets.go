@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
@@ -95,17 +96,24 @@ func (s secretFiles) read(root *os.Root, file string) (f secretFile, err error) 
 	return f, nil
 }
 
-// write makes the secret durable; a nil value removes it.
+// write makes the secret durable; a nil value removes it. The error names the file.
 func (s secretFiles) write(name string, value []byte) error {
 	if s.dir == "" {
 		return nil
 	}
+	file := fileName(name)
+	if err := s.store(file, name, value); err != nil {
+		return &fs.PathError{Op: "store", Path: filepath.Join(s.dir, file), Err: err}
+	}
+	return nil
+}
+
+func (s secretFiles) store(file, name string, value []byte) error {
 	root, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	file := fileName(name)
 	if value == nil {
 		if err := root.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
