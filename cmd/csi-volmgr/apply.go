@@ -27,7 +27,12 @@ objects of a file, or none. The kinds are:
 ` + wrapped(manifest.KindNames()),
 		Example: `  csi-volmgr apply -f web.yaml
   generate | csi-volmgr apply -f -`,
-		Args: noArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("a manifest is named with -f: csi-volmgr apply -f %s", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
 				return usagef("name a manifest with -f")
@@ -211,7 +216,7 @@ func snapshotDeletion(d server.ClaimDeletion, group bool) server.SnapshotDeletio
 // also prints a failure that is not the verb's last; nil is none.
 func (p *program) also(err error) {
 	if err != nil {
-		_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(err))
+		_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+p.explainError(err))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/spf13/cobra"
 )
 
@@ -52,6 +53,7 @@ func (e codeError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 func (p *program) run(ctx context.Context, args []string) int {
 	root := p.root()
+	p.args = args
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -60,7 +62,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	if code, ok := errors.AsType[codeError](err); ok {
 		return int(code)
 	}
-	_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+explainError(err))
+	_, _ = fmt.Fprintln(p.stderr, "csi-volmgr: "+p.explainError(err))
 	if _, ok := errors.AsType[usageError](err); ok {
 		_, _ = fmt.Fprintf(p.stderr, "Run '%s --help' for its use.\n", cmd.CommandPath())
 		return exitUsage
@@ -69,17 +71,33 @@ func (p *program) run(ctx context.Context, args []string) int {
 }
 
 // explainError returns an error's text, and adds what to do to errors that do not say it themselves.
-func explainError(err error) string {
+func (p *program) explainError(err error) string {
 	switch {
 	case errors.Is(err, client.ErrNoDaemon) && errors.Is(err, fs.ErrPermission):
-		return err.Error() + "; run this as root, or as the user that the daemon runs as"
+		return err.Error() + "; only root and the daemon's user may ask it: " + asRoot(p.args)
 	case errors.Is(err, client.ErrNoDaemon):
-		return err.Error() + "; start it with: csi-volmgr run (or name its socket with --socket)"
+		start := []string{"run"}
+		if p.socket != defaultSocket {
+			start = append(start, "--socket="+p.socket)
+		}
+		return err.Error() + "; start it with: " + asRoot(start) + " (or name its socket with --socket)"
 	case errors.Is(err, context.Canceled):
 		return "interrupted"
 	default:
 		return server.Message(err)
 	}
+}
+
+// asRoot returns the command line that runs csi-volmgr with these arguments as root.
+func asRoot(args []string) string {
+	line := "sudo csi-volmgr"
+	for _, arg := range args {
+		if strings.ContainsAny(arg, " \t\n'\"$`\\|&;<>(){}*?[]~#") || arg == "" {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		line += " " + arg
+	}
+	return line
 }
 
 func (p *program) root() *cobra.Command {
@@ -98,7 +116,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 124 the timeout of a wait expired.`,
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(wrongFlag)
 	root.PersistentFlags().StringVar(&p.socket, "socket", defaultSocket, "unix `path` of the daemon's API")
 	root.AddCommand(
 		p.runCommand(), p.applyCommand(), p.deleteCommand(), p.getCommand(), p.describeCommand(),
@@ -118,13 +136,23 @@ func knownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q", args[0])
+	word := args[0]
 	if cmd.HasParent() {
 		text += fmt.Sprintf(" for %q", cmd.CommandPath())
-	} else if use := instead(args[0]); use != "" {
+		word = cmd.Name() + " " + word
+	} else if len(args) > 1 && instead(word+" "+args[1]) != "" {
+		word += " " + args[1]
+	}
+	if use := instead(word); use != "" {
 		return usagef("%s: %s", text, use)
 	}
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if near := manifest.Nearest(args[0], names); len(near) > 0 {
 		text += "; is it " + strings.Join(near, " or ") + "?"
 	}
 	return usagef("%s", text)
@@ -298,16 +326,35 @@ func named(kind, name string) (target, error) {
 	switch {
 	case name == "":
 		return target{}, usagef("%s: expected a name, found an empty one", kind)
-	case slash && slices.Contains([]string{"pods", "pvc", "snapshots", "groupsnapshots", "schedules"}, kind):
+	case slash && slices.Contains(namespaced, kind):
 		return target{}, usagef("%s %s: expected a name without a slash; give the namespace with -n %s", kind, name, ns)
 	}
 	return target{kind, name}, nil
 }
 
+// inNamespace is oneTarget for verbs that take "NAMESPACE/NAME", as outputs print objects, too. It sets ns then.
+func inNamespace(cmd *cobra.Command, ns *string, args []string, allowed ...string) (target, error) {
+	if len(args) == 2 && slices.Contains(namespaced, kindOf(args[0])) {
+		if before, name, ok := strings.Cut(args[1], "/"); ok && kindOf(before) == "" {
+			if cmd.Flags().Changed("namespace") && *ns != before {
+				return target{}, usagef("%s: found namespace %s, and -n %s: leave out one", args[1], before, *ns)
+			}
+			*ns, args = before, []string{args[0], name}
+		}
+	}
+	return oneTarget(args, allowed...)
+}
+
+// namespaced lists the kinds whose objects have a namespace.
+var namespaced = []string{"pods", "pvc", "snapshots", "groupsnapshots", "schedules"}
+
 // oneTarget is targets for verbs that take exactly one object with a name.
 func oneTarget(args []string, allowed ...string) (target, error) {
 	ts, err := targets(args, allowed...)
-	if err != nil && len(args) > 0 {
+	switch {
+	case err != nil && len(args) == 1 && kindOf(args[0]) == "" && !strings.Contains(args[0], "/") && instead(args[0]) == "":
+		return target{}, usagef("%w; a pod is named so: pod %s", err, args[0])
+	case err != nil && len(args) > 0:
 		return target{}, err
 	}
 	if len(ts) != 1 || ts[0].name == "" {

@@ -80,7 +80,8 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Schedules: n.Schedules, Storage: storageOf(n, cfg),
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("%w: give another with --http-address=HOST:PORT, or --http-address=off for none", err)
+		err = fmt.Errorf("%w%s; start this with --http-address=off, without metrics and status page, or with another "+
+			"--http-address=HOST:PORT", err, listener(op.Addr))
 	}
 	if err != nil {
 		return errors.Join(err, n.Close())

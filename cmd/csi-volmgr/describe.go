@@ -23,7 +23,7 @@ func (p *program) describeCommand() *cobra.Command {
 		Example: `  csi-volmgr describe volume data
   csi-volmgr describe pod web -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := oneTarget(args, "pods", "volumes", "drivers")
+			t, err := inNamespace(cmd, &ns, args, "pods", "volumes", "drivers")
 			if err != nil {
 				return err
 			}

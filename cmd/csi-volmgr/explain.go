@@ -24,7 +24,7 @@ is 1 only if there is no such object.`,
   csi-volmgr explain driver nfs.csi.k8s.io
   csi-volmgr explain pod web -o jsonpath='{.verdict}{"\n"}'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := oneTarget(args, "pods", "pvc", "snapshots", "groupsnapshots", "volumes", "drivers")
+			t, err := inNamespace(cmd, &ns, args, "pods", "pvc", "snapshots", "groupsnapshots", "volumes", "drivers")
 			if err != nil {
 				return err
 			}

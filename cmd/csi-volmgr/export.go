@@ -107,7 +107,7 @@ func (x *export) collect(ctx context.Context) {
 	if err == nil {
 		x.daemon(ctx, c)
 	} else {
-		x.missing = append(x.missing, "everything from the daemon: "+explainError(err))
+		x.missing = append(x.missing, "everything from the daemon: "+x.p.explainError(err))
 	}
 	addJSON(x, "version.json", map[string]server.Version{"program": thisVersion(), "daemon": daemon}, nil)
 	x.add("config.txt", x.config(), nil)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -79,7 +78,7 @@ func (p *program) getCommand() *cobra.Command {
 				return err
 			}
 			if kinds != nil {
-				return p.getSeveral(cmd.Context(), kinds, o)
+				return p.getSeveral(cmd.Context(), kinds, o, args[0] == "all")
 			}
 			kind, err := o.parse(args)
 			if err != nil {
@@ -235,16 +234,18 @@ func (p *program) get(ctx context.Context, kind string, o getOptions) error {
 func podResource(c *client.Client) resource[server.PodStatus] {
 	return resource[server.PodStatus]{
 		kind: "pod", columns: podColumns, list: c.Pods, watch: c.WatchPods, namespaced: true,
-		key: func(v server.PodStatus) string { return v.Pod.Namespace + "/" + v.Pod.Name },
+		key: podKey,
 		find: func(items []server.PodStatus, name string) (server.PodStatus, error) {
 			ns, name, _ := strings.Cut(name, "/")
 			if v, ok := server.FindPod(items, ns, name); ok {
 				return v, nil
 			}
-			return server.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", server.ErrNotFound, ns, name)
+			return server.PodStatus{}, server.NotKnown("pod", ns, name, namespacesOf(items, podKey, name))
 		},
 	}
 }
+
+func podKey(v server.PodStatus) string { return v.Pod.Namespace + "/" + v.Pod.Name }
 
 func volumeResource(c *client.Client) resource[server.VolumeStatus] {
 	return resource[server.VolumeStatus]{

@@ -16,26 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// instead returns what to use in place of a verb or kind of kubectl; "" if there is nothing to say.
-func instead(word string) string {
-	const manifests = "change the manifest and apply it: csi-volmgr apply -f FILE"
-	return map[string]string{
-		"annotate": manifests, "create": manifests, "edit": manifests, "label": manifests, "patch": manifests,
-		"replace": manifests, "set": manifests,
-		"attach": noContainers, "cp": noContainers, "debug": noContainers, "exec": noContainers,
-		"logs":   "the daemon's log is journalctl -u csi-volmgr, the calls for a pod are csi-volmgr trace pod NAME",
-		"events": noEvents, "event": noEvents, "ev": noEvents,
-		"cordon": "csi-volmgr drain", "uncordon": "csi-volmgr undrain",
-		"kustomize": kustomized,
-		"rollout":   "csi-volmgr wait pod NAME --for=mounted",
-	}[word]
-}
-
 const (
-	noContainers = "csi-volmgr runs no containers; csi-volmgr get mounts --pod NAME says where a pod's volumes are on " +
-		"this host"
-	noEvents = "csi-volmgr keeps no events; csi-volmgr get problems, explain and trace say what happens, watch what " +
-		"changes"
 	kustomized = "csi-volmgr builds no kustomizations: kubectl kustomize DIRECTORY | csi-volmgr apply -f -"
 )
 
@@ -58,26 +39,25 @@ func noKustomize(cmd *cobra.Command) {
 // everything lists the kinds of "get all", in its order.
 var everything = []string{"pods", "pvc", "pv", "volumes", "drivers"}
 
-// getSeveral lists several kinds, one after another: "get pv,pvc", "get all".
-func (p *program) getSeveral(ctx context.Context, words []string, o getOptions) error {
-	all := slices.Equal(words, []string{"all"})
-	if all {
-		words = everything
-	}
+// getSeveral lists several kinds, one after another: "get pv,pvc", "get all", "get pod/web pvc/data".
+func (p *program) getSeveral(ctx context.Context, groups [][]string, o getOptions, all bool) error {
 	if o.watch {
-		return usagef("watch one kind at a time, not %s", strings.Join(words, " and "))
+		return usagef("watch one kind at a time")
 	}
-	found := make([]string, len(words))
-	for i, word := range words { // before anything is shown
-		of := o
+	type list struct {
+		kind string
+		getOptions
+	}
+	found := make([]list, len(groups))
+	for i, group := range groups { // before anything is shown
+		found[i].getOptions = o
 		var err error
-		if found[i], err = of.parse([]string{word}); err != nil {
+		if found[i].kind, err = found[i].parse(group); err != nil {
 			return err
 		}
 	}
 	items, shown := []json.RawMessage{}, false
-	for _, kind := range found {
-		of := o
+	for _, of := range found {
 		var out, notes bytes.Buffer
 		one := *p
 		if one.stdout = &out; all {
@@ -86,8 +66,12 @@ func (p *program) getSeveral(ctx context.Context, words []string, o getOptions) 
 		if structured(o.output) {
 			of.output = formJSON
 		}
-		if err := one.get(ctx, kind, of); err != nil {
+		if err := one.get(ctx, of.kind, of.getOptions); err != nil {
 			return err
+		}
+		if structured(o.output) && len(of.names) == 1 {
+			items = append(items, out.Bytes())
+			continue
 		}
 		if structured(o.output) {
 			var list server.List[json.RawMessage]
@@ -117,15 +101,41 @@ func (p *program) getSeveral(ctx context.Context, words []string, o getOptions) 
 	return nil
 }
 
-// several returns the kinds in a list of kinds; nil if args is no such list.
-func several(args []string) ([]string, error) {
-	if len(args) == 0 || args[0] != "all" && !strings.Contains(args[0], ",") || strings.Contains(args[0], "/") {
+// several returns the arguments of each kind if args is a list of kinds, or names objects of several; else nil.
+func several(args []string) (groups [][]string, err error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	if strings.Contains(args[0], "/") {
+		byKind := map[string]int{}
+		for _, arg := range args {
+			word, _, _ := strings.Cut(arg, "/")
+			i, ok := byKind[kindOf(word)]
+			if !ok {
+				i = len(groups)
+				byKind[kindOf(word)], groups = i, append(groups, nil)
+			}
+			groups[i] = append(groups[i], arg)
+		}
+		if len(groups) == 1 {
+			return nil, nil
+		}
+		return groups, nil
+	}
+	words := strings.Split(args[0], ",")
+	switch {
+	case args[0] == "all":
+		words = everything
+	case len(words) == 1:
 		return nil, nil
 	}
 	if len(args) > 1 {
 		return nil, usagef("names need one kind, not %s", args[0])
 	}
-	return strings.Split(args[0], ","), nil
+	for _, word := range words {
+		groups = append(groups, []string{word})
+	}
+	return groups, nil
 }
 
 // volumeHolders is the holders of one volume of a pod.

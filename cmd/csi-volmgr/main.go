@@ -62,6 +62,8 @@ type program struct {
 	patience time.Duration
 	// socket is the path of the daemon's socket (--socket).
 	socket string
+	// args are the words of the command line; none under mount(8) and Nomad.
+	args []string
 }
 
 // colours reports whether output may have colours: on a terminal, unless its user wants none

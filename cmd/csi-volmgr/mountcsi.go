@@ -58,7 +58,7 @@ func (p *program) mountCSI(ctx context.Context, args []string) int {
 		err = p.mountNamed(ctx, r)
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(p.stderr, "%s: %s at %s: %s\n", mountHelper, r.name, r.dir, explainError(err))
+		_, _ = fmt.Fprintf(p.stderr, "%s: %s at %s: %s\n", mountHelper, r.name, r.dir, p.explainError(err))
 		return mountFailed
 	}
 	return 0

@@ -27,7 +27,7 @@ func (p *program) nomad(ctx context.Context, args []string, env func(string) str
 	}
 	err := p.nomadDo(ctx, args[0], env)
 	if err != nil {
-		_, _ = fmt.Fprintf(p.stderr, "%s %s: %s\n", nomadPlugin, args[0], explainError(err))
+		_, _ = fmt.Fprintf(p.stderr, "%s %s: %s\n", nomadPlugin, args[0], p.explainError(err))
 		return exitFailed
 	}
 	return exitDone

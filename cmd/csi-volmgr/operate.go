@@ -68,6 +68,9 @@ A path needs no daemon. For a pod it lists the holders of each of its volumes.`,
 					r, err = p.who(ctx, ns+"/"+name)
 				}
 			}
+			if errors.Is(err, server.ErrNotFound) && len(args) == 1 && !strings.Contains(what, "/") {
+				return fmt.Errorf("%w; if it is a pod: csi-volmgr who pod %s", err, what)
+			}
 			if err != nil {
 				return err
 			}

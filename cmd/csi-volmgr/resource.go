@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -120,7 +121,19 @@ func (r resource[T]) named(all []T, name string) (T, error) {
 		}
 	}
 	var zero T
+	if ns, bare, ok := strings.Cut(name, "/"); ok && r.namespaced {
+		return zero, server.NotKnown(r.kind, ns, bare, namespacesOf(all, r.key, bare))
+	}
 	return zero, fmt.Errorf("%w: %s %s is not known here", server.ErrNotFound, r.kind, name)
+}
+
+// namespacesOf returns the namespaces of the items that have the name.
+func namespacesOf[T any](all []T, key func(T) string, name string) []string {
+	keys := make([]string, len(all))
+	for i, item := range all {
+		keys[i] = key(item)
+	}
+	return server.NamespacesOf(slices.Values(keys), name)
 }
 
 // nothing returns the text for an empty list, and says where there are items.

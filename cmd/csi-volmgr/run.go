@@ -273,7 +273,7 @@ func (p *program) needRoot(cmd *cobra.Command) error {
 	if p.euid() == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s needs root: start it as root, for example with sudo %s", cmd.CommandPath(), cmd.CommandPath())
+	return fmt.Errorf("%s needs root: %s", cmd.CommandPath(), asRoot(p.args))
 }
 
 func (p *program) logger(o logOptions) *slog.Logger { return newLogger(p.stderr, o) }

@@ -39,7 +39,7 @@ It has no secrets. Without a daemon that answers, it has less.`,
 				}
 				return p.export(cmd.Context(), file, o)
 			}
-			t, err := oneTarget(args, "pods", "volumes")
+			t, err := inNamespace(cmd, &ns, args, "pods", "volumes")
 			if err != nil {
 				return err
 			}

@@ -37,7 +37,7 @@ each volume is at, and why. JSON and YAML are written once, at the end of the wa
   csi-volmgr wait pod web --for=verified && start-the-container
   csi-volmgr delete pod web && csi-volmgr wait pod web --for=unmounted`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := oneTarget(args, "pods")
+			t, err := inNamespace(cmd, &w.Namespace, args, "pods")
 			if err != nil {
 				return err
 			}
@@ -95,6 +95,11 @@ func (p *program) wait(ctx context.Context, w client.Wait, output string) error 
 	}
 	if err := writeAll(p.stderr, waitFailure(last, w, p.now())); err != nil {
 		return err
+	}
+	if pods, err := c.Pods(ctx); err == nil && !last.Known {
+		if others := namespacesOf(pods, podKey, w.Name); len(others) > 0 {
+			p.also(server.NotKnown("pod", w.Namespace, w.Name, others))
+		}
 	}
 	return codeError(exitTimeout)
 }

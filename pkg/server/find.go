@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -21,6 +22,38 @@ func podNamed(pods []manager.PodStatus, ns, name string) (manager.PodStatus, boo
 	return findPod(pods, func(p manager.PodStatus) (is, listed bool) {
 		return p.Pod.Namespace == ns && p.Pod.Name == name, p.Listed
 	})
+}
+
+// NotKnown is the error for an object of a namespace that is not known here. others are the namespaces that have one of
+// that name.
+func NotKnown(kind, ns, name string, others []string) error {
+	text := ""
+	if len(others) > 0 {
+		text = fmt.Sprintf("; there is one in namespace %s: repeat with -n %s", strings.Join(others, ", "), others[0])
+	}
+	return fmt.Errorf("%w: %s %s/%s is not known here%s", ErrNotFound, kind, ns, name, text)
+}
+
+// NamespacesOf returns the namespaces that have an object of the name, from keys "namespace/name".
+func NamespacesOf(keys iter.Seq[string], name string) (found []string) {
+	for key := range keys {
+		if ns, of, _ := strings.Cut(key, "/"); of == name && !slices.Contains(found, ns) {
+			found = append(found, ns)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// podKeys are the keys of the pods that a source lists.
+func podKeys(pods []manager.PodStatus) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, p := range pods {
+			if p.Listed && !yield(p.Pod.Namespace+"/"+p.Pod.Name) {
+				return
+			}
+		}
+	}
 }
 
 func findPod[T any](pods []T, look func(T) (is, listed bool)) (found T, ok bool) {

@@ -136,9 +136,10 @@ func (s *Server) podOf(r *http.Request) (manager.PodStatus, error) {
 	if err != nil {
 		return manager.PodStatus{}, err
 	}
-	p, ok := podNamed(s.cfg.Volumes.Pods(), ns, name)
+	pods := s.cfg.Volumes.Pods()
+	p, ok := podNamed(pods, ns, name)
 	if !ok {
-		return manager.PodStatus{}, fmt.Errorf("%w: pod %s/%s is not known here", ErrNotFound, ns, name)
+		return manager.PodStatus{}, NotKnown("pod", ns, name, NamespacesOf(podKeys(pods), name))
 	}
 	return p, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -109,27 +110,51 @@ func cut(s string) string {
 	return clip.Text(s, 64, fmt.Sprintf("... (%d bytes)", len(s)))
 }
 
-// suggest returns the end of a message about an unknown name: the known name that was probably
-// meant, or "".
+// suggest asks for the known names that name may stand for; "" if there are none.
 func suggest(name string, known []string) string {
-	best, distance := "", 1+min(2, len(name)/3)
-	for _, k := range known {
-		if k == name {
-			return "" // a known name, but in the wrong place
-		}
-		if strings.EqualFold(k, name) {
-			return "; did you mean " + k + "?"
-		}
-		if len(name) < 64 {
-			if n := edits(name, k); n < distance {
-				best, distance = k, n
-			}
-		}
-	}
-	if best == "" {
+	near := Nearest(name, known)
+	if len(near) == 0 {
 		return ""
 	}
-	return "; did you mean " + best + "?"
+	return "; did you mean " + strings.Join(near, " or ") + "?"
+}
+
+// maxNear bounds how many names [Nearest] returns.
+const maxNear = 3
+
+// Nearest returns the known names that a person may mean by name: the one with the fewest typing errors, relative to its
+// length; else those that contain it, or whose words begin with its letters (pvc). It returns none if name is
+// known, since that is in the wrong place.
+func Nearest(name string, known []string) (near []string) {
+	if len(name) >= 64 || slices.Contains(known, name) {
+		return nil
+	}
+	best, distance := "", 1+min(3, len(name)/3)
+	for _, k := range known {
+		if strings.EqualFold(k, name) {
+			return []string{k}
+		}
+		if n := edits(name, k); n < distance {
+			best, distance = k, n
+		}
+		if len(name) > 2 && (strings.Contains(strings.ToLower(k), strings.ToLower(name)) || strings.EqualFold(initials(k), name)) {
+			near = append(near, k)
+		}
+	}
+	if best != "" {
+		return []string{best}
+	}
+	return near[:min(len(near), maxNear)]
+}
+
+// initials returns the first letter of each word: pVC for persistentVolumeClaim.
+func initials(name string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsUpper(c) {
+			return c
+		}
+		return -1
+	}, strings.ToUpper(name[:min(len(name), 1)])+name[min(len(name), 1):])
 }
 
 // edits returns the Levenshtein distance.
