@@ -263,7 +263,7 @@ func (b *backend) PersistentVolumes() []server.PVStatus { return b.now().pvs }
 func (b *backend) Problems() []server.Problem           { return b.now().problems }
 func (b *backend) Sockets() []server.SocketStatus       { return b.now().sockets }
 
-func (b *backend) Blocked(context.Context) string { return "" }
+func (b *backend) Blocked() string { return "" }
 
 func (b *backend) Degraded() []string { return nil }
 

@@ -352,7 +352,8 @@ var namespaced = []string{"pods", "pvc", "snapshots", "groupsnapshots", "schedul
 func oneTarget(args []string, allowed ...string) (target, error) {
 	ts, err := targets(args, allowed...)
 	switch {
-	case err != nil && len(args) == 1 && kindOf(args[0]) == "" && !strings.Contains(args[0], "/") && instead(args[0]) == "":
+	case err != nil && len(args) == 1 && kindOf(args[0]) == "" && !strings.Contains(args[0], "/") &&
+		instead(args[0]) == "":
 		return target{}, usagef("%w; a pod is named so: pod %s", err, args[0])
 	case err != nil && len(args) > 0:
 		return target{}, err

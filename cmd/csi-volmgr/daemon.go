@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -80,8 +79,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		Schedules: n.Schedules, Storage: storageOf(n, cfg),
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("%w%s; start this with --http-address=off, without metrics and status page, or with another "+
-			"--http-address=HOST:PORT", err, listener(op.Addr))
+		err = portTaken(err, op.Addr)
 	}
 	if err != nil {
 		return errors.Join(err, n.Close())

@@ -8,7 +8,14 @@ import (
 	"strings"
 )
 
-// listener names the process that listens at a TCP address, for an error: " (process 7, nginx)"; "" if it cannot be told.
+// portTaken says who has the address of metrics and the status page, and how to start without it.
+func portTaken(err error, at net.Addr) error {
+	return fmt.Errorf("%w%s; start this with --http-address=off, without metrics and status page, or with another "+
+		"--http-address=HOST:PORT", err, listener(at))
+}
+
+// listener names the process that listens at a TCP address, for an error: " (process 7, nginx)"; "" if it cannot be
+// told.
 func listener(a net.Addr) string {
 	at, ok := a.(*net.TCPAddr)
 	if !ok {

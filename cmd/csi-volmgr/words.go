@@ -47,7 +47,8 @@ func instead(word string) string {
 		"volume delete": "csi-volmgr volume remove NAME", "volume prune": "csi-volmgr gc --dry-run",
 		"snapshot list": "csi-volmgr get snapshots", "snapshot ls": "csi-volmgr get snapshots",
 		"snapshot delete": "csi-volmgr delete snapshot NAME", "snapshot rm": "csi-volmgr delete snapshot NAME",
-		"driver list": "csi-volmgr get drivers", "driver ls": "csi-volmgr get drivers", "driver status": "csi-volmgr get drivers",
+		"driver list": "csi-volmgr get drivers", "driver ls": "csi-volmgr get drivers",
+		"driver status": "csi-volmgr get drivers",
 	}[word]
 }
 

@@ -206,20 +206,7 @@ func (o *Objects) withdraw(ctx context.Context, key source.Key) error {
 	if o.c.Catalog.Get(key) != nil {
 		return o.origin(key).refused()
 	}
-	if others := o.elsewhere(key); len(others) > 0 {
-		return server.NotKnown("pod", key.Namespace, key.Name, others)
-	}
-	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
-}
-
-// elsewhere returns the namespaces that have a pod of that name.
-func (o *Objects) elsewhere(key source.Key) (found []string) {
-	for _, p := range o.c.Manager.Pods() {
-		if key.Kind == resolve.KindPod && p.Listed && p.Pod.Name == key.Name {
-			found = append(found, p.Pod.Namespace)
-		}
-	}
-	return found
+	return o.notApplied(key)
 }
 
 // DeletePod withdraws a pod (server.Objects).

@@ -62,3 +62,17 @@ func (p Pods) UnmountPod(ctx context.Context, pod *corev1.Pod) error {
 	}
 	return p.Manager.WaitForUnmount(ctx, state.PodUID(pod.UID))
 }
+
+// notApplied is the error for an object that was not applied. It says where a pod of that name is.
+func (o *Objects) notApplied(key source.Key) error {
+	var others []string
+	for _, p := range o.c.Manager.Pods() {
+		if key.Kind == resolve.KindPod && p.Listed && p.Pod.Name == key.Name {
+			others = append(others, p.Pod.Namespace)
+		}
+	}
+	if len(others) > 0 {
+		return server.NotKnown("pod", key.Namespace, key.Name, others)
+	}
+	return fmt.Errorf("%w: %s not found among what was applied", server.ErrNotFound, key)
+}

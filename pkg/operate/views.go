@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"context"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -23,7 +22,7 @@ import (
 type Records interface {
 	Recovery() state.Recovery
 	// Room says why the journal takes nothing new; nil if it takes it.
-	Room(context.Context) error
+	Room() error
 	// SpareErr returns why the journal has no spare copy; nil if it has one.
 	SpareErr() error
 }
@@ -210,7 +209,7 @@ func (v *Views) journalProblems() (out []server.Problem) {
 		out = append(out, server.Problem{Source: "journal", Object: p.Path, Message: "mounted without a record: " + who +
 			"; look with: csi-volmgr who " + p.Path})
 	}
-	if why := v.Blocked(context.Background()); why != "" {
+	if why := v.Blocked(); why != "" {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: why})
 	} else if err := v.c.Journal.SpareErr(); err != nil {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() +
@@ -220,8 +219,8 @@ func (v *Views) journalProblems() (out []server.Problem) {
 }
 
 // Blocked says why the journal takes nothing new (server.Health).
-func (v *Views) Blocked(ctx context.Context) string {
-	if err := v.c.Journal.Room(ctx); err != nil {
+func (v *Views) Blocked() string {
+	if err := v.c.Journal.Room(); err != nil {
 		return err.Error()
 	}
 	return ""

@@ -173,7 +173,7 @@ func (b *backend) Sockets() []SocketStatus {
 	return read(b, func(f Facts) []SocketStatus { return f.Sockets })
 }
 
-func (b *backend) Blocked(context.Context) string { return b.blocked }
+func (b *backend) Blocked() string { return b.blocked }
 
 func (b *backend) Degraded() []string { return []string{"the journal may have lost records"} }
 

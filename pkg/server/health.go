@@ -25,9 +25,9 @@ func (s *Server) healthHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		missing := s.cfg.Health.NotReady()
-		if why := s.cfg.Health.Blocked(r.Context()); why != "" {
+		if why := s.cfg.Health.Blocked(); why != "" {
 			missing = append(missing, why)
 		}
 		if len(missing) == 0 {

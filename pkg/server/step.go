@@ -163,8 +163,8 @@ func (s step) verdict(up bool) string {
 		return Working
 	case !up:
 		return Waiting
-	case s.operator(), s.dead(), s.code == plan.NoProgram, s.retry.Stray > 0, s.unreached && s.noEffect(), s.retry.Final, s.retry.Refused,
-		!s.retry.Reason.Transient(), refused(s.retry),
+	case s.operator(), s.dead(), s.code == plan.NoProgram, s.retry.Stray > 0, s.unreached && s.noEffect(),
+		s.retry.Final, s.retry.Refused, !s.retry.Reason.Transient(), refused(s.retry),
 		s.retry.Attempts >= stuckAfter && s.retry.Reason != state.ServerAway:
 		return Stuck
 	case s.retry.Attempts > 0:

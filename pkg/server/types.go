@@ -132,7 +132,7 @@ type Health interface {
 	NotReady() []string
 	// Blocked says why nothing new is begun although the daemon is ready ("the disk of the journal is full"); "" if
 	// it is.
-	Blocked(ctx context.Context) string
+	Blocked() string
 	// Degraded lists, as sentences, what an operator has to look at although the daemon
 	// works.
 	Degraded() []string

@@ -24,17 +24,12 @@ func (b *Bolt) commit(ctx context.Context, c change) error {
 	if len(c.values) == 0 {
 		return nil
 	}
-	p := &pending{change: c, done: make(chan struct{})}
 	b.mu.Lock()
 	if err := b.usable(ctx); err != nil {
 		b.mu.Unlock()
 		return err
 	}
-	b.queue = append(b.queue, p)
-	if !b.writing {
-		b.writing = true
-		b.writer.Go(b.write)
-	}
+	p := b.enqueue(c)
 	b.mu.Unlock()
 
 	select {
@@ -43,6 +38,17 @@ func (b *Bolt) commit(ctx context.Context, c change) error {
 	case <-ctx.Done():
 		return b.abandon(ctx, p)
 	}
+}
+
+// enqueue must be called with mu held.
+func (b *Bolt) enqueue(c change) *pending {
+	p := &pending{change: c, done: make(chan struct{})}
+	b.queue = append(b.queue, p)
+	if !b.writing {
+		b.writing = true
+		b.writer.Go(b.write)
+	}
+	return p
 }
 
 // abandon takes p off the queue if its write has not begun.

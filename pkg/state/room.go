@@ -1,7 +1,6 @@
 package state
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -92,17 +91,19 @@ func (b *Bolt) refusal(err error) error {
 // Room says why the journal takes no change that begins something: its disk is full or read-only; nil if it takes
 // one. A disk may have room again and no volume may need a write, so Room looks at the disk, and repeats a
 // write if the last one failed.
-func (b *Bolt) Room(ctx context.Context) error {
+func (b *Bolt) Room() error {
 	if err := b.room(); err != nil {
 		return err
 	}
 	b.mu.Lock()
-	failed := b.refused
-	b.mu.Unlock()
-	if failed == nil {
-		return nil
+	if b.refused == nil || b.closed || b.broken != nil {
+		defer b.mu.Unlock()
+		return b.refused
 	}
-	return b.commit(ctx, change{bucket: metaBucket, values: newContent()[metaBucket]})
+	p := b.enqueue(change{bucket: metaBucket, values: newContent()[metaBucket]})
+	b.mu.Unlock()
+	<-p.done
+	return p.err
 }
 
 // noRoom reports whether err means that the disk or a quota is full.

@@ -34,7 +34,7 @@ func TestRoomSaysWhatTheJournalDoes(t *testing.T) {
 		must(t, err)
 		must(t, os.Truncate(rest, max(0, st.Size()-random.Int64N(100)*4096)))
 
-		told := b.Room(t.Context())
+		told := b.Room()
 		err = b.CommitBucket(t.Context(), "objects", map[string][]byte{fmt.Sprint(level): []byte("x")})
 		if (told == nil) != (err == nil) {
 			t.Errorf("level %d: Room says %v, and a new object gets %v", level, told, err)
@@ -49,7 +49,7 @@ func TestRoomSaysWhatTheJournalDoes(t *testing.T) {
 			}
 		}
 		must(t, os.Remove(rest))
-		if err := b.Room(t.Context()); err != nil {
+		if err := b.Room(); err != nil {
 			t.Errorf("level %d: with room again: %v", level, err)
 		}
 		must(t, b.Close())
@@ -68,7 +68,7 @@ func TestRoomRepeatsAWriteThatFailed(t *testing.T) {
 	b.mu.Lock()
 	b.refused = b.refusal(fmt.Errorf("%w: %w", ErrFull, unix.EDQUOT))
 	b.mu.Unlock()
-	must(t, b.Room(t.Context()))
+	must(t, b.Room())
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refused != nil {
@@ -96,12 +96,12 @@ func TestRoomOfADiskThatTurnedReadOnly(t *testing.T) {
 	dir, device := ext4Disk(t)
 	b := openBolt(t, filepath.Join(dir, "state.db"))
 	defer b.Close()
-	must(t, b.Room(t.Context()))
+	must(t, b.Room())
 	must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(device)+"/trigger_fs_error", []byte("test"), 0o600))
 	if err := b.CommitBucket(t.Context(), "objects", map[string][]byte{"k": []byte("x")}); !errors.Is(err, unix.EROFS) {
 		t.Fatalf("got %v, want EROFS", err)
 	}
-	err := b.Room(t.Context())
+	err := b.Room()
 	if err == nil || !errors.Is(err, unix.EROFS) || !strings.HasSuffix(err.Error(), "look with: findmnt -T "+dir) {
 		t.Errorf("got %v", err)
 	}

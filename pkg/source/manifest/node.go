@@ -122,8 +122,8 @@ func suggest(name string, known []string) string {
 // maxNear bounds how many names [Nearest] returns.
 const maxNear = 3
 
-// Nearest returns the known names that a person may mean by name: the one with the fewest typing errors, relative to its
-// length; else those that contain it, or whose words begin with its letters (pvc). It returns none if name is
+// Nearest returns the known names that a person may mean by name: the one with the fewest typing errors, relative to
+// its length; else those that contain it, or whose words begin with its letters (pvc). It returns none if name is
 // known, since that is in the wrong place.
 func Nearest(name string, known []string) (near []string) {
 	if len(name) >= 64 || slices.Contains(known, name) {
@@ -137,7 +137,8 @@ func Nearest(name string, known []string) (near []string) {
 		if n := edits(name, k); n < distance {
 			best, distance = k, n
 		}
-		if len(name) > 2 && (strings.Contains(strings.ToLower(k), strings.ToLower(name)) || strings.EqualFold(initials(k), name)) {
+		part := strings.Contains(strings.ToLower(k), strings.ToLower(name))
+		if len(name) > 2 && (part || strings.EqualFold(initials(k), name)) {
 			near = append(near, k)
 		}
 	}
