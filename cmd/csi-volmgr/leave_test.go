@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -109,7 +110,8 @@ func TestAnAddressInUseNamesItsFlag(t *testing.T) {
 		"run", "--root-dir", filepath.Join(dir, "root"), "--state-dir", filepath.Join(dir, "state"), "--node-name", "n1",
 		"--socket", filepath.Join(dir, "s"), "--http-address", l.Addr().String(),
 	})
-	if code != exitFailed || !strings.Contains(stderr.String(), "address already in use: give another with --http-address=HOST:PORT, or --http-address=off") {
+	if said := stderr.String(); code != exitFailed || !strings.Contains(said, fmt.Sprintf("address already in use (process %d, ", os.Getpid())) ||
+		!strings.Contains(said, "start this with --http-address=off") {
 		t.Errorf("exit code %d: %s", code, stderr.String())
 	}
 }
