@@ -36,6 +36,8 @@ type mountRequest struct {
 	flags  uintptr // flags of the bind mount (mount(2))
 	socket string
 	wait   time.Duration
+	// patience is how long the mount waits for a driver that is not up; 0 means the daemon's default.
+	patience time.Duration
 	// options are the volume's options.
 	options map[string]string
 	remount bool
@@ -78,12 +80,14 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 			_, claim, _ := strings.Cut(r.name, "/")
 			options = map[string]string{"claim": claim}
 		}
-		_, err = c.CreateNamed(ctx, server.NamedRequest{Name: r.name, FrontEnd: "mount", Options: options})
+		_, err = c.CreateNamed(ctx, server.NamedRequest{
+			Name: r.name, FrontEnd: "mount", Options: options, PatienceSeconds: int(r.patience.Seconds()),
+		})
 	}
-	if err != nil {
-		return err
+	var path string
+	if err == nil {
+		path, err = c.MountNamed(ctx, r.name)
 	}
-	path, err := c.MountNamed(ctx, r.name)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return p.lateMount(context.WithoutCancel(ctx), c, r)
 	}
@@ -200,7 +204,7 @@ func (r *mountRequest) read(list string) error {
 			if err != nil || d <= 0 {
 				return fmt.Errorf("option timeout: found %q, want a duration such as 5m", value)
 			}
-			r.wait = d
+			r.wait, r.patience = d, d*9/10 // the daemon's reason arrives within the time
 		case key == "mountOption" && has:
 			mountOptions = append(mountOptions, value)
 		case has:

@@ -110,6 +110,10 @@ func (e *entry) status() ClaimStatus {
 		} else if s.Cause.Code == state.CallFailed {
 			s.Cause.Of = string(driverOf(e))
 		}
+		s.Stalled = !s.Begun && e.held.waits() && e.held.until.IsZero() && !e.held.slot
+		if c := s.Cause.Code; s.Stalled && (c == state.DriverAway || c == state.DriverSilent) {
+			s.Away = e.want.Claim.Class.Provisioner
+		}
 	}
 	return s
 }

@@ -228,6 +228,10 @@ type ClaimStatus struct {
 	// Until is when the claim is planned again if no event comes first; zero if only an event
 	// helps.
 	Until time.Time `json:"until,omitzero"`
+	// Stalled means that nothing has begun and that Reason ends only with an event, such as the
+	// registration of the driver. Away is the driver that cannot be called, if that is the reason.
+	Stalled bool             `json:"-"`
+	Away    state.DriverName `json:"-"`
 	// Since is when Call or Reason began.
 	Since time.Time `json:"since,omitzero"`
 	// Retry is the back-off and the last failure of the current step.

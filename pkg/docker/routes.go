@@ -153,6 +153,9 @@ func (s *Server) list(ctx context.Context, _ noRequest) (any, error) {
 	views, err := s.cfg.Volumes.List(ctx)
 	out := listed{Volumes: make([]shown, 0, len(views))}
 	for _, v := range views {
+		if v.Creating { // dockerd would wait for its own request of it before it lists anything
+			continue
+		}
 		out.Volumes = append(out.Volumes, shown{Name: v.Name, Mountpoint: v.Mountpoint})
 	}
 	return out, s.known(ctx, err)

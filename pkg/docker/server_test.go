@@ -125,7 +125,10 @@ func TestEachMethodAnswersInTheProtocolsForm(t *testing.T) {
 				Claim: "default/db", Waits: []string{"for driver x"},
 			}, nil
 		},
-		list: func() ([]named.View, error) { return []named.View{{Name: "a"}, {Name: "b", Mountpoint: "/m/b"}}, nil },
+		list: func() ([]named.View, error) {
+			// dockerd would wait for its Create of one that is being created before it lists any.
+			return []named.View{{Name: "a"}, {Name: "b", Mountpoint: "/m/b"}, {Name: "c", Creating: true}}, nil
+		},
 		remove: func(name string) error {
 			if name == "gone" {
 				return named.ErrNotFound // a repeated call, whose first answer was lost

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/fsgroup"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -168,24 +169,22 @@ func namedHolders(r holders.Report, root, target string) []named.Holder {
 	return found
 }
 
-// Bound waits until the controller has made the volume of a claim (named.Claims).
-func (o *Objects) Bound(ctx context.Context, claim source.Key) error {
-	for {
-		changed := o.c.Controller.Changed()
-		c, _ := o.c.Controller.Claim(made.ClaimKey(claim))
-		switch {
-		case c.Volume != nil:
-			return nil
-		case c.Refused:
-			return fmt.Errorf("claim %s/%s: %s", claim.Namespace, claim.Name, made.Note(c))
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("claim %s/%s has no volume yet: %s: %w", claim.Namespace, claim.Name, made.Note(c),
-				context.Cause(ctx))
-		}
+// Claim returns what has become of the volume of a claim (named.Claims).
+func (o *Objects) Claim(claim source.Key) (named.ClaimState, <-chan struct{}) {
+	changed := o.c.Controller.Changed()
+	c, _ := o.c.Controller.Claim(made.ClaimKey(claim))
+	state := named.ClaimState{
+		Bound: c.Volume != nil, Refused: c.Refused, Stalled: c.Stalled, Why: made.Note(c),
 	}
+	switch c.Away {
+	case "":
+	case localdriver.DefaultName:
+		state.Next = "put local-driver: true into the daemon's configuration (/etc/csi-volmgr/config.yaml), then: " +
+			"systemctl restart csi-volmgr"
+	default:
+		state.Next = "start the driver, and see which ones are up: csi-volmgr get drivers"
+	}
+	return state, changed
 }
 
 // DeleteNamed deletes the claim of a named volume; withdraw withdraws it from its source (named.Claims).

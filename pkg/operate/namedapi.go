@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
@@ -51,6 +52,7 @@ func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error 
 	}
 	return namedError(n.Create(ctx, named.Request{
 		Name: r.Name, FrontEnd: r.FrontEnd, Options: r.Options, Standing: r.Standing,
+		Patience: time.Duration(r.PatienceSeconds) * time.Second,
 	}))
 }
 

@@ -97,11 +97,20 @@ func TestMountHelperSaysWhatIsWrong(t *testing.T) {
 	if err := os.Mkdir(srv, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	n.Apply(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: away}
+provisioner: away.example.com
+`)
 	for name, tc := range map[string]struct {
 		spec, options string
 		code          int
 		words         []string
 	}{
+		"a driver that is not up": {
+			"default/x", "class=away,timeout=3s", 32,
+			[]string{"volume default/x", "claim default/x", "driver away.example.com is not registered", "csi-volmgr get drivers"},
+		},
 		"a claim that is not there": {"default/nope", "", 32, []string{"claim default/nope not found"}},
 		"a class that is not there": {"default/x", "class=fast", 32, []string{"StorageClass fast not found"}},
 		"an unknown flag":           {"default/x", "speedy", 1, []string{"unknown option speedy"}},
@@ -123,6 +132,9 @@ func TestMountHelperSaysWhatIsWrong(t *testing.T) {
 				t.Errorf("%s: %q lacks %q", name, out, w)
 			}
 		}
+	}
+	if left := n.Do("", "volume", "list"); strings.Contains(left, "default/x") {
+		t.Errorf("left behind:\n%s", left)
 	}
 	n.nothingLeft()
 }

@@ -2,11 +2,8 @@ package named
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,10 +21,14 @@ type Request struct {
 	Options map[string]string
 	// Standing means that the volume stays mounted until it is removed, across boots.
 	Standing bool
+	// Patience is how long Create waits for an event without which nothing can begin, such as the
+	// registration of the driver; 0 means [Patience].
+	Patience time.Duration
 }
 
 // Create adds a volume durably and returns when its claim has its storage. If ctx ends first, the
-// work goes on, and a repeated Create waits for it. A repetition with a larger size expands the
+// work goes on, and a repeated Create waits for it. If nothing can begin, because the driver is not up,
+// Create fails after [Request.Patience] and leaves nothing behind. A repetition with a larger size expands the
 // volume, and one without options changes nothing. Other options are an error that wraps
 // ErrConflict. Invalid input is an error that wraps ErrInvalid, and Create leaves nothing behind.
 func (p *Provider) Create(ctx context.Context, req Request) error {
@@ -44,20 +45,14 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 	if err != nil {
 		return err
 	}
+	defer p.created(r)
 	if err := p.begin(ctx, r, v, isNew); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)
 	}
 	if v.Options.Existing || v.Options.Driver != "" {
 		return nil
 	}
-	err = p.c.Claims.Bound(ctx, v.claimKey())
-	if err == nil || ctx.Err() != nil || !isNew {
-		return err
-	}
-	if !p.undo(ctx, r) {
-		return nil
-	}
-	return fmt.Errorf("create volume %s: %w", v.Name, err)
+	return p.awaitStorage(ctx, r, req.Patience, isNew)
 }
 
 // newVolume returns the volume for a request after it has checked the options against the catalog.
@@ -101,7 +96,8 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	return v, nil
 }
 
-// reserve returns the row for v, and adds it if there is none (isNew).
+// reserve returns the row for v, and adds it if there is none (isNew). It counts the Create, which
+// [Provider.created] ends.
 func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,6 +117,7 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 		case !reflect.DeepEqual(r.v.Options.withSize(v.Options.SizeBytes), v.Options):
 			return nil, false, conflict("it exists already with other options: remove it first, or leave the options out")
 		}
+		r.creates++
 		return r, false, nil
 	}
 	for name, other := range p.rows {
@@ -133,7 +130,7 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 		}
 	}
 	r = newRow(v)
-	r.lastUse = time.Now()
+	r.lastUse, r.creates = time.Now(), 1
 	p.rows[v.Name] = r
 	return r, true, nil
 }
@@ -173,33 +170,6 @@ func (p *Provider) checkPresent(r *row) error {
 	return nil
 }
 
-// undo removes a volume whose storage the driver refused to create, and the pod of a mount that was
-// requested meanwhile. It reports false for a claim that has its storage after all: that volume stays.
-func (p *Provider) undo(ctx context.Context, r *row) (undone bool) {
-	ctx = context.WithoutCancel(ctx)
-	release, err := r.lock(ctx)
-	if err != nil {
-		return true
-	}
-	defer release()
-	v := p.volume(r)
-	now, cancel := context.WithCancel(ctx)
-	cancel()
-	if p.c.Claims.Bound(now, v.claimKey()) == nil {
-		return false
-	}
-	v.Removing = true
-	p.mu.Lock()
-	r.v = v // a mount in progress must not store the row again
-	p.mu.Unlock()
-	p.withdrawPod(v)
-	p.withdrawClaim(v)
-	if err := p.drop(ctx, v); err != nil {
-		p.c.Logger.Warn("cannot delete the row of a refused volume", "volume", v.Name, "err", err)
-	}
-	return true
-}
-
 // withdrawClaim deletes the volume's claim, and the PersistentVolume of a static volume, from the
 // catalog.
 func (p *Provider) withdrawClaim(v Volume) {
@@ -233,88 +203,4 @@ func (p *Provider) claimNames() []string {
 		names = append(names, c.Namespace+"/"+c.Name)
 	}
 	return names
-}
-
-// View describes a volume to people and front ends.
-type View struct {
-	Name       string    `json:"name"`
-	FrontEnd   string    `json:"frontEnd"`
-	Claim      string    `json:"claim"` // namespace/name
-	Pod        string    `json:"pod"`   // the pod that represents the volume's users, namespace/name
-	Created    time.Time `json:"created"`
-	Mountpoint string    `json:"mountpoint,omitempty"`
-	Options    Options   `json:"options,omitzero"`
-	// Uses counts the uses by the front end's id. A standing volume has none.
-	Uses     map[string]int `json:"uses,omitempty"`
-	Standing bool           `json:"standing,omitempty"`
-	// Holders lists who held the volume when the kernel was last asked.
-	Holders   []Holder  `json:"holders,omitempty"`
-	HoldersAt time.Time `json:"holdersAt,omitzero"`
-	// Waits says what keeps the volume from being mounted.
-	Waits    []string `json:"waits,omitempty"`
-	Removing bool     `json:"removing,omitempty"`
-	// Problem is what is wrong with its row.
-	Problem string `json:"problem,omitempty"`
-}
-
-// Get returns one volume. The error wraps ErrNotFound only if the rows have been read.
-func (p *Provider) Get(ctx context.Context, name string) (View, error) {
-	r, err := p.find(ctx, name)
-	if err != nil && !errors.Is(err, ErrUnknown) {
-		return View{}, err
-	}
-	if err := p.waitLoaded(ctx); err != nil {
-		return View{}, fmt.Errorf("volume %s: %w", name, err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r == nil {
-		r = p.rows[name] // an unreadable one
-	}
-	return p.view(r), nil
-}
-
-// List returns all volumes, sorted by name.
-func (p *Provider) List(ctx context.Context) ([]View, error) {
-	if err := p.waitLoaded(ctx); err != nil {
-		return nil, fmt.Errorf("list volumes: %w", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	views := make([]View, 0, len(p.rows))
-	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
-		views = append(views, p.view(p.rows[name]))
-	}
-	return views, nil
-}
-
-// view converts a row; the caller holds mu.
-func (p *Provider) view(r *row) View {
-	if r.unreadable != "" {
-		return View{Name: r.v.Name, Problem: "its row in the journal is not readable: " + r.unreadable}
-	}
-	v := r.v
-	view := View{
-		Name: v.Name, FrontEnd: v.FrontEnd, Claim: v.Options.Namespace + "/" + v.Options.Claim,
-		Pod: v.Options.Namespace + "/" + v.podKey().Name, Created: v.Created, Mountpoint: v.Path, Options: v.Options,
-		Uses: maps.Clone(v.Uses), Standing: v.Standing, Holders: slices.Clone(r.look.found), HoldersAt: r.look.at,
-		Removing: v.Removing,
-	}
-	if v.Listed {
-		view.Waits = p.c.Mounts.Waits(v.podUID())
-	}
-	return view
-}
-
-// Holders returns who else holds the volume, as the kernel shows it now.
-func (p *Provider) Holders(ctx context.Context, name string) ([]Holder, error) {
-	r, err := p.find(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	v := p.volume(r)
-	if !v.Listed {
-		return nil, nil
-	}
-	return p.c.Mounts.Holders(ctx, v.podUID())
 }

@@ -59,9 +59,8 @@ type Mounts interface {
 
 // Claims is what named volumes need from the controller.
 type Claims interface {
-	// Bound waits until the claim has a volume. It returns early if only a change of the claim, its
-	// class or its driver can help.
-	Bound(ctx context.Context, claim source.Key) error
+	// Claim returns what has become of a claim's volume, and a channel that is closed at the next change.
+	Claim(claim source.Key) (ClaimState, <-chan struct{})
 	// DeleteNamed calls withdraw and then deletes the claim, and its volume if the reclaim policy
 	// says so. It returns when that is done. note says where a retained volume is.
 	DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (note string, err error)

@@ -3,7 +3,6 @@ package named
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -36,14 +35,15 @@ type host struct {
 	holders  []Holder
 	holdErr  error
 	looks    int
-	bound    func(ctx context.Context) error // nil: at once
+	claim    func() ClaimState // nil: bound
+	changed  chan struct{}     // closed when claim changes
 	deleted  []string
 	deleteIs error
 	gone     func(ctx context.Context) error
 }
 
 func newHost() *host {
-	return &host{kv: map[string][]byte{}, bad: map[string]string{}, pods: map[state.PodUID]bool{}, synced: map[string]bool{}}
+	return &host{kv: map[string][]byte{}, bad: map[string]string{}, pods: map[state.PodUID]bool{}, synced: map[string]bool{}, changed: make(chan struct{})}
 }
 
 func (h *host) LoadBucket(context.Context, string) (state.Values, error) {
@@ -111,11 +111,23 @@ func (h *host) Waits(types.UID) []string { return nil }
 
 func (h *host) Ends(source.Key) string { return "kubectl delete pod it" }
 
-func (h *host) Bound(ctx context.Context, _ source.Key) error {
-	if h.bound == nil {
-		return nil
+func (h *host) Claim(source.Key) (ClaimState, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.claim == nil {
+		return ClaimState{Bound: true}, h.changed
 	}
-	return h.bound(ctx)
+	changed := h.changed
+	return h.claim(), changed
+}
+
+// is makes the state of every claim c from now on.
+func (h *host) is(c ClaimState) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.claim = func() ClaimState { return c }
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 func (h *host) DeleteNamed(_ context.Context, claim source.Key, _ string, withdraw func()) (string, error) {
@@ -440,7 +452,7 @@ func TestCreateAgain(t *testing.T) {
 		h := newHost()
 		p, c, stop := h.start(t, "1")
 		defer stop()
-		h.bound = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+		h.is(ClaimState{Why: "CreateVolume is in flight"})
 		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		req := Request{Name: "db", FrontEnd: Docker, Options: map[string]string{"size": "2Gi"}}
@@ -450,7 +462,7 @@ func TestCreateAgain(t *testing.T) {
 		if _, err := p.Get(t.Context(), "db"); err != nil {
 			t.Errorf("what is being made is not there: %v", err)
 		}
-		h.bound = nil
+		h.is(ClaimState{Bound: true})
 		if err := p.Create(t.Context(), req); err != nil {
 			t.Errorf("the repetition: %v", err)
 		}
@@ -521,7 +533,7 @@ func TestCreateRefusesByName(t *testing.T) {
 		if list, _ := p.List(t.Context()); len(list) != 0 || len(h.kv) != 0 {
 			t.Errorf("left behind: %v", list)
 		}
-		h.bound = func(context.Context) error { return fmt.Errorf("the driver refuses the size") }
+		h.is(ClaimState{Refused: true, Why: "the driver refuses the size"})
 		if err := p.Create(t.Context(), Request{Name: "db", FrontEnd: Docker}); err == nil || len(h.kv) != 0 {
 			t.Errorf("refused by the driver: %v; left behind: %d", err, len(h.kv))
 		}

@@ -2,7 +2,6 @@ package named
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -21,8 +20,8 @@ func TestARefusedVolumeLeavesNothingForAMountInProgress(t *testing.T) {
 				h := newHost()
 				p, _, stop := h.start(t, "1")
 				defer stop()
-				refused, mounted := make(chan struct{}), make(chan struct{})
-				h.bound = func(context.Context) error { <-refused; return errors.New("no such pool") }
+				mounted := make(chan struct{})
+				h.is(ClaimState{Why: "CreateVolume is in flight"})
 				h.mounted = func(ctx context.Context) error {
 					select {
 					case <-mounted:
@@ -41,7 +40,7 @@ func TestARefusedVolumeLeavesNothingForAMountInProgress(t *testing.T) {
 				if h.listed() != 1 {
 					t.Fatalf("%d pods are listed during the mount", h.listed())
 				}
-				close(refused)
+				h.is(ClaimState{Refused: true, Why: "no such pool"})
 				if err := <-created; err == nil || !strings.Contains(err.Error(), "no such pool") {
 					t.Errorf("create: %v", err)
 				}
@@ -71,11 +70,13 @@ func TestAVolumeThatGetsItsStorageAfterAllStays(t *testing.T) {
 		p, c, stop := h.start(t, "1")
 		defer stop()
 		asked := 0
-		h.bound = func(context.Context) error {
+		h.claim = func() ClaimState {
 			if asked++; asked == 1 {
-				return errors.New("no space")
+				close(h.changed)
+				h.changed = make(chan struct{})
+				return ClaimState{Refused: true, Why: "no space"}
 			}
-			return nil
+			return ClaimState{Bound: true}
 		}
 		create(t, p, "db", nil)
 		if c.Get(source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "db"}) == nil || len(h.kv) != 1 {

@@ -46,8 +46,8 @@ type look struct {
 
 // facts is what is known about a volume besides its row.
 type facts struct {
-	// pending counts the mounts in progress.
-	pending int
+	// pending counts the mounts in progress, creates the Creates.
+	pending, creates int
 	// lastUse is when a use last began or ended, or when this run began.
 	lastUse time.Time
 	// awaited is until when a mount that its caller gave up may be requested again.
