@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A claim is stalled while nothing has begun and no time ends its wait: whoever waits for its volume may give up and
-// withdraw it. A claim whose volume may exist, or that is tried again, is not.
+// A claim is stalled while nothing has begun and no time ends its wait: a front end that waits for its volume may give up
+// and withdraw it. A claim whose volume may exist, or that is tried again, is not.
 func TestWhichClaimsAreStalled(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		want := func(what string, stalled, away bool) {

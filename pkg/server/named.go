@@ -33,7 +33,7 @@ type NamedRequest struct {
 	Options  map[string]string `json:"options,omitempty"`
 	// Standing: the volume stays mounted until it is removed, also across reboots.
 	Standing bool `json:"standing,omitempty"`
-	// PatienceSeconds is how long the creation waits for a driver that is not up; 0 means 5 seconds.
+	// PatienceSeconds is how long the creation waits for a driver that is not up; 0 means 4 seconds.
 	PatienceSeconds int `json:"patienceSeconds,omitempty"`
 }
 

@@ -9,9 +9,9 @@ import (
 )
 
 // Patience is how long Create waits, if its caller does not say, for an event without which nothing can
-// begin. A driver that starts with the daemon registers within a second or two; a person who waits for
-// docker volume create learns what is wrong while looking at it.
-const Patience = 5 * time.Second
+// begin. A driver that starts with the daemon registers within a second or two, and podman waits five
+// seconds for an answer.
+const Patience = 4 * time.Second
 
 // ClaimState is what has become of a claim's volume.
 type ClaimState struct {
@@ -38,27 +38,27 @@ func (c ClaimState) hopeless(late bool) error {
 	return fmt.Errorf("%s; no volume was made; %s", c.Why, c.Next)
 }
 
-// awaitStorage waits until the row's claim has a volume. If waiting is useless, it removes what cannot
-// be of use: a volume that is new, or one for which nothing has begun, so that no Create of it has
-// succeeded.
+// awaitStorage waits until the row's claim has a volume. If waiting is useless, or its caller goes away
+// from a stalled claim, it removes what cannot be of use: a volume that is new, or one for which nothing
+// has begun, so that no Create of it has succeeded.
 func (p *Provider) awaitStorage(ctx context.Context, r *row, patience time.Duration, isNew bool) error {
 	v := p.volume(r)
 	key := v.claimKey()
-	wrap := func(err error) error {
-		return fmt.Errorf("create volume %s: claim %s/%s %w", v.Name, key.Namespace, key.Name, err)
-	}
 	var late <-chan time.Time // of a wait for an event that has not come
-	passed := false
+	var passed bool
+	var why error
 	for {
 		c, changed := p.c.Claims.Claim(key)
-		err := c.hopeless(passed)
-		switch {
-		case c.Bound:
+		if c.Bound {
 			return nil
-		case err != nil && !isNew && !c.Stalled:
-			return wrap(fmt.Errorf("has no volume: %w", err))
-		case err != nil && p.undo(ctx, r):
-			return wrap(fmt.Errorf("has no volume: %w", err))
+		}
+		useless := c.hopeless(passed)
+		why = cmp.Or(c.hopeless(true), why)
+		gone := p.checkPresent(r) // another Create may have removed it
+		if gone != nil || useless != nil && (!isNew && !c.Stalled || p.undo(ctx, r)) {
+			return fmt.Errorf("create volume %s: claim %s/%s has no volume: %w", v.Name, key.Namespace, key.Name, cmp.Or(why, gone))
+		}
+		switch {
 		case !c.Stalled:
 			late, passed = nil, false
 		case late == nil:
@@ -69,7 +69,11 @@ func (p *Provider) awaitStorage(ctx context.Context, r *row, patience time.Durat
 		case <-late:
 			passed = true
 		case <-ctx.Done():
-			return wrap(fmt.Errorf("has no volume yet: %s: %w", c.Why, context.Cause(ctx)))
+			if c.Stalled {
+				p.undo(ctx, r)
+			}
+			return fmt.Errorf("create volume %s: claim %s/%s has no volume yet: %s: %w", v.Name, key.Namespace, key.Name,
+				c.Why, context.Cause(ctx))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package named
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,9 +114,14 @@ func TestTheRepetitionOfACreateThatNeverBegan(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { _ = p.Create(ctx, Request{Name: "db", FrontEnd: Docker}) }()
 			synctest.Wait()
+			killed := maps.Clone(h.kv)
 			cancel()
 			synctest.Wait()
+			if len(h.kv) != 0 {
+				t.Errorf("left behind after the caller has gone: %v", h.kv)
+			}
 			stop()
+			h.kv = killed
 			p, _, stop = h.start(t, "1")
 			defer stop()
 			if v, err := p.Get(t.Context(), "db"); err != nil || len(v.Waits) != 1 || v.Creating {
@@ -139,4 +145,30 @@ func TestTheRepetitionOfACreateThatNeverBegan(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of two Creates of a volume whose driver does not come up, the later one ends with the earlier, which removes the volume.
+func TestALaterCreateEndsWithTheEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		p, _, stop := h.start(t, "1")
+		defer stop()
+		h.is(driverAway)
+		created := make(chan error, 2)
+		for range 2 {
+			go func() { created <- p.Create(t.Context(), Request{Name: "db", FrontEnd: Docker}) }()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(Patience - 2*time.Second + 1) // the earlier one has just given up
+		synctest.Wait()
+		h.is(ClaimState{}) // the controller has forgotten the claim
+		for range 2 {
+			if err := <-created; err == nil || !strings.Contains(err.Error(), driverAway.Why) {
+				t.Error(err)
+			}
+		}
+		if len(h.kv) != 0 {
+			t.Errorf("left behind: %v", h.kv)
+		}
+	})
 }
