@@ -73,7 +73,7 @@ func (r *rig) here(words []string) (out []string) {
 		case w == "--ignore", w == "--cgroups=split", w == "--sdnotify=conmon", strings.HasPrefix(w, "--cidfile="):
 			continue
 		case strings.HasPrefix(w, "o="):
-			w += ",socket=" + r.Socket
+			w = strings.Replace(w, "class=standard", "class=local", 1) + ",socket=" + r.Socket
 		case strings.HasPrefix(w, "docker.io/"):
 			w = busybox
 		}
