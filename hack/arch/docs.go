@@ -13,14 +13,15 @@ import (
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// documents returns every Markdown file below root by its slash-separated path.
+// documents returns every Markdown file below root by its slash-separated path, but for those of the
+// systems below bin, which builds make.
 func documents(root string) (map[string]string, error) {
 	docs := map[string]string{}
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && name != root {
+		if d.IsDir() && name != root && (strings.HasPrefix(d.Name(), ".") || name == filepath.Join(root, "bin")) {
 			return fs.SkipDir
 		}
 		if d.IsDir() || filepath.Ext(name) != ".md" {
