@@ -23,7 +23,7 @@ agent: ## build bin/agent from examples/agent: a node agent that runs pods of a 
 
 PREFIX ?= /usr/local
 
-install: build ## install the program, its units, manual pages and completion below DESTDIR; PREFIX is /usr/local
+install: build ## install the program, its units, manual pages, completion and examples below DESTDIR, and a configuration if there is none; PREFIX is /usr/local
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/csi-volmgr
 	install -d $(DESTDIR)/usr/sbin $(DESTDIR)$(PREFIX)/lib/csi-volmgr/nomad
 	ln -sf $(PREFIX)/bin/csi-volmgr $(DESTDIR)/usr/sbin/mount.csi # where mount(8) looks for it
@@ -32,7 +32,10 @@ install: build ## install the program, its units, manual pages and completion be
 	for u in $(notdir $(wildcard deploy/systemd/*.service deploy/systemd/*.socket)); do \
 		sed 's#/usr/bin/csi-volmgr#$(PREFIX)/bin/csi-volmgr#' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
 	[ -e $(DESTDIR)/etc/containers/containers.conf.d/csi-volmgr.conf ] || install -D -m 644 deploy/containers/csi-volmgr.conf $(DESTDIR)/etc/containers/containers.conf.d/csi-volmgr.conf
-	[ -e $(DESTDIR)/etc/csi-volmgr/config.yaml ] || install -D -m 644 hack/deb/config.yaml $(DESTDIR)/etc/csi-volmgr/config.yaml
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/csi-volmgr deploy/config/*.yaml
+	install -m 755 deploy/config/first-config $(DESTDIR)$(PREFIX)/share/csi-volmgr
+	$(DESTDIR)$(PREFIX)/share/csi-volmgr/first-config $(DESTDIR)
+	for d in compose quadlet systemd; do install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/csi-volmgr/examples/$$d examples/$$d/*; done
 	hack/man.sh $(BIN) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(BIN) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/csi-volmgr
@@ -55,7 +58,7 @@ dist-test: ## build a release for this machine twice, compare the two, and run t
 	@hack/host-tools.sh --docs
 	hack/dist-test.sh
 
-deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a temporary copy of this system (root)
+deb-test: ## install, upgrade with volumes mounted, remove and purge the package, in a bare Debian, and type the first commands of the pages (root, a minute)
 	hack/deb/test.sh
 
 bare-test: ## type the README's two commands in a bare Debian, the tests up to the first of each package (root, Debian)

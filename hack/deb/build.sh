@@ -35,7 +35,10 @@ Description: volumes of pods on a Linux node, without a kubelet
  publishes, grows, unpublishes, unstages and detaches the volumes of pods until
  what is mounted is what is wanted, and can say why it is not so yet.
 END
-printf '%s\n' /etc/csi-volmgr/config.yaml /etc/containers/containers.conf.d/csi-volmgr.conf >"$stage/DEBIAN/conffiles"
+# postinst writes the configuration, and only of a first installation: dpkg would give a new
+# conffile to every machine whose operator has not changed the old one.
+rm -r "$stage/etc/csi-volmgr"
+printf '%s\n' /etc/containers/containers.conf.d/csi-volmgr.conf >"$stage/DEBIAN/conffiles"
 for script in postinst prerm postrm; do install -m 755 "hack/deb/$script" "$stage/DEBIAN/$script"; done
 (cd "$stage" && find etc usr -type f -exec md5sum {} + | LC_ALL=C sort -k2 >DEBIAN/md5sums)
 find "$stage" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
