@@ -4,7 +4,7 @@
 #	bare.sh [--packages "A B"] [--bind SOURCE:PATH] [--read-only SOURCE:PATH] -- COMMAND...
 #
 # The system has what Debian requires, apt, and the packages named. It is of this
-# machine's release and made from Debian's packages; its base is kept below bin/bare. The
+# machine's release and made from Debian's packages; its base is kept below bin/.bare. The
 # command has mount and PID namespaces of its own, and this machine's network and devices.
 # --bind and --read-only, repeatable, lend it files and directories of this machine.
 set -euo pipefail
@@ -52,15 +52,15 @@ if [ -n "${BASE-}" ]; then enter "$@"; fi
 # shellcheck source=/dev/null
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 include=$(echo "ca-certificates $packages" | xargs | tr ' ' ,)
-base=$PWD/bin/bare/$release-${include//,/+} # mount(8) splits options at commas
-mkdir -p bin/bare
+base=$PWD/bin/.bare/$release-${include//,/+} # mount(8) splits options at commas
+mkdir -p bin/.bare
 if [ ! -d "$base" ]; then
 	hack/host-tools.sh --bare >&2
-	made=$(mktemp --directory "$PWD/bin/bare/made.XXXXXX")
+	made=$(mktemp --directory "$PWD/bin/.bare/made.XXXXXX")
 	mmdebstrap --quiet --variant=minbase --include="$include" "$release" "$made" >&2
 	mv "$made" "$base"
 fi
-layers=$(mktemp --directory "$PWD/bin/bare/run.XXXXXX")
+layers=$(mktemp --directory "$PWD/bin/.bare/run.XXXXXX")
 trap 'rm -rf --one-file-system "$layers"' EXIT
 mkdir "$layers"/{upper,work,root}
 BASE=$base LENT=$(printf '%s %s\n' ${lent[@]+"${lent[@]}"}) \

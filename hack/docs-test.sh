@@ -2,7 +2,9 @@
 # Runs the commands of README.md, HACKING.md and the pages in docs/ unchanged,
 # and compares docs/reference/cli.md with the program's output. The
 # commands use the default paths, so each page runs in a mount namespace where
-# /run and the paths below /var/lib are empty and are discarded afterwards.
+# /run and the paths below /var/lib are empty and are discarded afterwards. The pages of
+# users who install the package are typed in a bare Debian, beside the package and not in
+# the tree (hack/bare.sh).
 #
 # In a page:  ```sh             is run; hack/arch checks that all commands are in such blocks
 #             ```sh background  continues while the next ones run
@@ -13,6 +15,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$1 page=${2-}
+installed="docs/docker.md docs/podman.md docs/fstab.md docs/nomad.md docs/systemd.md"
+engines="docker.io podman runc busybox-static curl" # hack/deb/test.sh has the same, and so the same base
 
 if [ -z "$page" ]; then
 	if ! diff -u docs/reference/cli.md <(hack/cli-docs.sh "$bin"); then
@@ -23,14 +27,28 @@ if [ -z "$page" ]; then
 		echo "docs-test: the commands mount file systems: run this as root" >&2
 		exit 1
 	fi
+	debs=$(mktemp -d)
+	trap 'rm -rf "$debs"' EXIT
+	hack/deb/build.sh "$bin" v1 "$debs" >/dev/null
+	for page in $installed; do
+		hack/bare.sh --packages "$engines" --bind "$debs:/root" --read-only "$PWD:/tree" -- \
+			env DOCS_TEST_BARE=1 /tree/hack/docs-test.sh /usr/bin/csi-volmgr "/tree/$page" </dev/null
+	done
 	grep --recursive --include=*.md --files-with-matches -E '^ *```sh( background)?$' README.md HACKING.md docs | sort | while read -r page; do
+		case " $installed " in *" $page "*) continue ;; esac
 		unshare --mount --propagation private "$0" "$bin" "$page" </dev/null
 	done
 	exit
 fi
 
 # Volumes of the local driver are sparse files, which a tmpfs can hold.
-for dir in /run /var/lib/kubelet /var/lib/csi-volmgr /etc/csi-volmgr; do
+dirs="/run /var/lib/kubelet /var/lib/csi-volmgr /etc/csi-volmgr"
+if [ -n "${DOCS_TEST_BARE-}" ]; then
+	dirs=/var/lib/kubelet
+	mkdir -p /run/systemd/system
+	cp hack/deb/systemctl /usr/bin/systemctl
+fi
+for dir in $dirs; do
 	[ -d "$dir" ] || { mkdir -p "$dir"; made+=("$dir"); }
 	mount -t tmpfs -o mode=755 docs-test "$dir"
 	mount --make-shared "$dir"
@@ -44,6 +62,7 @@ finish() {
 	for pid in ${running[@]+"${running[@]}"}; do
 		if kill -TERM -- "-$pid" 2>/dev/null; then wait "$pid" || true; fi
 	done
+	[ "$code" = 0 ] || [ -z "${DOCS_TEST_BARE-}" ] || tail -n 40 /run/daemon.log >&2
 	[ "$code" = 0 ] || { echo "--- what ran beside it said:"; tail -n 40 "$blocks"/*.log; } >&2
 	# Loop devices are found by the paths of their files, which vanish with the mounts.
 	loops=$(losetup --list --noheadings --output NAME,BACK-FILE | awk '$2 ~ "^/var/lib/csi-volmgr/" {print $1}')
@@ -80,10 +99,15 @@ stop_daemon() {
 	kill "$pid" && tail --pid="$pid" -s 0.1 -f /dev/null
 }
 export -f stop_daemon
-# Pages for installed systems call the program by its name alone.
-mkdir "$blocks/bin"
-ln -s "$(realpath "$bin")" "$blocks/bin/csi-volmgr"
-PATH=$blocks/bin:$PATH
+if [ -n "${DOCS_TEST_BARE-}" ]; then
+	# shellcheck source=hack/deb/engines.sh
+	. hack/deb/engines.sh
+	cd /root # where the package is
+else # pages for installed systems call the program by its name alone
+	mkdir "$blocks/bin"
+	ln -s "$(realpath "$bin")" "$blocks/bin/csi-volmgr"
+	PATH=$blocks/bin:$PATH
+fi
 sudo() { env "$@"; } # which takes NAME=value, too
 export -f sudo
 for block in "$blocks"/*.sh; do
