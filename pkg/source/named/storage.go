@@ -56,7 +56,8 @@ func (p *Provider) awaitStorage(ctx context.Context, r *row, patience time.Durat
 		why = cmp.Or(c.hopeless(true), why)
 		gone := p.checkPresent(r) // another Create may have removed it
 		if gone != nil || useless != nil && (!isNew && !c.Stalled || p.undo(ctx, r)) {
-			return fmt.Errorf("create volume %s: claim %s/%s has no volume: %w", v.Name, key.Namespace, key.Name, cmp.Or(why, gone))
+			return fmt.Errorf("create volume %s: claim %s/%s has no volume: %w", v.Name, key.Namespace, key.Name,
+				cmp.Or(why, gone))
 		}
 		switch {
 		case !c.Stalled:

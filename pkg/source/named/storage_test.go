@@ -34,7 +34,7 @@ func TestCreateWithoutItsDriverFailsAndLeavesNothing(t *testing.T) {
 		if v, err := p.Get(t.Context(), "db"); err != nil || !v.Creating || len(v.Waits) != 1 || !strings.Contains(v.Waits[0], driverAway.Why) {
 			t.Errorf("while it waits: %+v, %v", v, err)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if len(created) == 0 {
 			t.Fatalf("still waiting after %s", Patience)
