@@ -59,7 +59,8 @@ func (v *victim) ready(ctx context.Context) {
 }
 
 // survive makes a call, kills the driver after a while, starts another, and repeats the
-// call until it succeeds, as a CO does.
+// call until it succeeds, as a CO does. Then the new driver answers: if the call had ended before
+// the kill, the connection may still be that to the killed one.
 func (v *victim) survive(after time.Duration, what string, call func(ctx context.Context) error) {
 	v.t.Helper()
 	ctx, cancel := context.WithTimeout(v.ctx, 2*time.Minute)
@@ -83,6 +84,7 @@ func (v *victim) survive(after time.Duration, what string, call func(ctx context
 			v.t.Fatalf("%s, killed after %v: repeated call: %v", what, after, err)
 		}
 	}
+	v.ready(ctx)
 }
 
 // After kill -9 at any moment of any call, the same call again does the rest, and in the
@@ -191,7 +193,6 @@ func (v *victim) copies(after time.Duration, it vol, req *csi.CreateVolumeReques
 	req.CapacityRange = nil
 	v.survive(after, "restore", create)
 	restored := volumes[req.Name]
-	v.ready(v.ctx)
 	wantFile(v.t, restored.up()+"/file", "text")
 	restored.down()
 	v.survive(after, "delete snapshot", func(ctx context.Context) error {
