@@ -67,12 +67,13 @@ bare-test: ## type the README's two commands in a bare Debian, the tests up to t
 
 # Each test has one run, under the race detector where it has something to see: .ci/run sets RACE=1.
 RACE ?=
+TESTFLAGS ?=
 
 test: ## run every test (root, under 10 minutes on 2 cores); RACE=1 runs each once, as race does or without the detector
 	@hack/host-tools.sh $(if $(RACE),--race)
 ifeq ($(RACE),)
-	$(GO) test -shuffle=on -timeout 20m ./...
-	cd examples/agent && $(GO) test -shuffle=on ./...
+	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m ./...
+	cd examples/agent && $(GO) test $(TESTFLAGS) -shuffle=on ./...
 else
 	+@$(MAKE) --no-print-directory -j2 --output-sync=target race unraced
 endif
@@ -86,12 +87,12 @@ UNRACED_ROOMS := -e /test/crash -e /test/faults -e /hack/ -e /manager/plan
 # By default a program under the race detector sleeps a second before it exits, and the tests start many.
 race: ## run the tests under the race detector (needs a C compiler), except those that kill or break the program or read the tree
 	@hack/host-tools.sh --race --list
-	GORACE=atexit_sleep_ms=0 E2E_RACE=1 $(GO) test -race -shuffle=on -timeout 30m -skip '$(UNRACED_TESTS)' $$($(GO) list ./... | grep -v $(UNRACED_ROOMS))
-	cd examples/agent && $(GO) test -race -shuffle=on ./...
+	GORACE=atexit_sleep_ms=0 E2E_RACE=1 $(GO) test $(TESTFLAGS) -race -shuffle=on -timeout 30m -skip '$(UNRACED_TESTS)' $$($(GO) list ./... | grep -v $(UNRACED_ROOMS))
+	cd examples/agent && $(GO) test $(TESTFLAGS) -race -shuffle=on ./...
 
 unraced:
-	$(GO) test -shuffle=on -timeout 20m $$($(GO) list ./... | grep $(UNRACED_ROOMS))
-	$(GO) test -shuffle=on -timeout 20m -run '$(UNRACED_TESTS)' ./test/sim ./pkg/state ./pkg/localdriver
+	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m $$($(GO) list ./... | grep $(UNRACED_ROOMS))
+	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m -run '$(UNRACED_TESTS)' ./test/sim ./pkg/state ./pkg/localdriver
 
 check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
 

@@ -1,11 +1,10 @@
 #!/bin/bash
 # Types the README's two commands in a clone on a bare Debian that has Go, git, make and
 # ca-certificates: the demo whole, and the tests up to the first of each package. Go's module
-# and build caches are lent to it, so that it fetches and compiles nothing again.
+# and build caches are lent to it, and the clone has this one's path, which the cache asks for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fail() { echo "bare-test: $*" >&2; exit 1; }
 # What every package stands for with its first test, as a flag of go test.
 first=$(go list -f '{{.Dir}} {{join .TestGoFiles " "}} {{join .XTestGoFiles " "}}' ./... | while read -r dir files; do
 	[ -z "$files" ] || (cd "$dir" && grep -hoE '^func Test[A-Z0-9][A-Za-z0-9_]*' $files | grep -vx 'func TestMain' | sed -n '1s/func //p')
@@ -16,8 +15,8 @@ packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}
 inside() {
 	fail() { echo "bare-test: $*" >&2; exit 1; }
 	installed() { sha256sum /var/lib/dpkg/status; }
-	git clone -q /mnt/csi-volmgr csi-volmgr
-	cd csi-volmgr
+	git clone -q /mnt/csi-volmgr "$3"
+	cd "$3"
 	mapfile -t commands < <(sed -n '/^## Two commands/,/^## Five/{s/^\(make [a-z-]*\)  *#.*/\1/p}' README.md)
 	[ "${commands[*]}" = "make demo make test" ] || fail "the README's two commands are: ${commands[*]}"
 	before=$(installed)
@@ -47,5 +46,5 @@ inside() {
 
 hack/bare.sh --packages "git make" --read-only "$(go env GOROOT):/usr/local/go" --read-only "$PWD:/mnt/csi-volmgr" \
 	--bind "$(go env GOMODCACHE):/root/go/pkg/mod" --bind "$(go env GOCACHE):/root/.cache/go-build" \
-	-- bash -euo pipefail -c "$(declare -f inside); inside \"\$@\"" inside "$first" "$packages"
+	-- bash -euo pipefail -c "$(declare -f inside); inside \"\$@\"" inside "$first" "$packages" "$PWD"
 echo "bare-test: both commands of the README work on a bare Debian"
