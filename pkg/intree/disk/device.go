@@ -35,8 +35,8 @@ func (d Device) open(flags int) (*os.File, error) {
 // Prepare makes a file system if reading proves that the device is blank; otherwise it
 // checks the one that is there. A device in use is only read: it must already have the
 // wanted file system. Prepare does not remember that it began to make a file system,
-// since it could not prove later that the device is the same one. What an interrupted
-// mkfs wrote counts as data.
+// since it could not prove later that the device is the same one. A kill of the daemon
+// does not interrupt mkfs; what one wrote that a power cut interrupted counts as data.
 func (d Device) Prepare(ctx context.Context, w Want) error {
 	if err := w.check(); err != nil {
 		return err
@@ -72,11 +72,11 @@ func (d Device) Prepare(ctx context.Context, w Want) error {
 	case w.ReadOnly:
 		return poddir.Refused("Publish", fmt.Errorf("device %s is blank, and the volume is read-only", d.Path))
 	}
-	name, packages, args, err := mkfs(w.FSType, d.Path)
+	format, err := mkfs(w.FSType, d.Path)
 	if err != nil {
 		return err
 	}
-	return h.tool(ctx, disk, name, packages, args...)
+	return h.runOn(ctx, disk, format)
 }
 
 // Grow grows the file system mounted at path to the size of the device, and returns

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/poddir"
+	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -72,20 +73,24 @@ func blank(ctx context.Context, f io.ReaderAt, size int64) error {
 	return nil
 }
 
-// mkfs returns the program that makes a file system, and its arguments. They turn
-// discarding off, since the disk is blank.
-func mkfs(fsType, device string) (name, packages string, args []string, err error) {
+// mkfs returns the command that makes a file system. It turns discarding off, since the
+// disk is blank. It runs to its end, and keeps the disk open exclusively: after the crash of
+// the program that started it, the next attempt waits for it.
+func mkfs(fsType, device string) (program.Command, error) {
+	c := program.Command{Name: "mkfs." + fsType, ToEnd: true}
 	switch fsType {
 	case "ext2", "ext3", "ext4":
-		return "mkfs." + fsType, "e2fsprogs", []string{"-F", "-q", "-m", "0", "-E", "nodiscard", device}, nil
+		c.Packages, c.Args = "e2fsprogs", []string{"-F", "-q", "-m", "0", "-E", "nodiscard", device}
 	case "xfs":
-		return "mkfs.xfs", "xfsprogs", []string{"-f", "-q", "-K", device}, nil
+		c.Packages, c.Args = "xfsprogs", []string{"-f", "-q", "-K", device}
 	case "btrfs":
-		return "mkfs.btrfs", "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)",
-			[]string{"--force", "--quiet", "--nodiscard", device}, nil
+		c.Packages = "btrfs-progs (Debian, Fedora) or btrfsprogs (SUSE)"
+		c.Args = []string{"--force", "--quiet", "--nodiscard", device}
+	default:
+		return program.Command{}, poddir.Refused("Stage",
+			fmt.Errorf("fsType: found %q, want one of ext2, ext3, ext4, xfs, btrfs", fsType))
 	}
-	return "", "", nil, poddir.Refused("Stage", fmt.Errorf("fsType: found %q, want one of ext2, ext3, ext4, xfs, btrfs",
-		fsType))
+	return c, nil
 }
 
 // prepare checks the file system on the disk that f is open on, or makes one if the
@@ -95,7 +100,7 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record
 	if err != nil {
 		return err
 	}
-	name, packages, args, err := mkfs(w.FSType, h.Path(d))
+	format, err := mkfs(w.FSType, h.Path(d))
 	if err != nil {
 		return err
 	}
@@ -121,7 +126,7 @@ func (h Host) prepare(ctx context.Context, d Disk, f *os.File, w Want, m *record
 	if err := m.save(); err != nil {
 		return err
 	}
-	if err := h.tool(ctx, d, name, packages, args...); err != nil {
+	if err := h.runOn(ctx, d, format); err != nil {
 		return err
 	}
 	m.Making, m.Made = false, true

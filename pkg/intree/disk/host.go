@@ -84,7 +84,13 @@ func poll(ctx context.Context, f func() (done bool, err error)) error {
 
 // tool runs a program on a disk.
 func (h Host) tool(ctx context.Context, d Disk, name, packages string, args ...string) error {
-	return h.Run(ctx, program.Command{Name: name, Args: args, Packages: packages, Key: "disk " + d.WWID})
+	return h.runOn(ctx, d, program.Command{Name: name, Args: args, Packages: packages})
+}
+
+// runOn runs c on a disk, on which one program at a time may work.
+func (h Host) runOn(ctx context.Context, d Disk, c program.Command) error {
+	c.Key = "disk " + d.WWID
+	return h.Run(ctx, c)
 }
 
 // Exited reports whether err says that a program exited with one of the codes.

@@ -55,6 +55,9 @@ type Command struct {
 	Packages string
 	// Key names what only one program at a time may work on, such as a mount point.
 	Key string
+	// ToEnd means that the program is never killed, since what it leaves half done is worse
+	// than its going on: a device on which mkfs was killed has data and no file system.
+	ToEnd bool
 }
 
 // Runner runs programs. The zero value is ready to use. It is safe for concurrent use.
@@ -65,8 +68,8 @@ type Runner struct {
 	locks keylock.Locks // by key, each held while a program runs
 }
 
-// Run runs the program and waits for it. If ctx ends first, Run kills the program and
-// returns, even if the kernel does not let the program end yet. The error contains the
+// Run runs the program and waits for it. If ctx ends first, Run kills the program (unless it
+// is to run to its end) and returns, even if the kernel does not let the program end yet. The error contains the
 // beginning of the program's output.
 func (r *Runner) Run(ctx context.Context, c Command) error {
 	path, err := r.find(c.Name)
@@ -107,7 +110,9 @@ func (r *Runner) Run(ctx context.Context, c Command) error {
 		if !isClosed(exited) {
 			// Kill the whole process group: a mount program may have started another
 			// program.
-			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			if !c.ToEnd {
+				_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			}
 			return fmt.Errorf("%s: %w", c.Name, context.Cause(ctx))
 		}
 	}

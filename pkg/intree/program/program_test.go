@@ -107,6 +107,44 @@ func TestEndedContextKillsTheProgramAndItsChildren(t *testing.T) {
 	}
 }
 
+// A program that is to run to its end goes on when its caller has gone, and the next one for its key waits.
+func TestEndedContextLeavesAProgramThatRunsToItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	begun, gate, done := filepath.Join(dir, "begun"), filepath.Join(dir, "gate"), filepath.Join(dir, "done")
+	for _, fifo := range []string{begun, gate} {
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0) // does not wait for the other side
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	r := runner(t, `[ "$1" = quick ] && exec cat "$2"; echo on > "$1"; read go < "$2"; echo whole > "$3"`)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := os.ReadFile(begun); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	err = r.Run(ctx, program.Command{Name: "mount.test", Args: []string{begun, gate, done}, Key: "k", ToEnd: true})
+	wg.Wait()
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := open.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	again, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if err := r.Run(again, program.Command{Name: "mount.test", Args: []string{"quick", done}, Key: "k"}); err != nil {
+		t.Errorf("the next one for the key found nothing done: %v", err)
+	}
+}
+
 // A mount helper may leave a server behind, such as rpc.statd, that keeps the helper's
 // output open. The helper has ended all the same, and the server may write on.
 func TestServerThatIsLeftBehindHoldsNothingUp(t *testing.T) {
