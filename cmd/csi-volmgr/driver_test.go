@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,14 +175,14 @@ func TestDriverRegisterAsksTheDaemonForItsDirectory(t *testing.T) {
 	}
 }
 
-// onFirst closes told at the first write.
-type onFirst struct{ told chan struct{} }
+// onFirst closes told at the first write. As with a file, goroutines may write at once.
+type onFirst struct {
+	first sync.Once
+	told  chan struct{}
+}
 
 func (o *onFirst) Write(b []byte) (int, error) {
-	if o.told != nil {
-		close(o.told)
-		o.told = nil
-	}
+	o.first.Do(func() { close(o.told) })
 	return len(b), nil
 }
 

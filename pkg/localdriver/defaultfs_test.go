@@ -3,7 +3,6 @@ package localdriver
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,9 +35,16 @@ func TestWithoutMkfsXFSAVolumeIsExt4(t *testing.T) {
 		{"removed before its first use", all, few, 64 * mib, fsExt4},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t)
 			var logged bytes.Buffer
-			r.d.log = slog.New(slog.NewTextHandler(io.MultiWriter(&logged, t.Output()), nil))
+			t.Cleanup(func() { // the driver has ended, and logs no more
+				if !strings.Contains(logged.String(), "made="+test.want) {
+					t.Errorf("the log does not say that %s is made:\n%s", test.want, logged.String())
+				}
+			})
+			r := newRig(t)
+			r.stop()
+			r.log = []io.Writer{&logged}
+			r.start()
 			t.Setenv("PATH", test.created)
 			v := r.create(createReq("v", test.bytes, fsCap("", multi)))
 			t.Setenv("PATH", test.staged)
@@ -46,9 +52,6 @@ func TestWithoutMkfsXFSAVolumeIsExt4(t *testing.T) {
 			record, err := r.d.mustVolume(v.id)
 			if err != nil || record.Formatted != test.want || record.CapacityBytes != test.bytes {
 				t.Errorf("%+v, %v; want %s of %d bytes", record, err, test.want, test.bytes)
-			}
-			if !strings.Contains(logged.String(), "made="+test.want) {
-				t.Errorf("the log does not say that %s is made:\n%s", test.want, logged.String())
 			}
 			t.Setenv("PATH", all)
 			v.down()

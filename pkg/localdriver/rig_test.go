@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -80,7 +81,8 @@ func reexec() int {
 type rig struct {
 	t   *testing.T
 	ctx context.Context
-	dir string // holds everything
+	dir string      // holds everything
+	log []io.Writer // get the driver's log, too, from the next start on
 	d   *Driver
 	csi.IdentityClient
 	csi.ControllerClient
@@ -106,7 +108,7 @@ func newRig(t *testing.T) *rig {
 // start starts the driver on the state that the one before has left.
 func (r *rig) start() {
 	r.t.Helper()
-	d, err := New(Config{NodeID: "node-1", StateDir: r.path("state"), Roots: []string{r.dir}, Logger: testLogger(r.t)})
+	d, err := New(Config{NodeID: "node-1", StateDir: r.path("state"), Roots: []string{r.dir}, Logger: r.logger()})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -159,8 +161,9 @@ func (r *rig) path(elem ...string) string {
 	return filepath.Join(append([]string{r.dir}, elem...)...)
 }
 
-func testLogger(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+func (r *rig) logger() *slog.Logger {
+	out := io.MultiWriter(append(r.log, r.t.Output())...)
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func checkNothingLeft(t *testing.T, dir string) {
