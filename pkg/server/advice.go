@@ -13,13 +13,11 @@ import (
 // refused reports whether a failed call's code is one that only a person can resolve.
 func refused(r state.Retry) bool { return state.CodeOf(r.Call, r.Code).NeedsPerson }
 
-// advice returns what a person can do about the step; "" if only waiting helps.
-func (s step) advice(up bool) string {
+// advice returns what a person can do about the step of a driver that is up; "" if only waiting helps.
+func (s step) advice() string {
 	switch {
 	case s.inFlight:
 		return ""
-	case !up && s.driver != "":
-		return startDriver(s.driver)
 	case s.code == plan.NoProgram:
 		return adviceProgram
 	case s.dead():
@@ -194,8 +192,8 @@ func (f Facts) explainDriver(e *Explanation) {
 		e.worsen(Waiting)
 		e.add("because", "%s", f.driverWhy(name))
 		e.add("next", "its volumes go on at once, automatically, when it registers")
-		if name == EmbeddedDriver {
-			e.add("you can", "%s", startDriver(name))
+		if name == EmbeddedDriver && d.Generation == 0 {
+			e.add("you can", "%s", f.startDriver(name))
 		} else {
 			e.add("you can", "start the driver and its node-driver-registrar, and see their logs; sockets seen: csi-volmgr get "+
 				"drivers")

@@ -518,7 +518,7 @@ func TestEveryCodeHasAdvice(t *testing.T) {
 		"Unimplemented", "AlreadyExists", "DeadlineExceeded", "Aborted", "Unavailable", "Internal",
 	} {
 		s := step{kind: plan.Stage, driver: nfs, spec: *nfsVolume().Volume.Spec, retry: failed("NodeStageVolume", code, "x", 1)}
-		a := s.advice(true)
+		a := s.advice()
 		if a == "" || seen[a] != "" {
 			t.Errorf("%s: advice %q, also that of %q", code, a, seen[a])
 		}

@@ -110,7 +110,7 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	namespace, name, _ := strings.Cut(cause.Of, "/")
 	switch cause.Code {
 	case state.DriverAway:
-		return startDriver(state.DriverName(cause.Of))
+		return f.startDriver(state.DriverName(cause.Of))
 	case state.DriverSilent:
 		return fmt.Sprintf("see the log of driver %s, which is registered and does not say what it can do: csi-volmgr "+
 			"explain driver %s", cause.Of, cause.Of)
@@ -191,9 +191,9 @@ func adviceOnCall(cause Cause, c ClaimStatus) string {
 	return advice + "; about the driver: csi-volmgr explain driver " + cause.Of
 }
 
-// startDriver says how a driver that is not registered is started.
-func startDriver(name state.DriverName) string {
-	if name == EmbeddedDriver {
+// startDriver says how a driver that is not registered is started. One that was registered has a process of its own.
+func (f Facts) startDriver(name state.DriverName) string {
+	if d, _ := f.driver(name); name == EmbeddedDriver && d.Generation == 0 {
 		return "end the daemon and start it with its own driver (in the configuration file: local-driver: true): " +
 			"csi-volmgr run --local-driver"
 	}

@@ -162,3 +162,14 @@ func TestThePageShowsReasonsInOurWords(t *testing.T) {
 		}
 	}
 }
+
+// The embedded driver's name does not say who serves it: one that was registered while this daemon ran has a process
+// of its own, and is not started with the daemon.
+func TestADriverThatWentIsStartedAsItWas(t *testing.T) {
+	for generation, want := range map[int]string{0: "csi-volmgr run --local-driver", 1: "csi-volmgr explain driver " + string(EmbeddedDriver)} {
+		f := Facts{Drivers: []manager.DriverStatus{{DriverInfo: manager.DriverInfo{Name: EmbeddedDriver}, Generation: generation}}}
+		if got := f.startDriver(EmbeddedDriver); !strings.HasSuffix(got, want) {
+			t.Errorf("generation %d: %q, want %q at its end", generation, got, want)
+		}
+	}
+}

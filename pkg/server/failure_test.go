@@ -33,7 +33,7 @@ func TestAdviceGoesByTheReason(t *testing.T) {
 		for _, text := range []string{"x", "grpc: x", "answered OK without the effect: x"} {
 			r := failed("NodeStageVolume", "Internal", text, 3)
 			r.Reason = reason
-			if got := (step{kind: plan.Stage, driver: nfs, spec: *nfsVolume().Volume.Spec, retry: r}).advice(true); !strings.Contains(got, want) {
+			if got := (step{kind: plan.Stage, driver: nfs, spec: *nfsVolume().Volume.Spec, retry: r}).advice(); !strings.Contains(got, want) {
 				t.Errorf("%q of %q: %s", reason, text, got)
 			}
 		}

@@ -151,7 +151,11 @@ func (s step) explain(f Facts, e *Explanation) {
 		e.add("unmount", "%s", s.ladderText(f.Now))
 	}
 	e.add("next", "%s", s.next(f.Now, up))
-	if a := s.advice(up); a != "" && !slices.Contains(e.Lines, Line{Label: "you can", Text: a}) {
+	a := s.advice()
+	if !up && !s.inFlight && s.driver != "" {
+		a = f.startDriver(s.driver)
+	}
+	if a != "" && !slices.Contains(e.Lines, Line{Label: "you can", Text: a}) {
 		e.add("you can", "%s", a)
 	}
 }
