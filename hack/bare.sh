@@ -58,7 +58,7 @@ if [ ! -d "$base" ]; then
 	hack/host-tools.sh --bare >&2
 	made=$(mktemp --directory "$PWD/bin/.bare/made.XXXXXX")
 	mmdebstrap --quiet --variant=minbase --include="$include" "$release" "$made" >&2
-	mv "$made" "$base"
+	mv --no-target-directory "$made" "$base"
 fi
 layers=$(mktemp --directory "$PWD/bin/.bare/run.XXXXXX")
 trap 'rm -rf --one-file-system "$layers"' EXIT
