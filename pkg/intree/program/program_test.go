@@ -25,6 +25,22 @@ func runner(t *testing.T, script string) *program.Runner {
 	return &program.Runner{Dirs: []string{"/nowhere", dir}}
 }
 
+// fifos makes FIFOs, and opens the first one without waiting for the other side.
+func fifos(t *testing.T, gate string, others ...string) *os.File {
+	t.Helper()
+	for _, fifo := range append(others, gate) {
+		if err := unix.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { open.Close() })
+	return open
+}
+
 // C7: the program gets each argument unchanged and as one, whatever it contains.
 //
 // Attacks: C7.
@@ -111,16 +127,7 @@ func TestEndedContextKillsTheProgramAndItsChildren(t *testing.T) {
 func TestEndedContextLeavesAProgramThatRunsToItsEnd(t *testing.T) {
 	dir := t.TempDir()
 	begun, gate, done := filepath.Join(dir, "begun"), filepath.Join(dir, "gate"), filepath.Join(dir, "done")
-	for _, fifo := range []string{begun, gate} {
-		if err := unix.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	open, err := os.OpenFile(gate, os.O_RDWR, 0) // does not wait for the other side
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Close()
+	open := fifos(t, gate, begun)
 	r := runner(t, `[ "$1" = quick ] && exec cat "$2"; echo on > "$1"; read go < "$2"; echo whole > "$3"`)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -130,7 +137,7 @@ func TestEndedContextLeavesAProgramThatRunsToItsEnd(t *testing.T) {
 		}
 		cancel()
 	})
-	err = r.Run(ctx, program.Command{Name: "mount.test", Args: []string{begun, gate, done}, Key: "k", ToEnd: true})
+	err := r.Run(ctx, program.Command{Name: "mount.test", Args: []string{begun, gate, done}, Key: "k", ToEnd: true})
 	wg.Wait()
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -150,20 +157,11 @@ func TestEndedContextLeavesAProgramThatRunsToItsEnd(t *testing.T) {
 func TestServerThatIsLeftBehindHoldsNothingUp(t *testing.T) {
 	dir := t.TempDir()
 	gate, out := filepath.Join(dir, "gate"), filepath.Join(dir, "out")
-	for _, fifo := range []string{gate, out} {
-		if err := unix.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	open, err := os.OpenFile(gate, os.O_RDWR, 0) // does not wait for the other side
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Close()
+	open := fifos(t, gate, out)
 	r := runner(t, `echo said; { read go < "$1"; echo more && echo alive > "$2"; } & exit 3`)
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
-	err = r.Run(ctx, program.Command{Name: "mount.test", Args: []string{gate, out}})
+	err := r.Run(ctx, program.Command{Name: "mount.test", Args: []string{gate, out}})
 	if err == nil || !strings.Contains(err.Error(), "exit status 3: said") {
 		t.Fatalf("got %v", err)
 	}
