@@ -58,6 +58,10 @@ func diskRoom(path string) (free, size int) {
 	if err := unix.Statfs(filepath.Dir(path), &st); err != nil {
 		return 0, 0
 	}
+	return bytesOf(st)
+}
+
+func bytesOf(st unix.Statfs_t) (free, size int) {
 	return int(st.Bavail) * int(st.Frsize), int(st.Blocks) * int(st.Frsize)
 }
 
@@ -65,10 +69,14 @@ func diskRoom(path string) (free, size int) {
 // read-only; nil if it takes it.
 func (b *Bolt) room() error {
 	var st unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(b.path), &st); err == nil && st.Flags&unix.ST_RDONLY != 0 {
-		return b.refusal(unix.EROFS)
+	if err := unix.Statfs(filepath.Dir(b.path), &st); err != nil {
+		return nil
 	}
-	if free, size := diskRoom(b.path); size != 0 && free < min(wantedRoom, size/smallPart) { // 0: a tmpfs without a limit
+	free, size := bytesOf(st)
+	switch {
+	case st.Flags&unix.ST_RDONLY != 0:
+		return b.refusal(unix.EROFS)
+	case size != 0 && free < min(wantedRoom, size/smallPart): // 0: a tmpfs without a limit
 		return b.refusal(ErrFull)
 	}
 	return nil
