@@ -1,6 +1,7 @@
 package first
 
 import (
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -69,16 +70,18 @@ func (p *place) fill(free int64) {
 	p.must(f.Truncate(max(0, size-free)))
 }
 
-// ready returns what /readyz answers.
-func (p *place) ready(base string, code int, words string) string {
+// ready waits until /readyz answers with a code and with words, and returns the answer: the daemon answers on its
+// socket before its sources have listed their pods.
+func (p *place) ready(base string, code int, words string) (answer string) {
 	p.T.Helper()
-	r, err := http.Get(base + "/readyz")
-	p.must(err)
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
-	p.must(err)
-	if r.StatusCode != code || !strings.Contains(string(body), words) {
-		p.T.Errorf("/readyz: %d %s", r.StatusCode, body)
-	}
-	return string(body)
+	p.Eventually(fmt.Sprintf("/readyz to answer %d %s", code, words), func() bool {
+		r, err := http.Get(base + "/readyz")
+		p.must(err)
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		p.must(err)
+		answer = string(body)
+		return r.StatusCode == code && strings.Contains(answer, words)
+	})
+	return answer
 }
