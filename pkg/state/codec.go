@@ -24,6 +24,9 @@ var upgrades = [recordVersion]func(json.RawMessage) (json.RawMessage, error){
 	0: func(r json.RawMessage) (json.RawMessage, error) { return r, nil },
 }
 
+// errNewer means that only a newer version can read the record.
+var errNewer = errors.New("written by a newer csi-volmgr")
+
 // recordBytes is the initial capacity of an encoder's buffer; most records are smaller.
 const recordBytes = 3 << 9
 

@@ -19,3 +19,13 @@ type Values struct {
 	// its key is written or deleted. The caller must not treat the value as absent.
 	Unreadable map[string]string
 }
+
+// Recovery says that the journal may have lost its newest records. It stays in the
+// journal until an operator accepts it, because a mount without a record may be in use.
+type Recovery struct {
+	// Why says what was wrong with the file; "" means that nothing was lost.
+	Why string `json:"why"`
+}
+
+// Lost reports whether records may be lost.
+func (r Recovery) Lost() bool { return r.Why != "" }

@@ -6,16 +6,6 @@ import (
 	"fmt"
 )
 
-// Recovery says that the journal may have lost its newest records. It stays in the
-// journal until an operator accepts it, because a mount without a record may be in use.
-type Recovery struct {
-	// Why says what was wrong with the file; "" means that nothing was lost.
-	Why string `json:"why"`
-}
-
-// Lost reports whether records may be lost.
-func (r Recovery) Lost() bool { return r.Why != "" }
-
 // recoveryOf decodes the value of recoveryKey; nil means that there is none.
 func recoveryOf(b []byte) Recovery {
 	if b == nil {
@@ -28,7 +18,7 @@ func recoveryOf(b []byte) Recovery {
 	return r
 }
 
-func (r Recovery) encode() []byte {
+func encodeRecovery(r Recovery) []byte {
 	b, _ := json.Marshal(r) // a string field cannot fail
 	return b
 }
@@ -48,7 +38,7 @@ func (c content) doubt(why string) error {
 	if c[metaBucket] == nil { // the file was empty
 		c[metaBucket] = newContent()[metaBucket]
 	}
-	c[metaBucket][recoveryKey] = Recovery{Why: why}.encode()
+	c[metaBucket][recoveryKey] = encodeRecovery(Recovery{Why: why})
 	return nil
 }
 
@@ -95,7 +85,7 @@ func (b *Bolt) AcceptRecovery(ctx context.Context) error { return b.setRecovery(
 func (b *Bolt) setRecovery(ctx context.Context, r Recovery) error {
 	var value []byte
 	if r.Lost() {
-		value = r.encode()
+		value = encodeRecovery(r)
 	}
 	if err := b.commit(ctx, change{bucket: metaBucket, values: map[string][]byte{recoveryKey: value}}); err != nil {
 		return fmt.Errorf("store recovery: %w", err)

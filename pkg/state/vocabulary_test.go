@@ -113,16 +113,46 @@ func TestCallErrorNamesCallAndCode(t *testing.T) {
 // Equal compares every field except Claim and Migrated, which are for people, NoAttach, which decides only
 // whether a new volume is attached, and Attachment and AttachName, which are in no call.
 func TestSpecEqualLooksAtEveryField(t *testing.T) {
-	differs(t, *sample("v").Spec, func(a, b Spec) bool { return a.Equal(&b) }, "Claim", "NoAttach", "Migrated", "Attachment", "AttachName")
+	differs(t, filled[Spec](), func(a, b Spec) bool { return a.Equal(&b) }, "Claim", "NoAttach", "Migrated", "Attachment", "AttachName")
 }
 
 // Equal compares every field except Names, which are for people, and Renewal, which differs
 // from call to call.
 func TestMountSpecEqualLooksAtEveryField(t *testing.T) {
-	differs(t, sample("v").Mounts["p1"].MountSpec, MountSpec.Equal, "Names", "Renewal")
+	differs(t, filled[MountSpec](), MountSpec.Equal, "Names", "Renewal")
 	a, b := int64(7), int64(7)
 	if !(MountSpec{FSGroup: &a}).Equal(MountSpec{FSGroup: &b}) {
 		t.Error("equal groups behind two pointers differ")
+	}
+}
+
+// filled is a value with every field set.
+func filled[T any]() (v T) {
+	setAll(reflect.ValueOf(&v).Elem())
+	return v
+}
+
+func setAll(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for _, field := range v.Fields() {
+			setAll(field)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		setAll(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		setAll(v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("k").Convert(v.Type().Key()), reflect.New(v.Type().Elem()).Elem())
+	case reflect.String:
+		v.SetString("s")
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		v.Set(reflect.ValueOf(1).Convert(v.Type()))
 	}
 }
 
