@@ -92,7 +92,7 @@ race: ## run the tests under the race detector (needs a C compiler), except thos
 
 unraced:
 	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m $$($(GO) list ./... | grep $(UNRACED_ROOMS))
-	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m -run '$(UNRACED_TESTS)' ./test/sim ./pkg/state ./pkg/localdriver
+	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m -run '$(UNRACED_TESTS)' ./test/sim ./internal/journal ./pkg/localdriver
 
 check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
 
@@ -109,7 +109,7 @@ staticcheck:
 	cd test/csi-sanity && $(GO) tool -modfile=../../hack/tools/go.mod staticcheck ./...
 
 gofumpt:
-	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults internal pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
 arch: ## check imports, sizes, banned calls, documents and parity's citations
 	$(GO) test -count=1 ./hack/arch ./hack/parity
@@ -236,7 +236,7 @@ test-handshake: ## walk every state of two nodes, a controller and csi-volmgr ab
 	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./pkg/report
 
 test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start must succeed, and nothing may be silently missing (10 minutes)
-	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./pkg/state
+	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./internal/journal
 
 # The release of Kubernetes that test-cluster runs; empty means that of test/cluster/kube/go.mod, 1.36 the one before.
 KUBE ?=

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 profile=$(mktemp)
 trap 'rm -f "$profile"' EXIT
-[ "${1-}" = --plan ] || go test -count=1 -cover ./cmd/... ./pkg/... | awk '/coverage:/ { for (i = 1; i < NF; i++) if ($i == "coverage:") printf "%7s  %s\n", $(i+1), ($1 == "ok" ? $2 : $1) }'
+[ "${1-}" = --plan ] || go test -count=1 -cover ./cmd/... ./internal/... ./pkg/... | awk '/coverage:/ { for (i = 1; i < NF; i++) if ($i == "coverage:") printf "%7s  %s\n", $(i+1), ($1 == "ok" ? $2 : $1) }'
 go test -short -count=1 -coverprofile="$profile" ./pkg/manager/plan >/dev/null
 uncovered=$(awk 'NR > 1 && $NF == 0 && $(NF-1) > 0 { print "  " $1 }' "$profile")
 if [ -n "$uncovered" ]; then

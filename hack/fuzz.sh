@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-grep -rlE --include='*_test.go' '^func Fuzz[A-Z]' cmd pkg test | while read -r file; do
+grep -rlE --include='*_test.go' '^func Fuzz[A-Z]' cmd internal pkg test | while read -r file; do
 	grep -oE '^func Fuzz[A-Za-z0-9_]+' "$file" | while read -r _ target; do
 		echo "== $target ($(dirname "$file"))"
 		go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" "./$(dirname "$file")" </dev/null

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 )
 
 // journalCommand has the verbs for the journal. All but accept read its file while no daemon runs.
@@ -95,7 +95,7 @@ csi-volmgr gc lists them. The reason goes to the audit log.`,
 }
 
 // journalThere fails if there is neither a journal at path nor its spare copy.
-func journalThere(file, spare state.Inspection) error {
+func journalThere(file, spare journal.Inspection) error {
 	if errors.Is(file.Err, fs.ErrNotExist) && errors.Is(spare.Err, fs.ErrNotExist) {
 		return fmt.Errorf("no journal at %s: name the daemon's directory with --state-dir", file.Path)
 	}
@@ -103,11 +103,11 @@ func journalThere(file, spare state.Inspection) error {
 }
 
 func (p *program) checkJournal(path string) error {
-	file, spare := state.Inspect(path)
+	file, spare := journal.Inspect(path)
 	if err := journalThere(file, spare); err != nil {
 		return err
 	}
-	if errors.Is(file.Err, state.ErrLocked) {
+	if errors.Is(file.Err, journal.ErrLocked) {
 		return fmt.Errorf("the journal %s was not checked: stop the daemon first: %w", path, file.Err)
 	}
 	if err := writeAll(p.stdout, inspected(file)+inspected(spare)); err != nil {
@@ -121,7 +121,7 @@ func (p *program) checkJournal(path string) error {
 }
 
 // inspected returns the lines about a file of the journal.
-func inspected(i state.Inspection) string {
+func inspected(i journal.Inspection) string {
 	if i.Err != nil {
 		return fmt.Sprintf("%s: %v\n", i.Path, i.Err)
 	}
@@ -143,10 +143,10 @@ func inspected(i state.Inspection) string {
 }
 
 func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
-	if err := journalThere(state.Inspect(path)); err != nil {
+	if err := journalThere(journal.Inspect(path)); err != nil {
 		return err // opening it would make one
 	}
-	b, err := state.OpenBolt(path)
+	b, err := journal.OpenBolt(path)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 }
 
 func (p *program) exportJournal(path string) error {
-	all, err := state.Export(path)
+	all, err := journal.Export(path)
 	if err != nil {
 		return err
 	}

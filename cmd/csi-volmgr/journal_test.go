@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 )
 
 // The journal verbs report damage, repair it from the spare copy, and export the content;
@@ -18,7 +18,7 @@ import (
 func TestTheJournalIsCheckedRepairedAndExported(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.db")
-	b, err := state.OpenBolt(path)
+	b, err := journal.OpenBolt(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestTheJournalVerbsFailWithoutAJournalToRead(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	b, err := state.OpenBolt(filepath.Join(dir, "state.db"))
+	b, err := journal.OpenBolt(filepath.Join(dir, "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

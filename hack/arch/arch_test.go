@@ -216,7 +216,7 @@ func TestEveryRuleCatchesItsBreach(t *testing.T) {
 		{"clock", "pkg/manager/plan", "a.go", "package plan\nfunc f() { _ = time.Now() }", "does not read the clock"},
 		{"clock", "pkg/state", "a.go", "package state\nfunc f() { _ = time.NewTimer(0) }", "does not read the clock"},
 		{"sleep", "pkg/manager", "a.go", "package manager\nfunc f() { time.Sleep(1) }", "wait for an event"},
-		{"memory journal", "pkg/node", "a.go", "package node\nfunc f() { g(state.NewMemory()) }", "it is for tests"},
+		{"memory journal", "pkg/node", "a.go", "package node\nfunc f() { g(journal.NewMemory()) }", "it is for tests"},
 		{"background", "pkg/node", "a.go", "package node\nfunc f() { g(context.Background()) }", "caller's context"},
 		{"TODO context", "cmd/csi-volmgr", "a.go", "package main\nfunc f() { g(context.TODO()) }", "caller's context"},
 		{"error text", "pkg/node", "a.go", "package node\nfunc f() bool { return strings.Contains(err.Error(), x) }", "not by its text"},

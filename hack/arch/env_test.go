@@ -13,7 +13,7 @@ import (
 func TestNoEnvironmentVariableOfCSIIsInvented(t *testing.T) {
 	for _, p := range packages(t) {
 		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
-		if shipped := strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "cmd/"); !shipped || dir == "pkg/intree/drivertest" {
+		if !product(dir) || dir == "pkg/intree/drivertest" {
 			continue
 		}
 		for _, name := range p.GoFiles {

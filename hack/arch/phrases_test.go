@@ -58,7 +58,7 @@ func phrasingsBelow(t *testing.T, tree fs.FS) (found []phrasing) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"pkg", "cmd", "docs"} {
+	for _, dir := range []string{"pkg", "internal", "cmd", "docs"} {
 		err := fs.WalkDir(tree, dir, func(name string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() && name != "docs/style.md" {
 				names = append(names, name)

@@ -201,14 +201,14 @@ func (s source) spelt(n ast.Node, text string) (problems []string) {
 
 // product reports whether a directory belongs to the program or the library.
 func product(dir string) bool {
-	return strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "cmd/")
+	return strings.HasPrefix(dir, "pkg/") || strings.HasPrefix(dir, "internal/") || strings.HasPrefix(dir, "cmd/")
 }
 
 func banned(r room, pkg, call string) string {
 	switch {
 	case r.timeless && slices.Contains(clocks, call):
 		return "this room does not read the clock: take the time as a parameter"
-	case (call == "state.NewMemory" || call == "state.Memory") && product(r.dir):
+	case (call == "journal.NewMemory" || call == "journal.Memory") && product(r.dir):
 		return "a journal in memory forgets what is mounted: it is for tests"
 	case call == "time.Sleep":
 		return "wait for an event or a timer, with a context"

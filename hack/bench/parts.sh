@@ -10,7 +10,7 @@ baseline=hack/bench/baseline.txt
 now=bin/bench/parts.txt
 mkdir -p bin/bench
 go test -run '^$' -bench . -benchmem -benchtime "${BENCHTIME:-100ms}" -count "${COUNT:-6}" -timeout 30m \
-	./pkg/content ./pkg/manager/... ./pkg/state ./pkg/mount ./pkg/intree/payload ./pkg/intree/poddir ./pkg/isolate ./pkg/recorder ./pkg/server ./pkg/source ./pkg/source/manifest ./pkg/token |
+	./pkg/content ./pkg/manager/... ./internal/journal ./pkg/mount ./pkg/intree/payload ./pkg/intree/poddir ./pkg/isolate ./pkg/recorder ./pkg/server ./pkg/source ./pkg/source/manifest ./pkg/token |
 	grep -E '^(goos|goarch|pkg|cpu|Benchmark)' >"$now"
 if [ "${1:-}" = --write ]; then
 	cp "$now" "$baseline"

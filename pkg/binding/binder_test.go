@@ -14,22 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// journal is a journal in memory that may be full.
-type journal struct {
-	*state.Memory
+// disk is a journal in memory that may be full.
+type disk struct {
+	*journal.Memory
 	full bool
 }
 
-func (j *journal) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
-	if j.full {
+func (d *disk) CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error {
+	if d.full {
 		return errors.New("no space left on device")
 	}
-	return j.Memory.CommitBucket(ctx, bucket, changes)
+	return d.Memory.CommitBucket(ctx, bucket, changes)
 }
 
 type sink struct{}
@@ -49,7 +50,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	c := Config{
 		Catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: sink{}}),
-		Journal: &journal{Memory: state.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent,
+		Journal: &disk{Memory: journal.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	return &rig{New(c), t, c}
@@ -142,12 +143,12 @@ func TestAReleaseMayBeQuickerThanRun(t *testing.T) {
 func TestChoiceIsDurableBeforeItShows(t *testing.T) {
 	r := newRig(t)
 	r.put("file", claim("a", "1Gi"), volume("v", "1Gi"))
-	r.c.Journal.(*journal).full = true
+	r.c.Journal.(*disk).full = true
 	if err := errors.Join(r.Load(t.Context()), r.bind(t.Context())); err == nil {
 		t.Error("a full journal is no error")
 	}
 	r.wants("a", "")
-	r.c.Journal.(*journal).full = false
+	r.c.Journal.(*disk).full = false
 	r.step()
 	r.wants("a", "v")
 }

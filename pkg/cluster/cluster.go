@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/events"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -49,7 +50,7 @@ type Config struct {
 	Translate []string
 	Loop      *manager.Manager
 	Catalog   *source.Catalog
-	Journal   *state.Bolt
+	Journal   *journal.Bolt
 	// Limit asks a driver for its limit of volumes.
 	Limit func(context.Context, state.DriverName) (int64, error)
 	// Lost says that the journal may have lost records; "" if it has not.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -102,7 +103,7 @@ func BenchmarkMountAndUnmount(b *testing.B) {
 		{"blocks=4000", 4000, state.Block},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			m := begin(b, state.NewMemory())
+			m := begin(b, journal.NewMemory())
 			var pods []state.PodWant
 			for i := range c.n {
 				p := podWant(fmt.Sprint("p", i), fmt.Sprint("v", i))
@@ -130,7 +131,7 @@ func BenchmarkMountAndUnmount(b *testing.B) {
 func BenchmarkEventAmongMany(b *testing.B) {
 	for _, n := range []int{0, 1000, 10_000} {
 		b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {
-			m := begin(b, state.NewMemory())
+			m := begin(b, journal.NewMemory())
 			var others []state.PodWant
 			for i := range n {
 				others = append(others, podWant(fmt.Sprint("o", i), fmt.Sprint("w", i)))

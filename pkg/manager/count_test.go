@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -98,7 +99,7 @@ func TestWhatAVolumeAllocatesDoesNotGrow(t *testing.T) {
 	perVolume := func(n int) uint64 {
 		var before, after goruntime.MemStats
 		o := &obliging{paths: map[string]bool{}}
-		m, err := New(Config{Store: state.NewMemory(), Kernel: o, BootID: "boot", Logger: slog.New(slog.DiscardHandler)})
+		m, err := New(Config{Store: journal.NewMemory(), Kernel: o, BootID: "boot", Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

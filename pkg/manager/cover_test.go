@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -124,7 +125,7 @@ func TestNobodyAttachesWithoutAnAttacher(t *testing.T) {
 func TestAQuarantinedRecordIsInUseWhoeverWantsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, d := newFakeNode(t), newDisk()
-		l := live(t, h, d, func(c *Config) { c.Store = quarantining{state.NewMemory()} })
+		l := live(t, h, d, func(c *Config) { c.Store = quarantining{journal.NewMemory()} })
 		rest()
 		equal(t, "in use", l.GetVolumesInUse(), []state.VolumeID{"d^v"})
 		equal(t, "perhaps attached", inUse(l), []state.InUse{{ID: "d^v", Name: "kubernetes.io/csi/d^v"}})

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -205,7 +206,7 @@ func faultsBySeed(seed uint64) func(string) fault {
 
 // disk is a store that survives its daemon and fails for ever after some commits.
 type disk struct {
-	*state.Memory
+	*journal.Memory
 	mu      sync.Mutex
 	left    int // commits until it fails; negative: never
 	commits int
@@ -220,7 +221,7 @@ func (d *disk) Load(ctx context.Context) (state.Loaded, error) {
 
 var errDisk = errors.New("disk is gone")
 
-func newDisk() *disk { return &disk{Memory: state.NewMemory(), left: -1} }
+func newDisk() *disk { return &disk{Memory: journal.NewMemory(), left: -1} }
 
 func (d *disk) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	d.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// journal tracks which records the store has, and which it does not have yet.
-type journal struct {
+// records tracks which records the store has, and which it does not have yet.
+type records struct {
 	store Store
 	log   *slog.Logger
 	// durable are the records that the store has, without those of a failed write, which
@@ -29,54 +29,54 @@ type journal struct {
 type batch = map[state.VolumeID]*state.Volume
 
 // markUnsaved marks a volume's record as not saved yet.
-func (j *journal) markUnsaved(id state.VolumeID) {
-	if _, already := j.unsaved[id]; already {
+func (r *records) markUnsaved(id state.VolumeID) {
+	if _, already := r.unsaved[id]; already {
 		return
 	}
 	now := time.Now()
-	if len(j.unsaved) == 0 {
-		j.since = now
+	if len(r.unsaved) == 0 {
+		r.since = now
 	}
-	j.unsaved[id] = now
+	r.unsaved[id] = now
 }
 
 // covers reports whether the store already has what must be durable before op's call.
-func (j *journal) covers(begun *state.Volume, op plan.Op) bool {
-	if durable := j.durable[begun.ID]; durable != nil {
+func (r *records) covers(begun *state.Volume, op plan.Op) bool {
+	if durable := r.durable[begun.ID]; durable != nil {
 		return plan.Covers(*durable, *begun, op)
 	}
 	return plan.Covers(state.Volume{}, *begun, op)
 }
 
 // write makes a batch durable and remembers that it is.
-func (j *journal) write(ctx context.Context, b batch) error {
+func (r *records) write(ctx context.Context, b batch) error {
 	if len(b) == 0 {
 		return nil
 	}
-	j.writes++
-	if err := j.store.Commit(ctx, b); err != nil {
-		if j.err == nil {
-			j.log.Error("journal cannot be written; no new call is made", "err", err)
+	r.writes++
+	if err := r.store.Commit(ctx, b); err != nil {
+		if r.err == nil {
+			r.log.Error("journal cannot be written; no new call is made", "err", err)
 		}
-		j.err = err
-		j.since = time.Now().Add(journalRetry)
+		r.err = err
+		r.since = time.Now().Add(journalRetry)
 		for id := range b {
-			delete(j.durable, id)       // the record may have become durable nevertheless,
-			j.unsaved[id] = time.Time{} // so it is written again
+			delete(r.durable, id)       // the record may have become durable nevertheless,
+			r.unsaved[id] = time.Time{} // so it is written again
 		}
 		return fmt.Errorf("write the journal: %w", err)
 	}
-	if j.err != nil {
-		j.log.Info("journal can be written again")
-		j.err = nil
+	if r.err != nil {
+		r.log.Info("journal can be written again")
+		r.err = nil
 	}
-	j.markDurable(b)
+	r.markDurable(b)
 	return nil
 }
 
 // writeRemovals writes only the part of a batch for which a full disk has room: intents to
 // remove, and deletions of records. It reports whether they are durable.
-func (j *journal) writeRemovals(ctx context.Context, b batch, starts []*start) bool {
+func (r *records) writeRemovals(ctx context.Context, b batch, starts []*start) bool {
 	ends := batch{}
 	for id, r := range b {
 		if r == nil {
@@ -88,21 +88,21 @@ func (j *journal) writeRemovals(ctx context.Context, b batch, starts []*start) b
 			ends[s.id] = s.intent
 		}
 	}
-	if len(ends) == 0 || j.store.Commit(ctx, ends) != nil {
+	if len(ends) == 0 || r.store.Commit(ctx, ends) != nil {
 		return false
 	}
-	j.markDurable(ends)
+	r.markDurable(ends)
 	return true
 }
 
 // markDurable notes that a batch is durable.
-func (j *journal) markDurable(b batch) {
-	for id, r := range b {
-		delete(j.unsaved, id)
-		if r == nil {
-			delete(j.durable, id)
+func (r *records) markDurable(b batch) {
+	for id, v := range b {
+		delete(r.unsaved, id)
+		if v == nil {
+			delete(r.durable, id)
 		} else {
-			j.durable[id] = r
+			r.durable[id] = v
 		}
 	}
 }

@@ -19,7 +19,7 @@ type loop struct {
 	drivers map[state.DriverName]*driver
 	pods    pods
 	gates   gates
-	journal journal
+	journal records
 	atStart
 	queues
 	slots
@@ -119,7 +119,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 			queries: map[state.PodUID]*runtimeQuery{},
 		},
 		gates: gates{unsynced: set[string]{}, reported: set[state.VolumeID]{}},
-		journal: journal{
+		journal: records{
 			store: m.cfg.Store, log: m.cfg.Logger,
 			durable: map[state.VolumeID]*state.Volume{}, unsaved: map[state.VolumeID]time.Time{},
 		},

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -261,7 +262,7 @@ func TestTheKubeletsQuestions(t *testing.T) {
 func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
-		m, err := New(Config{Store: quarantining{state.NewMemory()}, Kernel: h, Logger: slog.New(slog.DiscardHandler)})
+		m, err := New(Config{Store: quarantining{journal.NewMemory()}, Kernel: h, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +291,7 @@ func TestARecordThatCannotBeReadStaysInUseAndUntouched(t *testing.T) {
 func TestAPodOfARecordThatCannotBeReadIsUnmountedWhenTheKernelSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newFakeNode(t)
-		c := Config{Store: quarantining{state.NewMemory()}, Kernel: h, Logger: slog.New(slog.DiscardHandler)}
+		c := Config{Store: quarantining{journal.NewMemory()}, Kernel: h, Logger: slog.New(slog.DiscardHandler)}
 		places(&c)
 		m, err := New(c)
 		if err != nil {
@@ -339,7 +340,7 @@ func TestAPodOfARecordThatCannotBeReadIsUnmountedWhenTheKernelSaysSo(t *testing.
 	})
 }
 
-type quarantining struct{ *state.Memory }
+type quarantining struct{ *journal.Memory }
 
 func (quarantining) Load(context.Context) (state.Loaded, error) {
 	return state.Loaded{Quarantined: map[state.VolumeID]string{"d^v": "bad checksum"}, BootID: ""}, nil

@@ -3,6 +3,7 @@ package manager
 import (
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -12,7 +13,7 @@ func TestAJournalChangesHandsWithinOneBoot(t *testing.T) {
 	present := func(id state.VolumeID) *state.Volume {
 		return &state.Volume{ID: id, Needs: state.Needs{Stage: true}, Spec: &state.Spec{StagePath: "/" + string(id)}, Stage: state.Fact{Phase: state.Present}}
 	}
-	s := state.NewMemory()
+	s := journal.NewMemory()
 	commit := func(boot string, changes map[state.VolumeID]*state.Volume) *Offline {
 		t.Helper()
 		o, err := OpenOffline(t.Context(), s, boot)

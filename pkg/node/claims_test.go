@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -355,7 +356,7 @@ func keepVolumeOf(t *testing.T, c Config, driver state.DriverName, handle, field
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b, err := state.OpenBolt(filepath.Join(c.StateDir, "state.db"))
+	b, err := journal.OpenBolt(filepath.Join(c.StateDir, "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@
 //	drivers.Drivers                  registered drivers       -> drivers that can be called
 //	manager.Manager (the loop)       wants, drivers, mounts   -> calls, records, statuses
 //	controller.Controller            claims, drivers          -> volumes, attachments
-//	state.Bolt (the journal)         records                  -> records, after a restart
+//	journal.Bolt (the journal)       records                  -> records, after a restart
 //	watch.Mounts                     the mount table          -> suspects for the loop to check
 //	stats.Collector                  volumes                  -> figures and health
 //	cluster.Cluster                  the API server           -> the node's name, events, reports

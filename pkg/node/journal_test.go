@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -35,7 +36,7 @@ func TestAJournalThatIsGivenUpEndsTheDaemon(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		if !errors.Is(err, state.ErrDamaged) {
+		if !errors.Is(err, journal.ErrDamaged) {
 			t.Errorf("ended: %v", err)
 		}
 	case <-within(t).Done():
@@ -58,7 +59,7 @@ func TestAVolumeWhoseRecordCannotBeReadIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(c.StateDir, "state.db")
-	b, err := state.OpenBolt(path)
+	b, err := journal.OpenBolt(path)
 	if err != nil {
 		t.Fatal(err)
 	}

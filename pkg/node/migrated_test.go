@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -84,7 +85,7 @@ func TestATranslatedVolumeIsUnmountedAfterARestart(t *testing.T) {
 	}
 	for _, pod := range []state.PodUID{"claimed", "inline"} {
 		synctest.Test(t, func(t *testing.T) {
-			d, store := &told{there: map[string]bool{}}, state.NewMemory()
+			d, store := &told{there: map[string]bool{}}, journal.NewMemory()
 			run := func() (*manager.Manager, func()) {
 				m, err := manager.New(manager.Config{Store: store, Kernel: d, BootID: "boot", Sources: []string{"file"}})
 				if err != nil {

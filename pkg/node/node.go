@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
 	"github.com/csi-volmgr/csi-volmgr/pkg/cluster"
@@ -135,7 +136,7 @@ type Node struct {
 
 	root       *os.File                      // holds the lock on Root
 	sweeps     []func(context.Context) error // cleanup that runs once, after the start
-	journal    *state.Bolt
+	journal    *journal.Bolt
 	helpers    *isolate.Pool
 	kernel     *mount.Kernel
 	mounts     *watch.Mounts
@@ -196,7 +197,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
-	if n.journal, err = state.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
+	if n.journal, err = journal.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
 		return nil, err
 	}
 	if n.metrics, n.measured, err = measure(cfg.Metrics); err != nil {

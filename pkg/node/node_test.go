@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -82,7 +83,7 @@ func TestOneRootHasOneManager(t *testing.T) {
 	}
 	other = c
 	other.Root += "2"
-	if _, err := New(other); !errors.Is(err, state.ErrLocked) {
+	if _, err := New(other); !errors.Is(err, journal.ErrLocked) {
 		t.Errorf("a second manager on the journal: %v", err)
 	}
 	stop()

@@ -7,11 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/metrics"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // measure registers the metrics that are updated as things happen. If r is nil, it returns nil metrics.
@@ -50,11 +50,11 @@ func (n *Node) count() error {
 }
 
 // store returns the journal, and measures its writes if r is not nil.
-func store(r prometheus.Registerer, journal *state.Bolt) (manager.Store, error) {
+func store(r prometheus.Registerer, j *journal.Bolt) (manager.Store, error) {
 	if r == nil {
-		return journal, nil
+		return j, nil
 	}
-	return metrics.Journal(r, journal)
+	return metrics.Journal(r, j)
 }
 
 // socketStates reports, for each registration socket, whether its driver is registered.

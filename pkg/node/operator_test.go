@@ -13,6 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -25,7 +26,7 @@ func journalOf(t *testing.T, c Config, volumes ...state.Volume) {
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b, err := state.OpenBolt(filepath.Join(c.StateDir, "state.db"))
+	b, err := journal.OpenBolt(filepath.Join(c.StateDir, "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

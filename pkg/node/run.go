@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/watch"
 )
 
@@ -103,11 +103,11 @@ func ownSources(applied *api.Provider, loaded chan<- struct{}, f *file.Provider)
 // untilGivenUp returns a function that ends the daemon when the journal gives up, since the daemon could
 // then record nothing of what it does. Its supervisor restarts it, and the start reads the journal, or
 // uses the spare copy, or reports what is wrong with the disk.
-func untilGivenUp(journal *state.Bolt) func(context.Context) error {
+func untilGivenUp(j *journal.Bolt) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {
-		case <-journal.GivenUp():
-			return journal.Err()
+		case <-j.GivenUp():
+			return j.Err()
 		case <-ctx.Done():
 			return nil
 		}
@@ -115,9 +115,9 @@ func untilGivenUp(journal *state.Bolt) func(context.Context) error {
 }
 
 // spare returns a function that makes the journal's spare copy.
-func spare(journal *state.Bolt, log *slog.Logger) func(context.Context) error {
+func spare(j *journal.Bolt, log *slog.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if err := journal.Spare(ctx); err != nil && ctx.Err() == nil {
+		if err := j.Spare(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("journal has no spare copy", "err", err)
 		}
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -23,7 +24,7 @@ func TestAClaimHearsOfASizeThatWasTheRecordsAlone(t *testing.T) {
 	}
 	stop()
 	const grown = 2 << 20
-	b, err := state.OpenBolt(filepath.Join(c.StateDir, "state.db"))
+	b, err := journal.OpenBolt(filepath.Join(c.StateDir, "state.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

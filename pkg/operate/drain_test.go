@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -31,7 +32,7 @@ func (j *lockedJournal) LoadBucket(context.Context, string) (state.Values, error
 // drainer returns an operator whose manager does not run.
 func drainer(t *testing.T, j Journal, bootID string) *Operator {
 	t.Helper()
-	m, err := manager.New(manager.Config{Store: state.NewMemory(), Kernel: struct{ manager.Kernel }{}})
+	m, err := manager.New(manager.Config{Store: journal.NewMemory(), Kernel: struct{ manager.Kernel }{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func (j cutJournal) CommitBucket(ctx context.Context, bucket string, changes map
 // volumes for a drain that was reported as failed.
 func TestADrainThatIsWrittenIsInEffect(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	o := drainer(t, cutJournal{memoryJournal{state.NewMemory()}, cancel}, "now")
+	o := drainer(t, cutJournal{memoryJournal{journal.NewMemory()}, cancel}, "now")
 	if err := o.SetDrain(ctx, audit.By{}, server.Drain{Mode: server.DrainEmpty}); err != nil || o.Draining().Mode != server.DrainEmpty {
 		t.Errorf("mode %q, %v", o.Draining().Mode, err)
 	}
@@ -116,7 +117,7 @@ func TestNothingIsEmptiedOnceContainersMayRun(t *testing.T) {
 		{"kubelet, no drain", "", "", false, true, "now"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			memory := memoryJournal{state.NewMemory()}
+			memory := memoryJournal{journal.NewMemory()}
 			if c.mode != "" {
 				gone, cancel := context.WithCancel(t.Context())
 				cancel() // no loop runs that could take the drain
@@ -174,7 +175,7 @@ func TestAPlainDrainOutlivesOneThatEmptiesTheNode(t *testing.T) {
 		{"plain after", []server.Drain{empty, plain}, false, "next", plain},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			memory := memoryJournal{state.NewMemory()}
+			memory := memoryJournal{journal.NewMemory()}
 			at := func(bootID string) *Operator {
 				o := drainer(t, memory, bootID)
 				if err := o.LoadDrain(t.Context()); err != nil {
@@ -214,7 +215,7 @@ func (fullJournal) CommitBucket(context.Context, string, map[string][]byte) erro
 
 // A disk without room keeps no daemon down: what the drain has become is in effect, and adopt is refused.
 func TestADrainIsDoubtedOnAFullDisk(t *testing.T) {
-	memory := memoryJournal{state.NewMemory()}
+	memory := memoryJournal{journal.NewMemory()}
 	value := []byte(`{"mode":"empty","bootID":"now"}`)
 	if err := memory.CommitBucket(t.Context(), operatorBucket, map[string][]byte{drainKey: value}); err != nil {
 		t.Fatal(err)

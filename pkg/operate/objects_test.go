@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -30,7 +31,7 @@ func TestAClaimIsDeletedOnceNoVolumeIsShown(t *testing.T) {
 	var none nothing
 	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
 	o := NewObjects(ObjectsConfig{
-		Catalog: catalog, Controller: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}),
+		Catalog: catalog, Controller: controller.New(controller.Config{KV: journal.NewMemory(), Usage: none}),
 		Changed: func() <-chan struct{} { return nil },
 	})
 	pv := &corev1.PersistentVolume{

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
@@ -100,8 +101,8 @@ func TestABlockerIsNamedWithItsWords(t *testing.T) {
 		loaded := make(chan struct{})
 		close(loaded)
 		o := NewObjects(ObjectsConfig{
-			Catalog: catalog, Controller: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}), Journal: state.NewMemory(),
-			API: api.New(api.Config{KV: state.NewMemory(), Catalog: catalog}), Loaded: loaded,
+			Catalog: catalog, Controller: controller.New(controller.Config{KV: journal.NewMemory(), Usage: none}), Journal: journal.NewMemory(),
+			API: api.New(api.Config{KV: journal.NewMemory(), Catalog: catalog}), Loaded: loaded,
 		})
 		places := func(named.Identity) []string { return []string{"/srv/data"} }
 		o.places.Store(&places)

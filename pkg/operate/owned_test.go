@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/schedule"
@@ -37,7 +38,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 		}
 	}
 	o := NewObjects(ObjectsConfig{
-		Catalog: catalog, Controller: controller.New(controller.Config{KV: state.NewMemory(), Usage: none}), Journal: state.NewMemory(),
+		Catalog: catalog, Controller: controller.New(controller.Config{KV: journal.NewMemory(), Usage: none}), Journal: journal.NewMemory(),
 	})
 	const group = "apiVersion: groupsnapshot.storage.k8s.io/v1\nkind: VolumeGroupSnapshot\nmetadata: {name: g, namespace: shop}\n" +
 		"spec: {source: {selector: {matchLabels: {of: CLAIM}}}}"

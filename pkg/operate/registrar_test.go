@@ -13,13 +13,14 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const handedOver = state.DriverName("d.example")
 
 // memoryJournal is a journal in memory that has lost nothing.
-type memoryJournal struct{ *state.Memory }
+type memoryJournal struct{ *journal.Memory }
 
 func (memoryJournal) Recovery() state.Recovery { return state.Recovery{} }
 
@@ -27,14 +28,14 @@ func (memoryJournal) Recovery() state.Recovery { return state.Recovery{} }
 type registrarRig struct {
 	*Registrar
 	dir    string
-	memory *state.Memory
+	memory *journal.Memory
 	stop   func() // ends Run
 }
 
 // newRegistrarRig runs a Registrar whose journal has the driver; its registration sockets are to be in dir.
 func newRegistrarRig(t *testing.T, dir string, values map[string][]byte) *registrarRig {
 	t.Helper()
-	memory := state.NewMemory()
+	memory := journal.NewMemory()
 	if err := memory.CommitBucket(t.Context(), operatorBucket, values); err != nil {
 		t.Fatal(err)
 	}

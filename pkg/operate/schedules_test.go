@@ -10,6 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -56,8 +57,8 @@ func TestAScheduleLeavesARetainedSnapshotToItsOwner(t *testing.T) {
 		defer func() { cancel(); synctest.Wait() }()
 		quiet := slog.New(slog.DiscardHandler)
 		catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
-		c := controller.New(controller.Config{KV: state.NewMemory(), Usage: none})
-		m, err := manager.New(manager.Config{Store: state.NewMemory(), Kernel: kernel{}, Logger: quiet})
+		c := controller.New(controller.Config{KV: journal.NewMemory(), Usage: none})
+		m, err := manager.New(manager.Config{Store: journal.NewMemory(), Kernel: kernel{}, Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,14 +69,14 @@ func TestAScheduleLeavesARetainedSnapshotToItsOwner(t *testing.T) {
 				}
 			}()
 		}
-		applied := api.New(api.Config{Catalog: catalog, KV: state.NewMemory(), SecretsDir: t.TempDir()})
+		applied := api.New(api.Config{Catalog: catalog, KV: journal.NewMemory(), SecretsDir: t.TempDir()})
 		if err := applied.Load(ctx); err != nil {
 			t.Fatal(err)
 		}
 		loaded := make(chan struct{})
 		close(loaded)
 		o := NewObjects(ObjectsConfig{
-			API: applied, Catalog: catalog, Controller: c, Manager: m, Usage: none, Loaded: loaded, Journal: state.NewMemory(),
+			API: applied, Catalog: catalog, Controller: c, Manager: m, Usage: none, Loaded: loaded, Journal: journal.NewMemory(),
 			Audit: audit.Open(t.TempDir(), nil), Silent: func() []string { return nil }, Changed: c.Changed, Logger: quiet,
 		})
 		c.DriverUp(controller.Driver{Name: "d", Conn: cuts{}})

@@ -19,11 +19,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // ErrRefused means that something exists that uninstalling would lose.
@@ -58,8 +58,8 @@ func (p Plan) Err() error {
 // Uninstall holds the locks of the root directory and the journal, so that no daemon can use them.
 type Uninstall struct {
 	cfg     Config
-	root    *os.File    // nil if there is none
-	journal *state.Bolt // nil if there is none
+	root    *os.File      // nil if there is none
+	journal *journal.Bolt // nil if there is none
 }
 
 // New takes the locks, so that no daemon runs meanwhile. Close releases them.
@@ -102,14 +102,14 @@ func (u *Uninstall) openJournal() error {
 			return nil
 		}
 	}
-	journal, err := state.OpenBolt(path)
-	if errors.Is(err, state.ErrLocked) {
+	opened, err := journal.OpenBolt(path)
+	if errors.Is(err, journal.ErrLocked) {
 		return fmt.Errorf("%w: the daemon runs; stop it first: %w", ErrRefused, err)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: cannot tell what is mounted: %w", ErrRefused, err)
 	}
-	u.journal = journal
+	u.journal = opened
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
@@ -40,7 +41,7 @@ func installed(t *testing.T) Config {
 	for _, f := range []string{"run/s", "run/s.lock", "run/revision.key", "state/secrets/a", "state/state.db.damaged"} {
 		must(t, os.WriteFile(filepath.Join(dir, f), nil, 0o600))
 	}
-	b, err := state.OpenBolt(c.StateDir + "/state.db")
+	b, err := journal.OpenBolt(c.StateDir + "/state.db")
 	must(t, err)
 	must(t, b.Close())
 	return c
@@ -139,20 +140,20 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 		make       func(t *testing.T, c Config)
 	}{
 		{"a record", "1 volumes have records: d^v", func(t *testing.T, c Config) {
-			b, err := state.OpenBolt(c.StateDir + "/state.db")
+			b, err := journal.OpenBolt(c.StateDir + "/state.db")
 			must(t, err)
 			v := state.Volume{ID: "d^v", Stage: state.Fact{Phase: state.Present}}
 			must(t, b.Commit(t.Context(), map[state.VolumeID]*state.Volume{"d^v": &v}))
 			must(t, b.Close())
 		}},
 		{"a volume that it made", "1 claims have volumes", func(t *testing.T, c Config) {
-			b, err := state.OpenBolt(c.StateDir + "/state.db")
+			b, err := journal.OpenBolt(c.StateDir + "/state.db")
 			must(t, err)
 			must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{"default/data": []byte("{}")}))
 			must(t, b.Close())
 		}},
 		{"snapshots that it made", "2 snapshots and groups", func(t *testing.T, c Config) {
-			b, err := state.OpenBolt(c.StateDir + "/state.db")
+			b, err := journal.OpenBolt(c.StateDir + "/state.db")
 			must(t, err)
 			for _, bucket := range c.SnapshotBuckets {
 				must(t, b.CommitBucket(t.Context(), bucket, map[string][]byte{"default/s": []byte("{}")}))
@@ -172,7 +173,7 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 			must(t, os.WriteFile(c.StateDir+"/local-driver/data/v.img", nil, 0o600))
 		}},
 		{"a daemon", "the daemon runs", func(t *testing.T, c Config) {
-			b, err := state.OpenBolt(c.StateDir + "/state.db")
+			b, err := journal.OpenBolt(c.StateDir + "/state.db")
 			must(t, err)
 			t.Cleanup(func() { must(t, b.Close()) })
 		}},
@@ -187,12 +188,12 @@ func TestUninstallRefusesWhatCouldLoseData(t *testing.T) {
 		}},
 		{"a journal that may have lost records", "may have lost its newest records", func(t *testing.T, c Config) {
 			path := c.StateDir + "/state.db"
-			b, err := state.OpenBolt(path)
+			b, err := journal.OpenBolt(path)
 			must(t, err)
 			must(t, b.Spare(t.Context()))
 			must(t, b.Close())
 			must(t, os.WriteFile(path, []byte("garbage"), 0o600))
-			b, err = state.OpenBolt(path)
+			b, err = journal.OpenBolt(path)
 			must(t, err)
 			must(t, b.Close())
 		}},

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -184,7 +185,7 @@ func (n *node) mountIDs() map[string]string {
 
 // recorded returns the volumes in the journal. No daemon may run.
 func (n *node) recorded() []state.VolumeID {
-	journal, err := state.OpenBolt(n.Path("state/state.db"))
+	journal, err := journal.OpenBolt(n.Path("state/state.db"))
 	if err != nil {
 		n.T.Fatal(err)
 	}

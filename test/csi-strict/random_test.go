@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	co "github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -120,7 +121,7 @@ type world struct {
 	t       *testing.T
 	luck    *rand.Rand
 	conn    *direct
-	journal *state.Memory
+	journal *journal.Memory
 	c       *co.Controller
 	die     func()
 	uids    int
@@ -314,7 +315,7 @@ func randomCalls(t *testing.T, script Script, also ...string) {
 	synctest.Test(t, func(t *testing.T) {
 		luck := rand.New(rand.NewPCG(1, 2))
 		w := &world{
-			t: t, luck: luck, conn: &direct{d: d, luck: rand.New(rand.NewPCG(3, 4))}, journal: state.NewMemory(),
+			t: t, luck: luck, conn: &direct{d: d, luck: rand.New(rand.NewPCG(3, 4))}, journal: journal.NewMemory(),
 			claims: map[string]co.Claim{}, cuts: map[string]co.Snapshot{}, groups: map[string]co.Group{}, leaving: map[state.VolumeID]bool{},
 		}
 		w.live()

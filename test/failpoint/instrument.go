@@ -20,7 +20,7 @@ var process []byte
 
 // rooms are the packages that change the host.
 var rooms = []string{
-	"pkg/state", "pkg/manager", "pkg/csiclient", "pkg/controller", "pkg/localdriver", "pkg/mount", "pkg/node",
+	"internal/journal", "pkg/manager", "pkg/csiclient", "pkg/controller", "pkg/localdriver", "pkg/mount", "pkg/node",
 	"pkg/source", "pkg/intree", "pkg/handover", "pkg/leftover", "pkg/uninstall",
 	"pkg/binding", "pkg/cluster", "pkg/docker", "pkg/freeze", "pkg/metrics", "pkg/report", "pkg/schedule", "pkg/unixsocket",
 	"pkg/audit", "pkg/server", "pkg/registration", "pkg/isolate", "pkg/watch", "pkg/away", "pkg/fsgroup", "pkg/containers", "pkg/operate",
@@ -76,7 +76,7 @@ func Build(dir string) (program string, places []string, err error) {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
-			rel, err := filepath.Rel(filepath.Join(root, "pkg"), path)
+			rel, err := filepath.Rel(root, path)
 			if err != nil {
 				return err
 			}

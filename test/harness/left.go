@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 )
 
 // Mounts lists the mount points below the node's directory, the newest first.
@@ -62,15 +62,15 @@ func (n *Node) NothingHeld() {
 }
 
 // Journal opens the journal of a daemon that has ended, and returns the journal and its file.
-func (n *Node) Journal() (journal *state.Bolt, file string) {
+func (n *Node) Journal() (opened *journal.Bolt, file string) {
 	n.T.Helper()
 	files, err := filepath.Glob(n.Path("state/*.db"))
 	if err != nil || len(files) != 1 {
 		n.T.Fatalf("journal: got %q, %v, want one file", files, err)
 	}
-	journal, err = state.OpenBolt(files[0])
+	opened, err = journal.OpenBolt(files[0])
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	return journal, files[0]
+	return opened, files[0]
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -39,7 +40,7 @@ type node struct {
 	c       *cluster
 	name    string
 	boots   int
-	journal *state.Memory
+	journal *journal.Memory
 	held    bool // the daemon had the node's name in its last run
 
 	mu     sync.Mutex // guards the fields below
@@ -57,7 +58,7 @@ type node struct {
 
 // newNode registers a node without a daemon.
 func (c *cluster) newNode(name string) *node {
-	n := &node{t: c.t, c: c, name: name, journal: state.NewMemory(), boots: 1, mounts: map[string]bool{}, dirs: map[string]bool{}, staged: map[string]bool{}, calls: map[string]int{}}
+	n := &node{t: c.t, c: c, name: name, journal: journal.NewMemory(), boots: 1, mounts: map[string]bool{}, dirs: map[string]bool{}, staged: map[string]bool{}, calls: map[string]int{}}
 	c.server.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	c.mu.Lock()
 	c.nodes[name] = &attached{node: n, wants: map[string]int{}, has: map[string]bool{}}
@@ -121,7 +122,7 @@ func (n *node) reboot(keepJournal bool) {
 	n.mounts, n.staged, n.dirs = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	n.mu.Unlock()
 	if !keepJournal {
-		n.journal, n.held = state.NewMemory(), false
+		n.journal, n.held = journal.NewMemory(), false
 	}
 	n.start()
 }

@@ -112,8 +112,8 @@ var bugs = []bug{
 	},
 	{
 		"a write that takes long is taken for done", "pkg/manager/journal.go",
-		"if err := j.store.Commit(ctx, b); err != nil {",
-		"done := make(chan error, 1)\n\tgo func() { done <- j.store.Commit(ctx, b) }()\n\tvar err error\n\tselect {\n\tcase err = <-done:\n\tcase <-time.After(time.Second):\n\t}\n\tif err != nil {",
+		"if err := r.store.Commit(ctx, b); err != nil {",
+		"done := make(chan error, 1)\n\tgo func() { done <- r.store.Commit(ctx, b) }()\n\tvar err error\n\tselect {\n\tcase err = <-done:\n\tcase <-time.After(time.Second):\n\t}\n\tif err != nil {",
 	},
 	{
 		"a clock that was put back is not noticed", "pkg/manager/plan/renew.go",

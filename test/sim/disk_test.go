@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -17,9 +18,9 @@ var (
 
 // disk is what survives the daemon: a real journal, in memory.
 type disk struct {
-	journal *state.Memory
+	journal *journal.Memory
 	records map[state.VolumeID]state.Volume // the journal's records, decoded
-	spare   *state.Memory                   // a copy of the journal, made when the daemon started
+	spare   *journal.Memory                 // a copy of the journal, made when the daemon started
 	// lost: the spare copy replaced the journal, and no operator has accepted that yet.
 	lost bool
 	// damaged: the spare copy has replaced the journal at some time.
@@ -33,7 +34,7 @@ type disk struct {
 }
 
 func newDisk() *disk {
-	return &disk{journal: state.NewMemory(), records: map[state.VolumeID]state.Volume{}, spare: state.NewMemory()}
+	return &disk{journal: journal.NewMemory(), records: map[state.VolumeID]state.Volume{}, spare: journal.NewMemory()}
 }
 
 // store is the disk for one life of the daemon.

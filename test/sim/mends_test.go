@@ -140,7 +140,7 @@ var mends = []mend{
 	{"failed-write-comes-back", []bug{
 		{
 			"a write that failed is not replaced", "pkg/manager/journal.go",
-			"j.unsaved[id] = time.Time{} // so it is written again",
+			"r.unsaved[id] = time.Time{} // so it is written again",
 			"",
 		},
 	}},
@@ -320,7 +320,7 @@ var mends = []mend{
 	{"write-in-doubt-and-a-clock", []bug{
 		{
 			"what a failed write may have made durable is taken for known", "pkg/manager/journal.go",
-			"delete(j.durable, id)       // the record may",
+			"delete(r.durable, id)       // the record may",
 			"_ = id // it may",
 		},
 	}},

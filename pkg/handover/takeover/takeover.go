@@ -14,6 +14,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
@@ -41,7 +42,7 @@ type Config struct {
 	Layout   state.Layout
 	NodeName string
 	Kernel   *mount.Kernel
-	Journal  *state.Bolt
+	Journal  *journal.Bolt
 	// BootID identifies this boot of the node.
 	BootID string
 	Audit  *audit.Log
@@ -76,15 +77,15 @@ func (t *Transfer) noKubelet(host disk.Host) error {
 
 // openJournal opens the journal as a daemon that starts now would see it.
 func (t *Transfer) openJournal(ctx context.Context) (*manager.Offline, error) {
-	journal, err := manager.OpenOffline(ctx, t.c.Journal, t.c.BootID)
+	opened, err := manager.OpenOffline(ctx, t.c.Journal, t.c.BootID)
 	if err != nil {
 		return nil, err
 	}
-	unreadable := journal.Quarantined()
+	unreadable := opened.Quarantined()
 	if ids := slices.Sorted(maps.Keys(unreadable)); len(ids) > 0 {
 		return nil, fmt.Errorf("%w: the record of volume %s cannot be read: %s", ErrNotHandedOver, ids[0], unreadable[ids[0]])
 	}
-	return journal, nil
+	return opened, nil
 }
 
 // keeper returns the Keeper for this root.

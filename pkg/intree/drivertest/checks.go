@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -70,12 +71,12 @@ func removalNeedsTheRecordAlone(n *node) {
 	v := n.volume(pod, name)
 	n.publish(v, pod)
 	n.leave(v.Mounts[pod].Target)
-	written, err := state.EncodeRecord(v)
+	written, err := journal.EncodeRecord(v)
 	if err != nil {
 		n.Fatal(err)
 	}
 	n.restart()
-	known, err := state.DecodeRecord(written)
+	known, err := journal.DecodeRecord(written)
 	if err != nil || known.ID != v.ID || known.Spec.Driver != n.Kind ||
 		!known.Mounts[pod].MountSpec.Equal(v.Mounts[pod].MountSpec) {
 		n.Fatalf("record: got %s, %+v, %v, want %s, %+v", known.ID, known.Mounts, err, v.ID, v.Mounts)

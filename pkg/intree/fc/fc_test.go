@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
@@ -244,11 +245,11 @@ func TestDiskThatIsHeldIsNotUnstaged(t *testing.T) {
 	if err := unix.Unmount(elsewhere, 0); err != nil {
 		t.Fatal(err)
 	}
-	written, err := state.EncodeRecord(v)
+	written, err := journal.EncodeRecord(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, err := state.DecodeRecord(written)
+	known, err := journal.DecodeRecord(written)
 	if err != nil {
 		t.Fatal(err)
 	}

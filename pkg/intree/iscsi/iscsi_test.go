@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/disktest"
@@ -251,12 +252,12 @@ func TestUnstageAfterARestartIsFromTheRecord(t *testing.T) {
 	n.luns["192.0.2.1:3260 0"], n.luns["192.0.2.1:3260 1"] = []string{"sda"}, []string{"sdb"}
 	v := n.volume("data", plain)
 	n.stage(v)
-	written, err := state.EncodeRecord(v)
+	written, err := journal.EncodeRecord(v)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.restart()
-	known, err := state.DecodeRecord(written)
+	known, err := journal.DecodeRecord(written)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
@@ -110,7 +111,7 @@ func apply(t *testing.T, p *api.Provider, text string) []api.Result {
 // A client may apply objects before the daemon has loaded the stored ones. Its answer still says which fields are
 // immutable, and which objects were there already.
 func TestAClientMayBeQuickerThanLoad(t *testing.T) {
-	kv, dir := state.NewMemory(), t.TempDir()
+	kv, dir := journal.NewMemory(), t.TempDir()
 	const settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, immutable: true, data: {a: "%s"}}`
 	p, _ := start(t, kv, dir)
 	apply(t, p, fmt.Sprintf(settings, "1"))
@@ -129,7 +130,7 @@ func TestAClientMayBeQuickerThanLoad(t *testing.T) {
 
 func TestAppliedObjectsSurviveARestart(t *testing.T) {
 	path, dir := filepath.Join(t.TempDir(), "state.db"), filepath.Join(t.TempDir(), "a", "secrets")
-	kv, err := state.OpenBolt(path)
+	kv, err := journal.OpenBolt(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestAppliedObjectsSurviveARestart(t *testing.T) {
 	if err := kv.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if kv, err = state.OpenBolt(path); err != nil {
+	if kv, err = journal.OpenBolt(path); err != nil {
 		t.Fatal(err)
 	}
 	defer kv.Close()
@@ -176,7 +177,7 @@ func TestAppliedObjectsSurviveARestart(t *testing.T) {
 }
 
 func TestResultSaysWhatChanged(t *testing.T) {
-	p, c := start(t, state.NewMemory(), "")
+	p, c := start(t, journal.NewMemory(), "")
 	apply(t, p, objects)
 	for _, r := range apply(t, p, objects) {
 		if r.Change != api.Unchanged {
@@ -195,7 +196,7 @@ func TestSecretIsInItsOwnFileOnly(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := state.OpenBolt(path)
+	kv, err := journal.OpenBolt(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func TestSecretIsInItsOwnFileOnly(t *testing.T) {
 }
 
 func TestWithoutADirectorySecretsAreInMemoryOnly(t *testing.T) {
-	kv := state.NewMemory()
+	kv := journal.NewMemory()
 	p, c := start(t, kv, "")
 	apply(t, p, objects)
 	if !slices.Equal(c.keys(), all) {
@@ -253,7 +254,7 @@ func TestHalfWrittenSecretIsDropped(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "x.json.tmp"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start(t, state.NewMemory(), dir)
+	start(t, journal.NewMemory(), dir)
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -262,7 +263,7 @@ func TestHalfWrittenSecretIsDropped(t *testing.T) {
 // One damaged file among the secrets keeps no other object out: the daemon starts. The file is named and its content is
 // not shown, and the source has not spoken until the secret is applied again or deleted.
 func TestADamagedSecretKeepsNothingElseOut(t *testing.T) {
-	kv, dir := state.NewMemory(), t.TempDir()
+	kv, dir := journal.NewMemory(), t.TempDir()
 	p, _ := start(t, kv, dir)
 	apply(t, p, objects)
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -312,7 +313,7 @@ func TestForeignFileAmongSecretsIsNamedAndNotShown(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "y.json"), 0o700); err != nil { // reading it fails, as on a bad sector
 		t.Fatal(err)
 	}
-	p, c := start(t, state.NewMemory(), dir)
+	p, c := start(t, journal.NewMemory(), dir)
 	got := p.Problems()
 	if len(got) != 2 || c.synced != 0 || !strings.Contains(got[0].Text, "x.json: damaged, or not a secret stored by csi-volmgr") ||
 		!strings.Contains(got[1].Text, "y.json: is a directory; apply the secret again") || strings.Contains(fmt.Sprint(got), secretValue) {
@@ -328,7 +329,7 @@ var errFull = errors.New("disk full")
 func (failing) CommitBucket(context.Context, string, map[string][]byte) error { return errFull }
 
 func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
-	kv := state.NewMemory()
+	kv := journal.NewMemory()
 	p, c := start(t, kv, "")
 	c.durable = func(u source.Update) {
 		kept, err := kv.LoadBucket(t.Context(), "objects")
@@ -341,7 +342,7 @@ func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	p, c = start(t, failing{state.NewMemory()}, t.TempDir())
+	p, c = start(t, failing{journal.NewMemory()}, t.TempDir())
 	_, err := p.Apply(t.Context(), decode(t, objects))
 	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), "pod default/web: not in effect") {
 		t.Errorf("got %v", err)
@@ -353,7 +354,7 @@ func TestNothingTakesEffectBeforeItIsDurable(t *testing.T) {
 }
 
 func TestSecretThatCannotBeWrittenKeepsTheRestOut(t *testing.T) {
-	kv, dir := state.NewMemory(), filepath.Join(t.TempDir(), "secrets")
+	kv, dir := journal.NewMemory(), filepath.Join(t.TempDir(), "secrets")
 	p, c := start(t, kv, dir)
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
@@ -371,7 +372,7 @@ func TestSecretThatCannotBeWrittenKeepsTheRestOut(t *testing.T) {
 }
 
 func TestBadObjectsAreRefusedTogether(t *testing.T) {
-	p, c := start(t, state.NewMemory(), "")
+	p, c := start(t, journal.NewMemory(), "")
 	good := decode(t, objects)
 	bad := good[0].DeepCopyObject().(*corev1.Pod)
 	bad.UID = ".."
@@ -386,7 +387,7 @@ func TestBadObjectsAreRefusedTogether(t *testing.T) {
 }
 
 func TestDeleteOfWhatWasNotApplied(t *testing.T) {
-	p, _ := start(t, state.NewMemory(), "")
+	p, _ := start(t, journal.NewMemory(), "")
 	if err := p.Delete(t.Context(), all[1]); !errors.Is(err, source.ErrNotFound) || err.Error() != "pod default/web: not found among what was applied" {
 		t.Errorf("got %v", err)
 	}
@@ -399,7 +400,7 @@ func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
 		"deleted":       func(p *api.Provider) error { return p.Delete(t.Context(), all[1]) },
 		"applied again": func(p *api.Provider) error { _, err := p.Apply(t.Context(), decode(t, objects)); return err },
 	} {
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		if err := kv.CommitBucket(t.Context(), "objects", map[string][]byte{
 			"Pod/default/web":                    []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web"},"spec":{"fromTheFuture":1}}`),
 			"PersistentVolumeClaim/default/data": []byte(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"data"}}`),
@@ -424,7 +425,7 @@ func TestUnreadableObjectKeepsTheSourceSilent(t *testing.T) {
 
 // torn is a journal with unreadable values.
 type torn struct {
-	*state.Memory
+	*journal.Memory
 	unreadable map[string]string
 }
 
@@ -438,7 +439,7 @@ func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, erro
 //
 // Faults: A184.
 func TestAValueThatTheJournalCannotReadKeepsTheSourceSilent(t *testing.T) {
-	kv := torn{state.NewMemory(), map[string]string{"Pod/default/web": "checksum mismatch"}}
+	kv := torn{journal.NewMemory(), map[string]string{"Pod/default/web": "checksum mismatch"}}
 	p, c := start(t, kv, "")
 	if l := p.Problems(); c.synced != 0 || len(l) != 1 || l[0].Where != "pod default/web" || l[0].Text != "checksum mismatch" {
 		t.Errorf("synced %d, %+v", c.synced, l)
@@ -449,7 +450,7 @@ func TestAValueThatTheJournalCannotReadKeepsTheSourceSilent(t *testing.T) {
 }
 
 func TestObjectUnderAnothersKeyIsNotTaken(t *testing.T) {
-	kv := state.NewMemory()
+	kv := journal.NewMemory()
 	if err := kv.CommitBucket(t.Context(), "objects", map[string][]byte{
 		"Pod/default/web": []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other"}}`),
 	}); err != nil {
@@ -462,7 +463,7 @@ func TestObjectUnderAnothersKeyIsNotTaken(t *testing.T) {
 }
 
 func TestWaitingForATurnHonoursTheContext(t *testing.T) {
-	p, c := start(t, state.NewMemory(), "")
+	p, c := start(t, journal.NewMemory(), "")
 	ctx, cancel := context.WithCancel(t.Context())
 	c.durable = func(source.Update) {
 		// This very change is under way, so Delete has to wait.
@@ -476,7 +477,7 @@ func TestWaitingForATurnHonoursTheContext(t *testing.T) {
 
 // slowKV starts a write only when the test says so, and counts writes.
 type slowKV struct {
-	*state.Memory
+	*journal.Memory
 	begin  chan struct{}
 	writes int
 }
@@ -489,7 +490,7 @@ func (k *slowKV) CommitBucket(ctx context.Context, bucket string, changes map[st
 
 func TestRequestsThatWaitShareOneDurableWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := &slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}
+		kv := &slowKV{Memory: journal.NewMemory(), begin: make(chan struct{})}
 		p, c := start(t, kv, "")
 		pods := func(names ...string) (all []runtime.Object) {
 			for _, n := range names {
@@ -523,7 +524,7 @@ func TestRequestsThatWaitShareOneDurableWrite(t *testing.T) {
 // TestOneRequestsFailureIsNotAnothers: two requests share a write, and one of them is refused.
 func TestOneRequestsFailureIsNotAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := &pickyKV{slowKV: slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}, refuse: "Pod/default/b"}
+		kv := &pickyKV{slowKV: slowKV{Memory: journal.NewMemory(), begin: make(chan struct{})}, refuse: "Pod/default/b"}
 		p, c := start(t, kv, "")
 		results := make([]error, 3)
 		var wg sync.WaitGroup
@@ -558,7 +559,7 @@ func (k *pickyKV) CommitBucket(ctx context.Context, bucket string, changes map[s
 
 func TestRequestThatGivesUpWhileItWaitsHasNoEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := &slowKV{Memory: state.NewMemory(), begin: make(chan struct{})}
+		kv := &slowKV{Memory: journal.NewMemory(), begin: make(chan struct{})}
 		p, c := start(t, kv, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -586,7 +587,7 @@ func TestRequestThatGivesUpWhileItWaitsHasNoEffect(t *testing.T) {
 
 // L14: the change is refused before anything is stored, and the error does not show the value.
 func TestImmutableObjectIsNotReplaced(t *testing.T) {
-	kv := state.NewMemory()
+	kv := journal.NewMemory()
 	dir := t.TempDir()
 	p, c := start(t, kv, dir)
 	const secret = "{apiVersion: v1, kind: Secret, metadata: {name: token}, immutable: true, stringData: {password: " + secretValue + "}}"
@@ -610,7 +611,7 @@ func TestImmutableObjectIsNotReplaced(t *testing.T) {
 
 // The journal stores objects in the encoding that loads fastest, and still loads objects stored as JSON.
 func TestObjectsAreKeptShort(t *testing.T) {
-	kv, pod := state.NewMemory(), decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: web}}")[0]
+	kv, pod := journal.NewMemory(), decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: web}}")[0]
 	text, err := manifest.Encode(pod)
 	if err != nil {
 		t.Fatal(err)

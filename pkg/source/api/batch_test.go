@@ -12,12 +12,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 )
 
 // steppedKV lets one write through at a time.
 type steppedKV struct {
-	*state.Memory
+	*journal.Memory
 	step  chan struct{}
 	sizes []int
 }
@@ -32,7 +32,7 @@ func (k *steppedKV) CommitBucket(ctx context.Context, bucket string, changes map
 // they are in effect before the next write is made.
 func TestABurstIsInEffectPieceByPiece(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := &steppedKV{Memory: state.NewMemory(), step: make(chan struct{})}
+		kv := &steppedKV{Memory: journal.NewMemory(), step: make(chan struct{})}
 		p, c := start(t, kv, "")
 		const n = 200
 		var wg sync.WaitGroup
@@ -71,7 +71,7 @@ func TestABurstIsInEffectPieceByPiece(t *testing.T) {
 // anything afterwards.
 func TestAServedRequestIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := &steppedKV{Memory: state.NewMemory(), step: make(chan struct{})}
+		kv := &steppedKV{Memory: journal.NewMemory(), step: make(chan struct{})}
 		p, _ := start(t, kv, "")
 		var wg sync.WaitGroup
 		var applied []weak.Pointer[corev1.Pod]

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // volumes returns a bound claim and its volume for each size, as a client applies them.
@@ -34,7 +34,7 @@ func volumes(sizes ...string) string {
 // Equal resource lists share one map, whether their objects were applied or loaded, and each object has its own
 // values.
 func TestListsThatSayTheSameAreOne(t *testing.T) {
-	kv := state.NewMemory()
+	kv := journal.NewMemory()
 	p, applied := start(t, kv, "")
 	sizes := []string{"1Gi", "1Gi", "2Gi"}
 	for n := range sizes { // one request each
@@ -68,7 +68,7 @@ func BenchmarkLive(b *testing.B) {
 	for b.Loop() {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		p := api.New(api.Config{KV: state.NewMemory(), Catalog: &catalog{objects: map[source.Key]k8sruntime.Object{}}})
+		p := api.New(api.Config{KV: journal.NewMemory(), Catalog: &catalog{objects: map[source.Key]k8sruntime.Object{}}})
 		objects, err := manifest.Decode("x", text)
 		if err == nil {
 			_, err = p.Apply(b.Context(), objects)

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -291,7 +292,7 @@ func TestFileBeingWrittenAtTheStartIsWaitedFor(t *testing.T) {
 	defer f.Close()
 	_, err = f.WriteString(config("a", "1"))
 	must(t, err)
-	r, _ := start(t, Config{Dir: dir, KV: state.NewMemory()})
+	r, _ := start(t, Config{Dir: dir, KV: journal.NewMemory()})
 	r.problem("a.yaml", "being written")
 	if r.spoke() {
 		t.Error("synced without the file")
@@ -393,7 +394,7 @@ func TestDirectoryThatIsAFile(t *testing.T) {
 func TestDirectoryThatComesLater(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "etc", "csi-volmgr", "manifests")
-	r, _ := start(t, Config{Dir: dir, KV: state.NewMemory()})
+	r, _ := start(t, Config{Dir: dir, KV: journal.NewMemory()})
 	r.problem("", "no such file or directory; all objects stay")
 	if r.spoke() {
 		t.Error("synced without a directory")
@@ -470,7 +471,7 @@ func TestWhatIsNoFileOfTheDirectoryIsRefused(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(dir, "dir.yaml"), 0o755))
 	must(t, unix.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o644))
 	must(t, os.WriteFile(filepath.Join(dir, "good.yaml"), []byte(config("good", "")), 0o644))
-	r, _ := start(t, Config{Dir: dir, KV: state.NewMemory()})
+	r, _ := start(t, Config{Dir: dir, KV: journal.NewMemory()})
 	r.await("synced", func() bool { return r.synced })
 	r.has("good")
 	r.problem("link.yaml", "path escapes from parent")
@@ -489,7 +490,7 @@ const withSecret = "---\napiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstri
 
 // TestBrokenFileAtTheStartIsAsItWasWhenLastGood: rule 5 across a restart.
 func TestBrokenFileAtTheStartIsAsItWasWhenLastGood(t *testing.T) {
-	dir, kv := t.TempDir(), state.NewMemory()
+	dir, kv := t.TempDir(), journal.NewMemory()
 	r := &rig{t: t, dir: dir}
 	r.write("a.yaml", config("a", "1")+withSecret)
 	r.write("b.yaml", config("b", "1"))
@@ -535,7 +536,7 @@ func TestWithoutMemoryABadFileIsWaitedFor(t *testing.T) {
 }
 
 func TestUnreadableMemoryOfABadFileIsWaitedFor(t *testing.T) {
-	dir, kv := t.TempDir(), state.NewMemory()
+	dir, kv := t.TempDir(), journal.NewMemory()
 	must(t, kv.CommitBucket(t.Context(), bucket, map[string][]byte{"a.yaml": []byte(`{"fromTheFuture": 1}`), "b.yaml": []byte("?")}))
 	r := &rig{t: t, dir: dir}
 	r.write("a.yaml", "kind: [")
@@ -559,7 +560,7 @@ func (failing) CommitBucket(context.Context, string, map[string][]byte) error {
 
 // torn is a journal with unreadable values.
 type torn struct {
-	*state.Memory
+	*journal.Memory
 	unreadable map[string]string
 }
 
@@ -574,7 +575,7 @@ func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, erro
 //
 // Faults: A184.
 func TestAValueThatTheJournalCannotReadIsAMemoryLost(t *testing.T) {
-	m := memory{kv: torn{state.NewMemory(), map[string]string{"a.yaml": "checksum mismatch", dirKey: "checksum mismatch"}}}
+	m := memory{kv: torn{journal.NewMemory(), map[string]string{"a.yaml": "checksum mismatch", dirKey: "checksum mismatch"}}}
 	files, lost, err := m.load(t.Context())
 	if err != nil || len(files) != 0 || len(lost) != 1 || lost["a.yaml"] == nil || !m.mounted {
 		t.Errorf("%v, files %v, lost %v, mounted %v", err, files, lost, m.mounted)
@@ -585,14 +586,14 @@ func TestMemoryThatCannotBeWrittenIsTold(t *testing.T) {
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir}
 	r.write("a.yaml", config("a", "1"))
-	r, _ = start(t, Config{Dir: dir, KV: failing{state.NewMemory()}})
+	r, _ = start(t, Config{Dir: dir, KV: failing{journal.NewMemory()}})
 	r.problem("", "remember the last good manifests: disk full")
 	r.has("a")
 }
 
 // TestUnmountedDirectoryKeepsEverything: an empty mount point proves nothing.
 func TestUnmountedDirectoryKeepsEverything(t *testing.T) {
-	dir, kv := t.TempDir(), state.NewMemory()
+	dir, kv := t.TempDir(), journal.NewMemory()
 	mount := func() {
 		must(t, unix.Mount("test", dir, "tmpfs", 0, ""))
 		must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config("a", "1")), 0o644))
@@ -622,7 +623,7 @@ func TestUnmountedDirectoryKeepsEverything(t *testing.T) {
 
 // The kernel reports no event for a mount over a directory.
 func TestTheDirectoryIsReadAgainWhenItsFileSystemIsMounted(t *testing.T) {
-	dir, kv := t.TempDir(), state.NewMemory()
+	dir, kv := t.TempDir(), journal.NewMemory()
 	must(t, (&memory{kv: kv}).setMounted(t.Context(), true))
 	r, _ := start(t, Config{Dir: dir, KV: kv, Settle: time.Nanosecond})
 	r.problem("", "was a mount point and is an empty directory now")
@@ -636,7 +637,7 @@ func TestTheDirectoryIsReadAgainWhenItsFileSystemIsMounted(t *testing.T) {
 
 // once is a journal whose first write fails.
 type once struct {
-	*state.Memory
+	*journal.Memory
 	failed *bool
 }
 
@@ -651,7 +652,7 @@ func (j once) CommitBucket(ctx context.Context, bucket string, changes map[strin
 // If the journal does not know that the directory was a mount point, the next start takes its empty mount point for
 // a directory whose manifests were removed, and unmounts the volumes of all pods.
 func TestThatTheDirectoryIsAMountPointIsWrittenAgain(t *testing.T) {
-	dir, kv := t.TempDir(), once{state.NewMemory(), new(bool)}
+	dir, kv := t.TempDir(), once{journal.NewMemory(), new(bool)}
 	must(t, unix.Mount("test", dir, "tmpfs", 0, ""))
 	must(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(config("a", "1")), 0o644))
 	r, stop := start(t, Config{Dir: dir, KV: kv, Settle: time.Nanosecond})

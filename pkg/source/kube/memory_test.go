@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
@@ -36,7 +37,7 @@ func remembers(kv kube.KV) func(*kube.Config) {
 // what was deleted.
 func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		objects := func(s *fakeapi.Server) {
 			claim(s, "a")
 			claim(s, "b")
@@ -82,7 +83,7 @@ func TestAStartWithoutTheServerKnowsTheLastWishes(t *testing.T) {
 // Faults: A037.
 func TestAnAttachmentIsNotRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		w, stop := startAs(t, func(s *fakeapi.Server) {
 			claim(s, "a")
 			s.Put(driver(true), claimPod("p", "a"), attached("a"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
@@ -101,7 +102,7 @@ func TestAnAttachmentIsNotRemembered(t *testing.T) {
 // Items: A30.
 func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		node := func(zone string) *corev1.Node {
 			return &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"zone": zone}},
@@ -140,7 +141,7 @@ func TestTheNodesLabelsDecideWhereAVolumeMayBe(t *testing.T) {
 // claim.
 func TestAnotherObjectOfARememberedNameIsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		_, stop := startAs(t, func(s *fakeapi.Server) { claim(s, "a"); s.Put(claimPod("p", "a")) }, remembers(kv))
 		stop()
 		w, _ := startAs(t, func(s *fakeapi.Server) {
@@ -159,7 +160,7 @@ func TestAnotherObjectOfARememberedNameIsAnother(t *testing.T) {
 func TestWhatIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const canary = "hush-4711"
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		p := pod("p", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})
 		p.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: canary, "kept": "yes"}
 		c := &p.Spec.Containers[0]
@@ -199,7 +200,7 @@ func TestWhatIsRemembered(t *testing.T) {
 func TestManyPodsWithObjectsOfTheirOwnOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 150
-		kv := state.NewMemory()
+		kv := journal.NewMemory()
 		objects := func(s *fakeapi.Server) {
 			for i := range pods {
 				name := fmt.Sprintf("p-%03d", i)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -62,7 +63,7 @@ func (clones) Invoke(_ context.Context, _ string, args, reply any, _ ...grpc.Cal
 func TestACloneOfTheClustersClaimIsTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none idle
-		c := controller.New(controller.Config{KV: state.NewMemory(), Usage: none})
+		c := controller.New(controller.Config{KV: journal.NewMemory(), Usage: none})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel(); synctest.Wait() }()
 		go func() {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
@@ -133,14 +134,14 @@ type world struct {
 	c       *controller.Controller
 	catalog *source.Catalog
 	p       *Provider
-	journal *state.Memory
+	journal *journal.Memory
 	end     func()
 }
 
-func newWorld(t *testing.T) world { return worldOf(t, state.NewMemory()) }
+func newWorld(t *testing.T) world { return worldOf(t, journal.NewMemory()) }
 
 // worldOf runs a world with a journal until its end is called. It must run in a synctest bubble.
-func worldOf(t *testing.T, journal *state.Memory) world {
+func worldOf(t *testing.T, journal *journal.Memory) world {
 	var none idle
 	ctx, cancel := context.WithCancel(t.Context())
 	w := world{

@@ -38,7 +38,7 @@ func parts() []part {
 		{"looks at the kernel before and after calls", []string{"pkg/mount."}},
 		{"built-in kinds", []string{"pkg/intree/"}},
 		{"gRPC, and csiclient around it", []string{"google.golang.org/grpc", "pkg/csiclient."}},
-		{"the journal: records, transactions", []string{"go.etcd.io/bbolt", "pkg/state.(*Bolt)", "pkg/state.recordChange", "pkg/state.decodeAll", "pkg/state.OpenBolt"}},
+		{"the journal: records, transactions", []string{"go.etcd.io/bbolt", "internal/journal.(*Bolt)", "internal/journal.recordChange", "internal/journal.decodeAll", "internal/journal.OpenBolt"}},
 		{"`MountPod` and `UnmountPod`: objects, resolving, the wait", []string{"pkg/node.(*Node).MountPod", "pkg/node.(*Node).UnmountPod", "pkg/source", "pkg/resolve."}},
 		{"the loop: events, planning, what others see of it", []string{"pkg/manager"}},
 		{"the harness", []string{"hack/bench/"}},

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // journalFormat is the version of the file's layout: its buckets and how their values are
@@ -58,9 +59,9 @@ func lockFile(path string) (*os.File, error) {
 // openDB checks what the journal holds and opens it for changes; it creates a missing
 // file. If the file's last write may be lost, openDB doubts every fact and keeps the
 // original file. An ErrDamaged means that the file's content is at fault.
-func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
+func openDB(path string) (db *bolt.DB, s sums, r state.Recovery, err error) {
 	if err := lost(path); err != nil {
-		return nil, sums{}, Recovery{}, err
+		return nil, sums{}, state.Recovery{}, err
 	}
 	if info, statErr := os.Stat(path); statErr == nil && info.Size() > 0 {
 		s, r, err = renew(path)
@@ -70,7 +71,7 @@ func openDB(path string) (db *bolt.DB, s sums, r Recovery, err error) {
 		err = rebuild(path, s, c.entries)
 	}
 	if err != nil {
-		return nil, sums{}, Recovery{}, err
+		return nil, sums{}, state.Recovery{}, err
 	}
 	db, err = bolt.Open(path, 0o600, &bolt.Options{
 		Timeout: lockTimeout, FreelistType: bolt.FreelistMapType,

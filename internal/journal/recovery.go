@@ -1,24 +1,26 @@
-package state
+package journal
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // recoveryOf decodes the value of recoveryKey; nil means that there is none.
-func recoveryOf(b []byte) Recovery {
+func recoveryOf(b []byte) state.Recovery {
 	if b == nil {
-		return Recovery{}
+		return state.Recovery{}
 	}
-	var r Recovery
+	var r state.Recovery
 	if err := json.Unmarshal(b, &r); err != nil || !r.Lost() {
-		return Recovery{Why: fmt.Sprintf("an earlier start noted it, but this version cannot read why: %q", b)}
+		return state.Recovery{Why: fmt.Sprintf("an earlier start noted it, but this version cannot read why: %q", b)}
 	}
 	return r
 }
 
-func encodeRecovery(r Recovery) []byte {
+func encodeRecovery(r state.Recovery) []byte {
 	b, _ := json.Marshal(r) // a string field cannot fail
 	return b
 }
@@ -38,13 +40,13 @@ func (c content) doubt(why string) error {
 	if c[metaBucket] == nil { // the file was empty
 		c[metaBucket] = newContent()[metaBucket]
 	}
-	c[metaBucket][recoveryKey] = encodeRecovery(Recovery{Why: why})
+	c[metaBucket][recoveryKey] = encodeRecovery(state.Recovery{Why: why})
 	return nil
 }
 
-func doubt(v Volume) Volume {
+func doubt(v state.Volume) state.Volume {
 	v.Attach, v.Stage = doubtFact(v.Attach), doubtFact(v.Stage)
-	mounts := make(map[PodUID]Mount, len(v.Mounts))
+	mounts := make(map[state.PodUID]state.Mount, len(v.Mounts))
 	for pod, m := range v.Mounts {
 		m.Fact = doubtFact(m.Fact)
 		mounts[pod] = m
@@ -53,18 +55,18 @@ func doubt(v Volume) Volume {
 	return v
 }
 
-func doubtFact(f Fact) Fact {
-	if f.Phase == Leaving {
+func doubtFact(f state.Fact) state.Fact {
+	if f.Phase == state.Leaving {
 		f.Failed = nil // these were failures of the removal
 	}
-	if f.Phase != Absent {
-		f.Phase = Entering
+	if f.Phase != state.Absent {
+		f.Phase = state.Entering
 	}
 	return f
 }
 
 // Recovery returns whether records may be lost, and why.
-func (b *Bolt) Recovery() Recovery {
+func (b *Bolt) Recovery() state.Recovery {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.recovery
@@ -75,14 +77,14 @@ func (b *Bolt) Suspect(ctx context.Context, why string) error {
 	if b.Recovery().Lost() {
 		return nil
 	}
-	return b.setRecovery(ctx, Recovery{Why: why})
+	return b.setRecovery(ctx, state.Recovery{Why: why})
 }
 
 // AcceptRecovery durably notes that an operator has checked the mounts and that no record
 // is missing.
-func (b *Bolt) AcceptRecovery(ctx context.Context) error { return b.setRecovery(ctx, Recovery{}) }
+func (b *Bolt) AcceptRecovery(ctx context.Context) error { return b.setRecovery(ctx, state.Recovery{}) }
 
-func (b *Bolt) setRecovery(ctx context.Context, r Recovery) error {
+func (b *Bolt) setRecovery(ctx context.Context, r state.Recovery) error {
 	var value []byte
 	if r.Lost() {
 		value = encodeRecovery(r)

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // smallDisk returns a directory on a file system of its own, of that many bytes, which no
@@ -58,9 +60,9 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 	}
 	defer b.Close()
 	const volumes = 300
-	all := map[VolumeID]*Volume{}
+	all := map[state.VolumeID]*state.Volume{}
 	for i := range volumes {
-		v := sample(VolumeID(fmt.Sprint("v", i)))
+		v := sample(state.VolumeID(fmt.Sprint("v", i)))
 		all[v.ID] = &v
 	}
 	commit(t, b, all)
@@ -71,13 +73,13 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 
 	next := sample("next")
 	begun := *all["v0"]
-	begun.Mounts = map[PodUID]Mount{"another": {Fact: Fact{Phase: Entering}}}
-	for what, v := range map[string]*Volume{"a volume": &next, "a mount": &begun} {
-		if err := b.Commit(t.Context(), map[VolumeID]*Volume{v.ID: v}); !errors.Is(err, ErrFull) {
+	begun.Mounts = map[state.PodUID]state.Mount{"another": {Fact: state.Fact{Phase: state.Entering}}}
+	for what, v := range map[string]*state.Volume{"a volume": &next, "a mount": &begun} {
+		if err := b.Commit(t.Context(), map[state.VolumeID]*state.Volume{v.ID: v}); !errors.Is(err, state.ErrFull) {
 			t.Errorf("begin %s: got %v, want ErrFull", what, err)
 		}
 	}
-	if err := b.CommitBucket(t.Context(), "pods", map[string][]byte{"new": []byte("x")}); !errors.Is(err, ErrFull) {
+	if err := b.CommitBucket(t.Context(), "pods", map[string][]byte{"new": []byte("x")}); !errors.Is(err, state.ErrFull) {
 		t.Errorf("a new pod: got %v, want ErrFull", err)
 	}
 	if err := b.CommitBucket(t.Context(), "pods", map[string][]byte{"old": []byte("y")}); err != nil {
@@ -86,15 +88,15 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 	for id, v := range all {
 		failed := *v
 		v := *v
-		v.Mounts, v.Stage.Phase = nil, Leaving
-		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: &v}); err != nil {
+		v.Mounts, v.Stage.Phase = nil, state.Leaving
+		if err := b.Commit(t.Context(), map[state.VolumeID]*state.Volume{id: &v}); err != nil {
 			t.Fatalf("begin to remove %s: %v", id, err)
 		}
 		failed.Mounts = nil
-		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: &failed}); err != nil {
+		if err := b.Commit(t.Context(), map[state.VolumeID]*state.Volume{id: &failed}); err != nil {
 			t.Fatalf("what the failure of the first step leaves of %s: %v", id, err)
 		}
-		if err := b.Commit(t.Context(), map[VolumeID]*Volume{id: nil}); err != nil {
+		if err := b.Commit(t.Context(), map[state.VolumeID]*state.Volume{id: nil}); err != nil {
 			t.Fatalf("end %s: %v", id, err)
 		}
 	}
@@ -104,7 +106,7 @@ func TestOnAFullDiskWhatWasBegunIsEnded(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "rest")); err != nil {
 		t.Fatal(err)
 	}
-	commit(t, b, map[VolumeID]*Volume{"next": &next})
+	commit(t, b, map[state.VolumeID]*state.Volume{"next": &next})
 }
 
 // A new journal needs room for its first keys: with fewer pages free, it either is not made, or
@@ -128,7 +130,7 @@ func TestANewJournalWithTooLittleRoom(t *testing.T) {
 		}
 		_ = os.Remove(rest)
 		v := sample("v")
-		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 		must(t, b.Close())
 		b = openBolt(t, path)
 		if got, err := b.Load(t.Context()); err != nil || len(got.Volumes) != 1 || b.Recovery().Lost() {
@@ -149,16 +151,16 @@ func TestADiskThatFillsUpInTheMiddle(t *testing.T) {
 	}
 	defer b.Close()
 	v := sample("v")
-	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 	fill(t, filepath.Join(dir, "rest"))
 	if err := os.Truncate(filepath.Join(dir, "rest"), 12<<20); err != nil { // enough to begin the write, not for all of it
 		t.Fatal(err)
 	}
 	large := map[string][]byte{"k": make([]byte, 15<<20)}
-	if err := b.CommitBucket(t.Context(), "objects", large); !errors.Is(err, ErrFull) {
+	if err := b.CommitBucket(t.Context(), "objects", large); !errors.Is(err, state.ErrFull) {
 		t.Errorf("got %v, want ErrFull", err)
 	}
-	commit(t, b, map[VolumeID]*Volume{"v": nil})
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": nil})
 }
 
 // A daemon that is restarted on a full disk opens its journal and ends what was begun. Its lock
@@ -170,17 +172,17 @@ func TestARestartOnAFullDisk(t *testing.T) {
 		b, err := OpenBolt(path)
 		must(t, err)
 		v, w := sample("v"), sample("w")
-		commit(t, b, map[VolumeID]*Volume{"v": &v, "w": &w})
+		commit(t, b, map[state.VolumeID]*state.Volume{"v": &v, "w": &w})
 		must(t, b.Close())
 		if emptied {
 			must(t, os.Truncate(path+".lock", 0))
 		}
 		fill(t, filepath.Join(dir, "rest"))
-		for _, id := range []VolumeID{"v", "w"} {
+		for _, id := range []state.VolumeID{"v", "w"} {
 			if b, err = OpenBolt(path); err != nil {
 				t.Fatalf("lock file emptied %v: %v", emptied, err)
 			}
-			commit(t, b, map[VolumeID]*Volume{id: nil})
+			commit(t, b, map[state.VolumeID]*state.Volume{id: nil})
 			must(t, b.Close())
 			fill(t, filepath.Join(dir, "more"+string(id)))
 		}

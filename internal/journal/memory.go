@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Memory is a journal that ends with its process, for tests and for embedders that keep
@@ -15,7 +17,7 @@ type Memory struct {
 	mu      sync.Mutex
 	buckets map[string]map[string][]byte // guarded by mu
 	// quarantined says why records could not be read in the last Load; guarded by mu.
-	quarantined map[VolumeID]string
+	quarantined map[state.VolumeID]string
 	closed      bool // guarded by mu
 }
 
@@ -25,22 +27,22 @@ func NewMemory() *Memory {
 }
 
 // Load returns every record, and why any others cannot be read.
-func (m *Memory) Load(ctx context.Context) (Loaded, error) {
+func (m *Memory) Load(ctx context.Context) (state.Loaded, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.usable(ctx); err != nil {
-		return Loaded{}, fmt.Errorf("load records: %w", err)
+		return state.Loaded{}, fmt.Errorf("load records: %w", err)
 	}
 	volumes, quarantined := decodeAll(m.buckets[volumesBucket])
 	m.quarantined = maps.Clone(quarantined)
-	return Loaded{
+	return state.Loaded{
 		Volumes: volumes, Quarantined: quarantined, BootID: string(m.buckets[metaBucket][bootIDKey]),
 		Recovery: recoveryOf(m.buckets[metaBucket][recoveryKey]),
 	}, nil
 }
 
 // Commit stores all changes or none. A nil value deletes.
-func (m *Memory) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
+func (m *Memory) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c, err := recordChange(changes, m.quarantined)
@@ -67,11 +69,11 @@ func (m *Memory) SetBootID(ctx context.Context, id string) error {
 }
 
 // LoadBucket returns a copy of a bucket; a bucket that was never written is empty.
-func (m *Memory) LoadBucket(ctx context.Context, bucket string) (Values, error) {
+func (m *Memory) LoadBucket(ctx context.Context, bucket string) (state.Values, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.usable(ctx); err != nil {
-		return Values{}, fmt.Errorf("load bucket %q: %w", bucket, err)
+		return state.Values{}, fmt.Errorf("load bucket %q: %w", bucket, err)
 	}
 	stored := map[string][]byte{}
 	for key, b := range m.buckets[kvPrefix+bucket] {

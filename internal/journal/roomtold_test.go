@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Room agrees with what the journal does at every level of the disk, and names the directory and the command that
@@ -45,7 +47,7 @@ func TestRoomSaysWhatTheJournalDoes(t *testing.T) {
 				continue
 			}
 			refused++
-			if text := err.Error(); !errors.Is(err, ErrFull) || !strings.HasSuffix(text, "look with: df -h "+dir) {
+			if text := err.Error(); !errors.Is(err, state.ErrFull) || !strings.HasSuffix(text, "look with: df -h "+dir) {
 				t.Errorf("level %d: %s", level, text)
 			}
 		}
@@ -68,7 +70,7 @@ func TestRoomRepeatsAWriteThatFailed(t *testing.T) {
 	b := openBolt(t, filepath.Join(dir, "state.db"))
 	defer b.Close()
 	b.mu.Lock()
-	b.refused = b.refusal(fmt.Errorf("%w: %w", ErrFull, unix.EDQUOT))
+	b.refused = b.refusal(fmt.Errorf("%w: %w", state.ErrFull, unix.EDQUOT))
 	b.mu.Unlock()
 	must(t, b.Room())
 	b.mu.Lock()

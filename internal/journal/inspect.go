@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Inspection is the content of a journal's file that no daemon has open.
@@ -22,7 +24,7 @@ type Inspection struct {
 	// be missing.
 	LastLost bool
 	// Recovery says whether records may be lost, as an earlier start or repair noted.
-	Recovery Recovery
+	Recovery state.Recovery
 	// Counts has the number of values in each bucket.
 	Counts map[string]int
 	// Unreadable says, by "bucket/key", why a value cannot be read.

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -9,10 +9,12 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func TestRecordComesBackAsItWas(t *testing.T) {
-	for _, v := range []Volume{sample("csi.example^vol-1"), {ID: "v", Spec: &Spec{}}} {
+	for _, v := range []state.Volume{sample("csi.example^vol-1"), {ID: "v", Spec: &state.Spec{}}} {
 		b, err := EncodeRecord(v)
 		if err != nil {
 			t.Fatal(err)
@@ -32,7 +34,7 @@ func TestSampleSetsEveryField(t *testing.T) {
 	v := sample("id")
 	// Mounted and BlockDevice are never set in the same Seen.
 	v.Staged.BlockDevice = true
-	v.Mounts = map[PodUID]Mount{"p1": v.Mounts["p1"]}
+	v.Mounts = map[state.PodUID]state.Mount{"p1": v.Mounts["p1"]}
 	unset(t, "Volume", reflect.ValueOf(v))
 }
 
@@ -196,7 +198,7 @@ func TestARecordIsReadOnceWhereNothingIsWrong(t *testing.T) {
 // The daemon makes a record for each call begun and each call ended, and keeps several per
 // volume: what few volumes have is behind pointers.
 func TestRecordsAreSmall(t *testing.T) {
-	if got := unsafe.Sizeof(Volume{}); got > 224 {
+	if got := unsafe.Sizeof(state.Volume{}); got > 224 {
 		t.Errorf("a record has %d bytes beside what it points to", got)
 	}
 }

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // flips returns how many places of each kind are damaged; `make test-flips` has 10,000.
@@ -62,7 +64,7 @@ func TestAFlipInTheFileLosesNothingInSilence(t *testing.T) {
 	b := openBolt(t, path)
 	for i := range 60 {
 		v := sample(sampleID(i))
-		commit(t, b, map[VolumeID]*Volume{v.ID: &v})
+		commit(t, b, map[state.VolumeID]*state.Volume{v.ID: &v})
 		for _, bucket := range []string{"claims", "objects"} {
 			must(t, b.CommitBucket(t.Context(), bucket, map[string][]byte{fmt.Sprintf("default/%d", i): bytes.Repeat([]byte{byte(i)}, 50*i)}))
 		}
@@ -71,7 +73,7 @@ func TestAFlipInTheFileLosesNothingInSilence(t *testing.T) {
 	must(t, b.CommitBucket(t.Context(), "operator", map[string][]byte{"drain": []byte("{}")}))
 	must(t, b.Spare(t.Context()))
 	for i := range 20 { // so that older pages are left in the file
-		commit(t, b, map[VolumeID]*Volume{sampleID(i): nil})
+		commit(t, b, map[state.VolumeID]*state.Volume{sampleID(i): nil})
 		must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{fmt.Sprintf("default/%d", i): nil}))
 	}
 	want, _ := held(t, b)
@@ -137,7 +139,7 @@ func TestAJournalOfAVersionWithoutSumsIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
 	v := sample("v")
-	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 	must(t, b.Close())
 	c, err := readFile(path)
 	must(t, err)
@@ -185,7 +187,7 @@ func TestADamagedHeadIsToldOf(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "state.db")
 		b := openBolt(t, path)
 		v := sample("v")
-		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 		must(t, b.Close())
 		data := read(t, path)
 		data[page*os.Getpagesize()+headAt+40] ^= 1
@@ -193,7 +195,7 @@ func TestADamagedHeadIsToldOf(t *testing.T) {
 		b = openBolt(t, path)
 		got, err := b.Load(t.Context())
 		must(t, err)
-		if !strings.Contains(b.Recovery().Why, "heads") || len(got.Volumes) == 1 && got.Volumes["v"].Stage.Phase == Present {
+		if !strings.Contains(b.Recovery().Why, "heads") || len(got.Volumes) == 1 && got.Volumes["v"].Stage.Phase == state.Present {
 			t.Errorf("page %d: recovered %q: %+v", page, b.Recovery().Why, got.Volumes["v"].Stage)
 		}
 		if string(read(t, path+damagedSuffix)) != string(data) {
@@ -207,7 +209,7 @@ func TestAJournalOfAKernelWithOtherPages(t *testing.T) {
 	dir := t.TempDir()
 	b := openBolt(t, filepath.Join(dir, "made.db"))
 	v := sample("v")
-	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 	must(t, b.Close())
 	c, err := readFile(filepath.Join(dir, "made.db"))
 	must(t, err)

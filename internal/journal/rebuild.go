@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"strconv"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // A start reads the whole file without changing it, checks what it read, and writes it
@@ -71,10 +73,10 @@ func readFile(path string) (c content, err error) {
 // if that is nothing. If the last write may be missing, it doubts every fact and keeps the
 // original file. Otherwise, on a full disk, the file stays. s are the sums of the content that
 // was checked: a page that changes before it is copied contradicts them.
-func renew(path string) (s sums, r Recovery, err error) {
+func renew(path string) (s sums, r state.Recovery, err error) {
 	lastLost, err := lostLast(path)
 	if err != nil {
-		return sums{}, Recovery{}, err
+		return sums{}, state.Recovery{}, err
 	}
 	var c content
 	err = view(path, func(tx *bolt.Tx) error {
@@ -103,7 +105,7 @@ func renew(path string) (s sums, r Recovery, err error) {
 	if lastLost {
 		if err := errors.Join(c.doubt("one of the two heads of the file is damaged: its last write may be lost"),
 			keepAside(path, os.Link)); err != nil {
-			return sums{}, Recovery{}, err
+			return sums{}, state.Recovery{}, err
 		}
 	} else {
 		c = newContent()

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bufio"
@@ -17,6 +17,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 func TestSecondOpenerIsTurnedAway(t *testing.T) {
@@ -82,7 +84,7 @@ func TestCallersOfOneMomentShareOneTransaction(t *testing.T) {
 		go func() {
 			v := sample(sampleID(i))
 			if i%2 == 0 {
-				errs <- b.Commit(t.Context(), map[VolumeID]*Volume{v.ID: &v})
+				errs <- b.Commit(t.Context(), map[state.VolumeID]*state.Volume{v.ID: &v})
 				return
 			}
 			errs <- b.CommitBucket(t.Context(), "objects", map[string][]byte{string(v.ID): {1}})
@@ -113,9 +115,9 @@ func TestCancelledCommitIsNotWrittenOrSaysThatItMayBe(t *testing.T) {
 	release := holdWriter(t, b)
 	why := errors.New("shutting down")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	put := func(id VolumeID, errs chan<- error) {
+	put := func(id state.VolumeID, errs chan<- error) {
 		v := sample(id)
-		errs <- b.Commit(ctx, map[VolumeID]*Volume{id: &v})
+		errs <- b.Commit(ctx, map[state.VolumeID]*state.Volume{id: &v})
 	}
 	begun, queued := make(chan error, 1), make(chan error, 1)
 	go put("begun", begun)
@@ -124,15 +126,15 @@ func TestCancelledCommitIsNotWrittenOrSaysThatItMayBe(t *testing.T) {
 	waitQueued(b, 1)
 
 	cancel(why)
-	if err := <-begun; !errors.Is(err, ErrUnknown) || !errors.Is(err, why) {
+	if err := <-begun; !errors.Is(err, state.ErrUnknown) || !errors.Is(err, why) {
 		t.Errorf("write under way: %v, want ErrUnknown and the cause", err)
 	}
-	if err := <-queued; errors.Is(err, ErrUnknown) || !errors.Is(err, why) {
+	if err := <-queued; errors.Is(err, state.ErrUnknown) || !errors.Is(err, why) {
 		t.Errorf("write not begun: %v, want only the cause", err)
 	}
 	release()
 	last := sample("last") // the writer commits it after all others
-	commit(t, b, map[VolumeID]*Volume{"last": &last})
+	commit(t, b, map[state.VolumeID]*state.Volume{"last": &last})
 	got, err := b.Load(t.Context())
 	if _, ok := got.Volumes["queued"]; ok || err != nil {
 		t.Errorf("a commit that was taken back was written: %v", err)
@@ -142,7 +144,7 @@ func TestCancelledCommitIsNotWrittenOrSaysThatItMayBe(t *testing.T) {
 func TestFullJournalLosesNothingAndRecovers(t *testing.T) {
 	b := openBolt(t, filepath.Join(t.TempDir(), "state.db"))
 	first := sample("first")
-	commit(t, b, map[VolumeID]*Volume{"first": &first})
+	commit(t, b, map[state.VolumeID]*state.Volume{"first": &first})
 	b.db.MaxSize = 64 << 10 // like on a full disk, the file cannot grow
 
 	large := map[string][]byte{"k": make([]byte, 1<<20)}
@@ -182,14 +184,14 @@ func TestDamageWhileOpenIsAnErrorAndNoCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := sample("v")
-	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 	if err := os.Truncate(path, 0); err != nil { // reading the memory map now faults
 		t.Fatal(err)
 	}
 	if _, err := b.Load(t.Context()); !errors.Is(err, ErrDamaged) {
 		t.Errorf("Load: %v, want ErrDamaged", err)
 	}
-	if err := b.Commit(t.Context(), map[VolumeID]*Volume{"v": &v}); !errors.Is(err, ErrDamaged) {
+	if err := b.Commit(t.Context(), map[state.VolumeID]*state.Volume{"v": &v}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("Commit: %v, want ErrDamaged", err)
 	}
 	if err := b.Close(); !errors.Is(err, ErrDamaged) {
@@ -224,7 +226,7 @@ func TestFutureFormatIsRefusedAndUntouched(t *testing.T) {
 
 func TestWhatWasReportedDurableSurvivesSIGKILL(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
-	reported := map[VolumeID]bool{}
+	reported := map[state.VolumeID]bool{}
 	for life := range 4 {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledChild$")
 		child.Env = append(os.Environ(), "CSI_VOLMGR_TEST_JOURNAL="+path, fmt.Sprintf("CSI_VOLMGR_TEST_LIFE=%d", life))
@@ -239,7 +241,7 @@ func TestWhatWasReportedDurableSurvivesSIGKILL(t *testing.T) {
 		lines := bufio.NewScanner(out)
 		stop := len(reported) + 50 + life*37
 		for lines.Scan() {
-			reported[VolumeID(lines.Text())] = true
+			reported[state.VolumeID(lines.Text())] = true
 			if len(reported) == stop {
 				if err := child.Process.Kill(); err != nil {
 					t.Fatal(err)
@@ -274,8 +276,8 @@ func TestKilledChild(t *testing.T) {
 	for g := range 4 {
 		wg.Go(func() {
 			for i := range 100_000 {
-				v := sample(VolumeID(fmt.Sprintf("%s-%d-%d", life, g, i)))
-				commit(t, b, map[VolumeID]*Volume{v.ID: &v})
+				v := sample(state.VolumeID(fmt.Sprintf("%s-%d-%d", life, g, i)))
+				commit(t, b, map[state.VolumeID]*state.Volume{v.ID: &v})
 				fmt.Fprintln(os.Stdout, v.ID)
 			}
 		})
@@ -303,7 +305,7 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.db")
 			b := openBolt(t, path)
 			v := sample("v")
-			commit(t, b, map[VolumeID]*Volume{"v": &v})
+			commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 			must(t, b.SetBootID(t.Context(), "boot"))
 			must(t, b.CommitBucket(t.Context(), "objects", map[string][]byte{"k": {7}}))
 			must(t, b.Close())
@@ -316,12 +318,12 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 			got, err := b.Load(t.Context())
 			must(t, err)
 			want := sample("v")
-			want.Attach.Phase, want.Stage.Phase = Entering, Entering
+			want.Attach.Phase, want.Stage.Phase = state.Entering, state.Entering
 			p1, p2 := want.Mounts["p1"], want.Mounts["p2"]
-			p1.Fact, p2.Phase = Fact{Phase: Entering}, Entering // it was leaving, and may have come back since
-			want.Mounts = map[PodUID]Mount{"p1": p1, "p2": p2}
+			p1.Fact, p2.Phase = state.Fact{Phase: state.Entering}, state.Entering // it was leaving, and may have come back since
+			want.Mounts = map[state.PodUID]state.Mount{"p1": p1, "p2": p2}
 			why := b.Recovery()
-			if d := diff(Loaded{Volumes: map[VolumeID]Volume{"v": want}, BootID: "boot", Recovery: why}, got); d != "" {
+			if d := diff(state.Loaded{Volumes: map[state.VolumeID]state.Volume{"v": want}, BootID: "boot", Recovery: why}, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 			if kv, err := b.LoadBucket(t.Context(), "objects"); err != nil || len(kv.Sound) != 1 {
@@ -336,7 +338,7 @@ func TestDamagedFileFallsBackToTheSpare(t *testing.T) {
 			}
 			must(t, b.AcceptRecovery(t.Context()))
 			must(t, b.Close())
-			if b = openBolt(t, path); b.Recovery() != (Recovery{}) {
+			if b = openBolt(t, path); b.Recovery() != (state.Recovery{}) {
 				t.Errorf("once accepted the next start says %v", b.Recovery())
 			}
 		})
@@ -349,7 +351,7 @@ func TestSpareFollowsTheJournal(t *testing.T) {
 	b := openBolt(t, path)
 	for i := range 3 * maxSpareLag {
 		v := sample(sampleID(i))
-		commit(t, b, map[VolumeID]*Volume{v.ID: &v})
+		commit(t, b, map[state.VolumeID]*state.Volume{v.ID: &v})
 		b.writer.Wait() // the writer has no caller left and may renew the copy
 		if i != 0 && i != maxSpareLag && i != 3*maxSpareLag-1 {
 			continue
@@ -372,7 +374,7 @@ func TestSpareOfWhatWasOpenedIsMadeAfterTheStartAndBeforeAChange(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "state.db")
 		b := openBolt(t, path)
 		v := sample("v")
-		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 		must(t, b.Close())
 		must(t, os.Remove(path+spareSuffix))
 
@@ -449,7 +451,7 @@ func TestDamageIsNeverReadAsARecord(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state.db")
 	b := openBolt(t, path)
-	changes := map[VolumeID]*Volume{}
+	changes := map[state.VolumeID]*state.Volume{}
 	for i := range 60 {
 		v := sample(sampleID(i))
 		changes[v.ID] = &v
@@ -516,7 +518,7 @@ func TestADamagedRecordIsQuarantinedAndNoOther(t *testing.T) {
 		for i := range records {
 			path := filepath.Join(t.TempDir(), "state.db")
 			b := openBolt(t, path)
-			changes := map[VolumeID]*Volume{}
+			changes := map[state.VolumeID]*state.Volume{}
 			for j := range records {
 				v := sample(sampleID(j))
 				changes[v.ID] = &v
@@ -548,7 +550,7 @@ func TestADamagedRecordIsQuarantinedAndNoOther(t *testing.T) {
 func TestKeysOutOfOrderAreDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
-	changes := map[VolumeID]*Volume{}
+	changes := map[state.VolumeID]*state.Volume{}
 	for i := range 5 {
 		v := sample(sampleID(i))
 		changes[v.ID] = &v
@@ -576,7 +578,7 @@ func TestSpareThatCannotBeMadeIsReported(t *testing.T) {
 		t.Error("no error")
 	}
 	v := sample("v")
-	commit(t, b, map[VolumeID]*Volume{"v": &v}) // the journal itself works
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": &v}) // the journal itself works
 	if err := b.Close(); err != nil {
 		t.Errorf("Close: %v; the journal itself is whole", err)
 	}

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Bolt is the durable journal: one bbolt file, locked for this process. It is safe for
@@ -25,9 +27,9 @@ type Bolt struct {
 	// lock is held while the journal is open.
 	lock     *os.File
 	mu       sync.Mutex
-	recovery Recovery   // guarded by mu
-	queue    []*pending // guarded by mu; bounded by the number of blocked callers
-	writing  bool       // guarded by mu: a goroutine runs write
+	recovery state.Recovery // guarded by mu
+	queue    []*pending     // guarded by mu; bounded by the number of blocked callers
+	writing  bool           // guarded by mu: a goroutine runs write
 	writer   sync.WaitGroup
 	closed   bool  // guarded by mu
 	broken   error // guarded by mu: why the file is no longer used
@@ -42,7 +44,7 @@ type Bolt struct {
 	spareErr error // guarded by mu
 	refused  error // guarded by mu: why the last write failed
 	// quarantined says why records could not be read in the last Load; guarded by mu.
-	quarantined map[VolumeID]string
+	quarantined map[state.VolumeID]string
 }
 
 // OpenBolt opens the journal at path. It creates the file, with mode 0600, and its
@@ -112,20 +114,20 @@ func (b *Bolt) SpareErr() error {
 
 // Load returns every record, and why any others cannot be read. The latter stay in the
 // journal until they are deleted, and Commit refuses to overwrite them.
-func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
+func (b *Bolt) Load(ctx context.Context) (state.Loaded, error) {
 	stored, err := b.read(ctx, volumesBucket)
 	if err != nil {
-		return Loaded{}, fmt.Errorf("load records: %w", err)
+		return state.Loaded{}, fmt.Errorf("load records: %w", err)
 	}
 	meta, err := b.read(ctx, metaBucket)
 	if err != nil {
-		return Loaded{}, fmt.Errorf("load boot id: %w", err)
+		return state.Loaded{}, fmt.Errorf("load boot id: %w", err)
 	}
 	volumes, quarantined := decodeAll(stored)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.quarantined = maps.Clone(quarantined)
-	return Loaded{
+	return state.Loaded{
 		Volumes: volumes, Quarantined: quarantined,
 		BootID: string(meta[bootIDKey]), Recovery: recoveryOf(meta[recoveryKey]),
 	}, nil
@@ -134,7 +136,7 @@ func (b *Bolt) Load(ctx context.Context) (Loaded, error) {
 // Commit makes all changes durable, or none, before it returns. A nil value deletes. If
 // ctx ends during the write, the error is ErrUnknown. On a full disk, changes that begin
 // something fail with ErrFull.
-func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
+func (b *Bolt) Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error {
 	b.mu.Lock()
 	quarantined := b.quarantined // replaced, never changed
 	b.mu.Unlock()
@@ -142,7 +144,7 @@ func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
 	if err != nil {
 		return err
 	}
-	if err := b.commit(ctx, c); errors.Is(err, ErrFull) {
+	if err := b.commit(ctx, c); errors.Is(err, state.ErrFull) {
 		return err // names the disk, and what to do
 	} else if err != nil {
 		return fmt.Errorf("commit %d records: %w", len(changes), err)
@@ -152,7 +154,7 @@ func (b *Bolt) Commit(ctx context.Context, changes map[VolumeID]*Volume) error {
 }
 
 // release ends the quarantine of records that were deleted.
-func (b *Bolt) release(changes map[VolumeID]*Volume) {
+func (b *Bolt) release(changes map[state.VolumeID]*state.Volume) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.quarantined) == 0 {
@@ -184,10 +186,10 @@ func (b *Bolt) SetBootID(ctx context.Context, id string) error {
 }
 
 // LoadBucket returns a copy of a bucket; a bucket that was never written is empty.
-func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (Values, error) {
+func (b *Bolt) LoadBucket(ctx context.Context, bucket string) (state.Values, error) {
 	stored, err := b.read(ctx, kvPrefix+bucket)
 	if err != nil {
-		return Values{}, fmt.Errorf("load bucket %q: %w", bucket, err)
+		return state.Values{}, fmt.Errorf("load bucket %q: %w", bucket, err)
 	}
 	return unsealAll(stored), nil
 }
@@ -199,7 +201,7 @@ func (b *Bolt) CommitBucket(ctx context.Context, bucket string, changes map[stri
 	if err != nil {
 		return err
 	}
-	if err := b.commit(ctx, c); errors.Is(err, ErrFull) {
+	if err := b.commit(ctx, c); errors.Is(err, state.ErrFull) {
 		return err // names the disk, and what to do
 	} else if err != nil {
 		return fmt.Errorf("commit %d values of bucket %q: %w", len(changes), bucket, err)

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Volumes must still be removed when the disk is full, and each step of a removal is a
@@ -77,7 +79,7 @@ func (b *Bolt) room() error {
 	case st.Flags&unix.ST_RDONLY != 0:
 		return b.refusal(unix.EROFS)
 	case size != 0 && free < min(wantedRoom, size/smallPart): // 0: a tmpfs without a limit
-		return b.refusal(ErrFull)
+		return b.refusal(state.ErrFull)
 	}
 	return nil
 }
@@ -87,7 +89,7 @@ func (b *Bolt) room() error {
 func (b *Bolt) refusal(err error) error {
 	dir := filepath.Dir(b.path)
 	switch {
-	case errors.Is(err, ErrFull):
+	case errors.Is(err, state.ErrFull):
 		return fmt.Errorf("%w: nothing new is begun until there is room in %s; look with: df -h %s", err, dir, dir)
 	case errors.Is(err, unix.EROFS):
 		return fmt.Errorf("the disk of the journal is read-only: nothing is begun or ended until %s can be written (%w); "+
@@ -148,8 +150,10 @@ func begins(tx *bolt.Tx, c change) bool {
 // makesMore reports whether a fact is entering or present in is and absent in was. One that is
 // leaving in was begins nothing: the intent of a removal marks the removals that follow, too, and
 // the result of one that failed says again that their facts are present.
-func makesMore(was, is Volume) bool {
-	makes := func(was, is Fact) bool { return was.Phase == Absent && (is.Phase == Entering || is.Phase == Present) }
+func makesMore(was, is state.Volume) bool {
+	makes := func(was, is state.Fact) bool {
+		return was.Phase == state.Absent && (is.Phase == state.Entering || is.Phase == state.Present)
+	}
 	more := makes(was.Attach, is.Attach) || makes(was.Stage, is.Stage)
 	for pod, m := range is.Mounts {
 		more = more || makes(was.Mounts[pod].Fact, m.Fact)

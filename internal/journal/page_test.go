@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -10,16 +10,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const journalPage = "../../docs/reference/journal.md"
 
 // typeNames are the page's names for the types of a record's fields.
 var typeNames = map[reflect.Type]string{
-	reflect.TypeFor[Volume](): "record", reflect.TypeFor[Fact](): "fact", reflect.TypeFor[Retry](): "retry",
-	reflect.TypeFor[Phase](): "phase", reflect.TypeFor[Pod](): "pod", reflect.TypeFor[Spec](): "spec", reflect.TypeFor[Needs](): "needs",
-	reflect.TypeFor[Mount](): "mount", reflect.TypeFor[Seen](): "seen", reflect.TypeFor[Renewal](): "renewal",
-	reflect.TypeFor[TokenRequest](): "token", reflect.TypeFor[SecretRef](): "secret",
+	reflect.TypeFor[state.Volume](): "record", reflect.TypeFor[state.Fact](): "fact", reflect.TypeFor[state.Retry](): "retry",
+	reflect.TypeFor[state.Phase](): "phase", reflect.TypeFor[state.Pod](): "pod", reflect.TypeFor[state.Spec](): "spec", reflect.TypeFor[state.Needs](): "needs",
+	reflect.TypeFor[state.Mount](): "mount", reflect.TypeFor[state.Seen](): "seen", reflect.TypeFor[state.Renewal](): "renewal",
+	reflect.TypeFor[state.TokenRequest](): "token", reflect.TypeFor[state.SecretRef](): "secret",
 	reflect.TypeFor[time.Time](): "time", reflect.TypeFor[time.Duration](): "nanoseconds", reflect.TypeFor[json.RawMessage](): "JSON",
 }
 
@@ -77,7 +79,7 @@ func TestJournalPageHasEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{}
-	fieldsOf(t, reflect.TypeFor[Volume](), "record", want)
+	fieldsOf(t, reflect.TypeFor[state.Volume](), "record", want)
 	told := map[string]bool{}
 	for _, m := range pageRow.FindAllSubmatch(page, -1) {
 		row := string(m[1])

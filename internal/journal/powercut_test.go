@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // disk is what a power cut may leave of a directory: all that was synced, and any part of
@@ -122,7 +124,7 @@ func powerCutLife(t *testing.T, path string) {
 		for i := range 5 {
 			n++
 			v := sample(sampleID(n))
-			changes := map[VolumeID]*Volume{v.ID: &v}
+			changes := map[state.VolumeID]*state.Volume{v.ID: &v}
 			if n > 4 {
 				changes[sampleID(n-4)] = nil
 			}
@@ -158,7 +160,7 @@ func lostIn(t *testing.T, dir string, durable int) string {
 	}
 	have := slices.Sorted(maps.Keys(got.Volumes))
 	for _, n := range []int{durable, durable + 1} {
-		var want []VolumeID
+		var want []state.VolumeID
 		for i := max(1, n-3); i <= n; i++ {
 			want = append(want, sampleID(i))
 		}

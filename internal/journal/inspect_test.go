@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Inspect names damaged values by bucket and key, Export shows them as they are stored, and
@@ -18,7 +20,7 @@ func TestAJournalIsInspectedExportedAndMended(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	b := openBolt(t, path)
 	v := sample("v")
-	commit(t, b, map[VolumeID]*Volume{"v": &v})
+	commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 	must(t, b.CommitBucket(t.Context(), "claims", map[string][]byte{"default/a": []byte(`{"name":"pvc-a"}`)}))
 	must(t, b.Close())
 	if file, spare := Inspect(path); !file.Sound() || !spare.Sound() || file.Counts["volumes"] != 1 || file.Counts["kv/claims"] != 1 {
@@ -45,7 +47,7 @@ func TestAJournalIsInspectedExportedAndMended(t *testing.T) {
 	must(t, err)
 	values, err := b.LoadBucket(t.Context(), "claims")
 	must(t, err)
-	if got.Volumes["v"].Stage.Phase != Entering || string(values.Sound["default/a"]) != `{"name":"pvc-a"}` {
+	if got.Volumes["v"].Stage.Phase != state.Entering || string(values.Sound["default/a"]) != `{"name":"pvc-a"}` {
 		t.Errorf("%+v, %v", got.Volumes["v"].Stage, values)
 	}
 	must(t, b.Close())
@@ -81,7 +83,7 @@ func TestARepairThatIsCutOffIsSuspect(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "state.db")
 		b := openBolt(t, path)
 		v := sample("v")
-		commit(t, b, map[VolumeID]*Volume{"v": &v})
+		commit(t, b, map[state.VolumeID]*state.Volume{"v": &v})
 		must(t, b.Close())
 		write(t, path, bytes.ReplaceAll(read(t, path), []byte(`"sizeBytes":`), []byte(`"sizeBYTES":`)))
 		b = openBolt(t, path)

@@ -1,8 +1,10 @@
-package state
+package journal
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Bucket names. The buckets of LoadBucket have kvPrefix before their names.
@@ -49,7 +51,7 @@ func (c change) check() error {
 }
 
 // recordChange encodes records. A quarantined record may only be deleted.
-func recordChange(changes map[VolumeID]*Volume, quarantined map[VolumeID]string) (change, error) {
+func recordChange(changes map[state.VolumeID]*state.Volume, quarantined map[state.VolumeID]string) (change, error) {
 	c := change{bucket: volumesBucket, values: make(map[string][]byte, len(changes))}
 	var e encoder
 	for id, v := range changes {
@@ -85,8 +87,8 @@ func bucketChange(bucket string, changes map[string][]byte) (change, error) {
 
 // unsealAll splits stored values into readable and unreadable ones. It takes ownership of
 // the map.
-func unsealAll(stored map[string][]byte) Values {
-	v := Values{Sound: stored}
+func unsealAll(stored map[string][]byte) state.Values {
+	v := state.Values{Sound: stored}
 	for key, b := range stored {
 		value, err := unseal(b)
 		if err != nil {

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // pending is a change whose caller waits until it is durable.
@@ -63,7 +65,7 @@ func (b *Bolt) abandon(ctx context.Context, p *pending) error {
 	case <-p.done:
 		return p.err
 	default:
-		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", state.ErrUnknown, context.Cause(ctx))
 	}
 }
 
@@ -89,7 +91,7 @@ func (b *Bolt) write() {
 		short := b.room()
 		err := b.withFile(func() error { return b.update(batch, short) })
 		if noRoom(err) {
-			err = fmt.Errorf("%w: %w", ErrFull, err)
+			err = fmt.Errorf("%w: %w", state.ErrFull, err)
 		}
 		err = b.refusal(err)
 		b.mu.Lock()

@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"context"
@@ -7,14 +7,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // journal is what both implementations provide.
 type journal interface {
-	Load(ctx context.Context) (Loaded, error)
-	Commit(ctx context.Context, changes map[VolumeID]*Volume) error
+	Load(ctx context.Context) (state.Loaded, error)
+	Commit(ctx context.Context, changes map[state.VolumeID]*state.Volume) error
 	SetBootID(ctx context.Context, id string) error
-	LoadBucket(ctx context.Context, bucket string) (Values, error)
+	LoadBucket(ctx context.Context, bucket string) (state.Values, error)
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 	Close() error
 }
@@ -89,18 +91,18 @@ func suiteEmpty(t *testing.T, j journal, _ func(change)) {
 
 func suiteCommit(t *testing.T, j journal, _ func(change)) {
 	a, b := sample("a"), sample("b")
-	commit(t, j, map[VolumeID]*Volume{"a": &a, "b": &b, "never": nil})
+	commit(t, j, map[state.VolumeID]*state.Volume{"a": &a, "b": &b, "never": nil})
 	if err := j.SetBootID(t.Context(), "boot-7"); err != nil {
 		t.Fatal(err)
 	}
 	b.SizeBytes = 7
-	commit(t, j, map[VolumeID]*Volume{"a": nil, "b": &b})
+	commit(t, j, map[state.VolumeID]*state.Volume{"a": nil, "b": &b})
 	commit(t, j, nil)
 	got, err := j.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Loaded{Volumes: map[VolumeID]Volume{"b": b}, BootID: "boot-7"}
+	want := state.Loaded{Volumes: map[state.VolumeID]state.Volume{"b": b}, BootID: "boot-7"}
 	if d := diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
@@ -110,8 +112,8 @@ func suiteAllOrNone(t *testing.T, j journal, _ func(change)) {
 	good, bad := sample("good"), sample("bad")
 	bad.Spec.Config = []byte("no JSON")
 	wrong := sample("other")
-	long := sample(VolumeID(strings.Repeat("x", maxKey+1)))
-	for _, changes := range []map[VolumeID]*Volume{
+	long := sample(state.VolumeID(strings.Repeat("x", maxKey+1)))
+	for _, changes := range []map[state.VolumeID]*state.Volume{
 		{"good": &good, "bad": &bad},
 		{"good": &good, "wrong": &wrong},
 		{"good": &good, long.ID: &long},
@@ -125,12 +127,12 @@ func suiteAllOrNone(t *testing.T, j journal, _ func(change)) {
 	if err != nil || len(got.Volumes) > 0 {
 		t.Errorf("after failed commits: %+v, %v", got, err)
 	}
-	commit(t, j, map[VolumeID]*Volume{"good": &good})
+	commit(t, j, map[state.VolumeID]*state.Volume{"good": &good})
 }
 
 func suiteNotShared(t *testing.T, j journal, _ func(change)) {
 	v := sample("v")
-	commit(t, j, map[VolumeID]*Volume{"v": &v})
+	commit(t, j, map[state.VolumeID]*state.Volume{"v": &v})
 	v.Spec.Context["a"] = "changed"
 	value := []byte("value")
 	if err := j.CommitBucket(t.Context(), "objects", map[string][]byte{"k": value}); err != nil {
@@ -160,7 +162,7 @@ func suiteQuarantine(t *testing.T, j journal, plant func(change)) {
 		"future": []byte(`{"v":9,"crc":"","record":{}}`), "junk": {0, 1, 2}, "moved": other,
 	}})
 	a := sample("a")
-	commit(t, j, map[VolumeID]*Volume{"a": &a})
+	commit(t, j, map[state.VolumeID]*state.Volume{"a": &a})
 
 	for range 2 { // loading changes nothing
 		got, err := j.Load(t.Context())
@@ -170,20 +172,20 @@ func suiteQuarantine(t *testing.T, j journal, plant func(change)) {
 		if len(got.Volumes) != 1 || len(got.Quarantined) != 4 {
 			t.Fatalf("got %d records and %v", len(got.Volumes), got.Quarantined)
 		}
-		for id, want := range map[VolumeID]string{"future": "newer csi-volmgr", "junk": "not a record", "moved": `has the id "other"`, "other": `key is "moved"`} {
+		for id, want := range map[state.VolumeID]string{"future": "newer csi-volmgr", "junk": "not a record", "moved": `has the id "other"`, "other": `key is "moved"`} {
 			if why := got.Quarantined[id]; !strings.Contains(why, want) {
 				t.Errorf("%s: %q, want %q", id, why, want)
 			}
 		}
 		v := sample("junk")
-		if err := j.Commit(t.Context(), map[VolumeID]*Volume{"junk": &v}); !errors.Is(err, ErrQuarantined) {
+		if err := j.Commit(t.Context(), map[state.VolumeID]*state.Volume{"junk": &v}); !errors.Is(err, ErrQuarantined) {
 			t.Errorf("overwriting an unreadable record: %v", err)
 		}
 	}
 
-	commit(t, j, map[VolumeID]*Volume{"junk": nil}) // forgotten on purpose
+	commit(t, j, map[state.VolumeID]*state.Volume{"junk": nil}) // forgotten on purpose
 	v := sample("junk")
-	commit(t, j, map[VolumeID]*Volume{"junk": &v})
+	commit(t, j, map[state.VolumeID]*state.Volume{"junk": &v})
 	got, err := j.Load(t.Context())
 	if err != nil || len(got.Volumes) != 2 || len(got.Quarantined) != 3 {
 		t.Errorf("after deletion: %d records, %v, %v", len(got.Volumes), got.Quarantined, err)
@@ -200,7 +202,7 @@ func suiteBuckets(t *testing.T, j journal, _ func(change)) {
 			t.Fatal(err)
 		}
 		got, err := j.LoadBucket(ctx, bucket)
-		if d := diff(Values{Sound: map[string][]byte{"k": []byte(bucket), "empty": {}}}, got); d != "" || err != nil {
+		if d := diff(state.Values{Sound: map[string][]byte{"k": []byte(bucket), "empty": {}}}, got); d != "" || err != nil {
 			t.Errorf("bucket %s: %v %s", bucket, err, d)
 		}
 	}
@@ -222,7 +224,7 @@ func suiteDamagedValue(t *testing.T, j journal, plant func(change)) {
 	plant(change{bucket: kvPrefix + "objects", values: map[string][]byte{"pod/a": []byte("garbage")}})
 	plant(change{bucket: kvPrefix + "objects", values: map[string][]byte{"pod/b": seal([]byte("whole"))}})
 	got, err := j.LoadBucket(t.Context(), "objects")
-	want := Values{Sound: map[string][]byte{"pod/b": []byte("whole")}, Unreadable: map[string]string{"pod/a": "checksum mismatch"}}
+	want := state.Values{Sound: map[string][]byte{"pod/b": []byte("whole")}, Unreadable: map[string]string{"pod/a": "checksum mismatch"}}
 	if d := diff(want, got); d != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, d)
 	}
@@ -262,13 +264,13 @@ func calls(ctx context.Context, j journal) map[string]error {
 	return map[string]error{
 		"Load":         load,
 		"LoadBucket":   loadBucket,
-		"Commit":       j.Commit(ctx, map[VolumeID]*Volume{"v": &v}),
+		"Commit":       j.Commit(ctx, map[state.VolumeID]*state.Volume{"v": &v}),
 		"CommitBucket": j.CommitBucket(ctx, "objects", map[string][]byte{"k": {1}}),
 		"SetBootID":    j.SetBootID(ctx, "b"),
 	}
 }
 
-func commit(t testing.TB, j journal, changes map[VolumeID]*Volume) {
+func commit(t testing.TB, j journal, changes map[state.VolumeID]*state.Volume) {
 	t.Helper()
 	if err := j.Commit(t.Context(), changes); err != nil {
 		t.Fatal(err)
@@ -279,7 +281,7 @@ func BenchmarkCommit(b *testing.B) {
 	for _, n := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			j := openBolt(b, filepath.Join(b.TempDir(), "state.db"))
-			changes := map[VolumeID]*Volume{}
+			changes := map[state.VolumeID]*state.Volume{}
 			for i := range n {
 				v := sample(sampleID(i))
 				changes[v.ID] = &v
@@ -299,7 +301,7 @@ func BenchmarkCommitConcurrent(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				for i := 0; pb.Next(); i++ {
 					v := sample(sampleID(i % 1000))
-					if err := j.Commit(b.Context(), map[VolumeID]*Volume{v.ID: &v}); err != nil {
+					if err := j.Commit(b.Context(), map[state.VolumeID]*state.Volume{v.ID: &v}); err != nil {
 						b.Fatal(err)
 					}
 				}

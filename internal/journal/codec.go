@@ -1,4 +1,4 @@
-package state
+package journal
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // recordVersion is the version that EncodeRecord writes. Adding a field that an older
@@ -43,7 +45,7 @@ const (
 //	{"v":1,"crc":"<CRC-32C of the record's bytes, hex>","record":{...}}
 //
 // It compacts a Config that is not compact JSON.
-func EncodeRecord(v Volume) ([]byte, error) {
+func EncodeRecord(v state.Volume) ([]byte, error) {
 	var e encoder
 	return e.record(&v)
 }
@@ -56,7 +58,7 @@ type encoder struct {
 	json *json.Encoder
 }
 
-func (e *encoder) record(v *Volume) ([]byte, error) {
+func (e *encoder) record(v *state.Volume) ([]byte, error) {
 	if e.json == nil {
 		e.buf.Grow(recordBytes)
 		e.json = json.NewEncoder(&e.buf)
@@ -81,7 +83,7 @@ func (e *encoder) record(v *Volume) ([]byte, error) {
 // DecodeRecord reads what EncodeRecord of this or an earlier version wrote. An error says
 // why the bytes cannot be read: they are not a record, have a newer version, or are
 // damaged.
-func DecodeRecord(b []byte) (Volume, error) {
+func DecodeRecord(b []byte) (state.Volume, error) {
 	if record, ok := intact(b, recordVersion); ok {
 		return decodeVersion(recordVersion, record)
 	}
@@ -91,7 +93,7 @@ func DecodeRecord(b []byte) (Volume, error) {
 		Record  json.RawMessage `json:"record"`
 	}
 	if err := json.Unmarshal(b, &env); err != nil {
-		return Volume{}, fmt.Errorf("not a record: %w", err)
+		return state.Volume{}, fmt.Errorf("not a record: %w", err)
 	}
 	version, record := 0, json.RawMessage(b)
 	if env.Version != nil {
@@ -99,12 +101,12 @@ func DecodeRecord(b []byte) (Volume, error) {
 	}
 	switch {
 	case version > recordVersion:
-		return Volume{}, fmt.Errorf("record version %d: %w, this one reads up to %d", version, errNewer, recordVersion)
+		return state.Volume{}, fmt.Errorf("record version %d: %w, this one reads up to %d", version, errNewer, recordVersion)
 	case version < 0, version == 0 && env.Version != nil:
-		return Volume{}, fmt.Errorf("record version %d does not exist", version)
+		return state.Volume{}, fmt.Errorf("record version %d does not exist", version)
 	}
 	if sum := fmt.Sprintf("%08x", crc32.Checksum(record, castagnoli)); version > 0 && sum != env.CRC {
-		return Volume{}, fmt.Errorf("checksum mismatch: the record says %q, its bytes give %q", env.CRC, sum)
+		return state.Volume{}, fmt.Errorf("checksum mismatch: the record says %q, its bytes give %q", env.CRC, sum)
 	}
 	return decodeVersion(version, record)
 }
@@ -127,30 +129,30 @@ func intact(b []byte, version int) (record []byte, ok bool) {
 	return record, fmt.Sprintf("%08x", crc32.Checksum(record, castagnoli)) == string(crc[:sum])
 }
 
-func decodeVersion(version int, record json.RawMessage) (v Volume, err error) {
+func decodeVersion(version int, record json.RawMessage) (v state.Volume, err error) {
 	for ; version < recordVersion; version++ {
 		if record, err = upgrades[version](record); err != nil {
-			return Volume{}, fmt.Errorf("upgrade record from version %d: %w", version, err)
+			return state.Volume{}, fmt.Errorf("upgrade record from version %d: %w", version, err)
 		}
 	}
 	if err := json.Unmarshal(record, &v); err != nil {
-		return Volume{}, fmt.Errorf("not a record: %w", err)
+		return state.Volume{}, fmt.Errorf("not a record: %w", err)
 	}
 	if v.ID == "" {
-		return Volume{}, errors.New("not a record: it has no id")
+		return state.Volume{}, errors.New("not a record: it has no id")
 	}
 	if v.Spec == nil {
-		v.Spec = &Spec{}
+		v.Spec = &state.Spec{}
 	}
 	return v, nil
 }
 
 // decodeAll splits stored records into readable and unreadable ones. It uses all
 // processors because a starting node waits for it.
-func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]string) {
+func decodeAll(stored map[string][]byte) (map[state.VolumeID]state.Volume, map[state.VolumeID]string) {
 	type decoded struct {
 		key string
-		v   Volume
+		v   state.Volume
 		err error
 	}
 	all := make([]decoded, 0, len(stored))
@@ -167,7 +169,7 @@ func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]stri
 		})
 	}
 	workers.Wait()
-	volumes, quarantined := make(map[VolumeID]Volume, len(all)), map[VolumeID]string{}
+	volumes, quarantined := make(map[state.VolumeID]state.Volume, len(all)), map[state.VolumeID]string{}
 	for _, d := range all {
 		key, v, err := d.key, d.v, d.err
 		if err == nil && string(v.ID) != key {
@@ -177,7 +179,7 @@ func decodeAll(stored map[string][]byte) (map[VolumeID]Volume, map[VolumeID]stri
 			}
 		}
 		if err != nil {
-			quarantined[VolumeID(key)] = err.Error()
+			quarantined[state.VolumeID(key)] = err.Error()
 			continue
 		}
 		volumes[v.ID] = v
