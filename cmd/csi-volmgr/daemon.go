@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/docker"
 	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
 	"github.com/csi-volmgr/csi-volmgr/pkg/node"
@@ -23,7 +24,7 @@ import (
 )
 
 // tokenIssuer returns the issuer of service account tokens; nil if there is none.
-func tokenIssuer(o runOptions) (token.Issuer, error) {
+func tokenIssuer(o runOptions) (csiclient.TokenSource, error) {
 	if o.tokenKey == "" {
 		return nil, nil
 	}

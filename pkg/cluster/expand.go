@@ -9,7 +9,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -21,7 +20,7 @@ func (c *Cluster) claimOf(v state.Volume) (report.Claim, bool) {
 	namespace, name, ok := strings.Cut(v.Spec.Claim, "/")
 	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
 	claim := report.Claim{Namespace: namespace, Name: name, Volume: v.Spec.Name}
-	return claim, ok && c.cfg.Catalog.Provider(key) == kube.Name
+	return claim, ok && c.cfg.Catalog.Provider(key) == source.Kube
 }
 
 // Expanding shows in the claim that a driver is about to expand a volume. On nil it does nothing.

@@ -13,7 +13,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
@@ -64,7 +63,7 @@ func (c *Cluster) podOf(uid state.PodUID, id state.VolumeID) (*corev1.Pod, []str
 	is, _ := c.cfg.Loop.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: is.Pod.Namespace, Name: is.Pod.Name}
 	pod, ok := c.cfg.Catalog.Get(key).(*corev1.Pod)
-	if !ok || pod.UID != types.UID(uid) || c.cfg.Catalog.Provider(key) != kube.Name {
+	if !ok || pod.UID != types.UID(uid) || c.cfg.Catalog.Provider(key) != source.Kube {
 		return nil, nil
 	}
 	for _, v := range is.Volumes {

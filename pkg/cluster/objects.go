@@ -9,7 +9,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/report"
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -36,7 +35,7 @@ func (c *Cluster) ObjectChanged(key source.Key) {
 // reportSize reports a volume's size in its claim if the claim shows a resize that the node has done
 // already, for example because the daemon ended before it was written.
 func (c *Cluster) reportSize(key source.Key) {
-	if c.cfg.Catalog.Provider(key) != kube.Name {
+	if c.cfg.Catalog.Provider(key) != source.Kube {
 		return
 	}
 	claim, ok := c.cfg.Catalog.Get(key).(*corev1.PersistentVolumeClaim)

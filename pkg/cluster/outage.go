@@ -7,7 +7,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
+	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
 // runView reports changes of what the node API shows of the API server, and logs when an outage begins
@@ -66,12 +66,12 @@ func (c *Cluster) Problems() []server.Problem {
 	var out []server.Problem
 	if away != nil {
 		out = append(out, server.Problem{
-			Source: kube.Name, Code: server.APIServerAway, Object: "API server " + c.cfg.REST.Host,
+			Source: source.Kube, Code: server.APIServerAway, Object: "API server " + c.cfg.REST.Host,
 			Message: away.Text(c.cfg.REST.Host), Since: away.Since, Consequences: away.Waits,
 		})
 	}
 	for _, f := range rest {
-		out = append(out, server.Problem{Source: kube.Name, Object: f.What, Message: f.Text, Since: f.Since})
+		out = append(out, server.Problem{Source: source.Kube, Object: f.What, Message: f.Text, Since: f.Since})
 	}
 	return out
 }

@@ -10,17 +10,11 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
 // tokensKey is the key under which Kubernetes passes the tokens of a pod's service
 // account to drivers (KEP-2047, KEP-5538).
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
-
-// TokenSource returns service account tokens: new ones, or cached ones that are still valid.
-type TokenSource interface {
-	Token(ctx context.Context, r token.Request) (token.Token, error)
-}
 
 // tokens are the service account tokens in one request. The zero value means none.
 type tokens struct {
@@ -46,13 +40,13 @@ func (d *Driver) tokensFor(ctx context.Context, v state.Volume, m state.MountSpe
 	var all tokens
 	by := map[string]status{}
 	for _, want := range m.Renewal.Tokens {
-		r := token.Request{Pod: m.Pod, Audience: want.Audience, Lifetime: want.Lifetime}
+		r := TokenRequest{Pod: m.Pod, Audience: want.Audience, Lifetime: want.Lifetime}
 		t, err := d.tokens.Token(ctx, r)
 		if err != nil {
 			return tokens{}, fmt.Errorf("for audience %q: %w", want.Audience, err)
 		}
 		by[want.Audience] = status{t.Value, t.Expires.UTC().Truncate(time.Second)}
-		if at := token.RenewAt(r, t); all.renewAt.IsZero() || at.Before(all.renewAt) {
+		if at := r.RenewAt(t); all.renewAt.IsZero() || at.Before(all.renewAt) {
 			all.renewAt = at
 		}
 	}

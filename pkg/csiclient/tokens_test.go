@@ -17,26 +17,25 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
 // issues issues tokens that name their audience, or fails.
 type issues struct {
 	err    error
 	issued time.Time
-	asked  []token.Request
+	asked  []TokenRequest
 }
 
-func (i *issues) Token(_ context.Context, r token.Request) (token.Token, error) {
+func (i *issues) Token(_ context.Context, r TokenRequest) (Token, error) {
 	i.asked = append(i.asked, r)
 	if i.err != nil {
-		return token.Token{}, i.err
+		return Token{}, i.err
 	}
 	life := r.Lifetime
 	if life == 0 {
 		life = time.Hour
 	}
-	return token.Token{Value: "token-for-" + r.Audience, Issued: i.issued, Expires: i.issued.Add(life)}, nil
+	return Token{Value: "token-for-" + r.Audience, Issued: i.issued, Expires: i.issued.Add(life)}, nil
 }
 
 // tokensOf publishes a volume whose driver wants this renewal, and returns the request.

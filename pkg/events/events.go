@@ -26,7 +26,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
 )
@@ -255,7 +254,7 @@ func (w *Writer) reportVolume(v state.Volume, e report.Event, sentence string) {
 func (w *Writer) reportPod(uid state.PodUID, names string, e report.Event, sentence string) bool {
 	p, ok := w.Volumes.Pod(uid)
 	key := source.Key{Kind: resolve.KindPod, Namespace: p.Pod.Namespace, Name: p.Pod.Name}
-	if !ok || w.Objects.Get(key) != nil && w.Objects.Provider(key) != kube.Name {
+	if !ok || w.Objects.Get(key) != nil && w.Objects.Provider(key) != source.Kube {
 		return false
 	}
 	e.About = corev1.ObjectReference{
@@ -285,7 +284,7 @@ func (w *Writer) aboutClaim(v state.Volume) (corev1.ObjectReference, bool) {
 	about := corev1.ObjectReference{APIVersion: "v1", Kind: resolve.KindClaim, Namespace: namespace, Name: name}
 	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: name}
 	if claim, read := w.Objects.Get(key).(*corev1.PersistentVolumeClaim); read {
-		about.UID, ok = claim.UID, w.Objects.Provider(key) == kube.Name
+		about.UID, ok = claim.UID, w.Objects.Provider(key) == source.Kube
 	}
 	return about, ok
 }

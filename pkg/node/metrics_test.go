@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 )
 
 // described is a registry that records the names and labels of the registered metrics.
@@ -48,8 +49,8 @@ func (d *described) MustRegister(all ...prometheus.Collector) {
 
 type noTokens struct{}
 
-func (noTokens) Token(context.Context, token.Request) (token.Token, error) {
-	return token.Token{Expires: time.Now()}, nil
+func (noTokens) Token(context.Context, csiclient.TokenRequest) (csiclient.Token, error) {
+	return csiclient.Token{Expires: time.Now()}, nil
 }
 
 // The reference page has each metric with its labels, and no other.

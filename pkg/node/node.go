@@ -86,7 +86,7 @@ type Config struct {
 	// LocalDriver serves the embedded driver in this process.
 	LocalDriver bool
 	// Tokens makes service account tokens for drivers that want them; nil if nothing makes them.
-	Tokens token.Issuer
+	Tokens csiclient.TokenSource
 	// Helper starts a helper process, from this or another program that calls [ServeHelper]. If it is
 	// nil, calls on storage run in this process, which then cannot end while one of them hangs
 	// ([isolate.Config.Command]).

@@ -10,7 +10,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/intree/files"
 	"github.com/csi-volmgr/csi-volmgr/pkg/podcert"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
 // issuesTokens reports whether something issues service account tokens.
@@ -29,11 +28,11 @@ func fileCertificate(c func() *podcert.Requester) func(context.Context, state.Po
 func fileToken(tokens func() csiclient.TokenSource) func(context.Context, state.Pod, string, time.Duration) (string,
 	time.Time, error) {
 	return func(ctx context.Context, pod state.Pod, audience string, lifetime time.Duration) (string, time.Time, error) {
-		r := token.Request{Pod: pod, Audience: audience, Lifetime: lifetime}
+		r := csiclient.TokenRequest{Pod: pod, Audience: audience, Lifetime: lifetime}
 		t, err := tokens().Token(ctx, r)
 		if err != nil {
 			return "", time.Time{}, err
 		}
-		return t.Value, token.RenewAt(r, t), nil
+		return t.Value, r.RenewAt(t), nil
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 )
 
 // signer signs a token by writing down the request.
 type signer struct{}
 
-func (signer) Token(_ context.Context, r token.Request) (token.Token, error) {
+func (signer) Token(_ context.Context, r csiclient.TokenRequest) (csiclient.Token, error) {
 	now := time.Now()
-	return token.Token{Value: r.Pod.ServiceAccount + " for " + r.Audience, Issued: now, Expires: now.Add(r.Lifetime)}, nil
+	return csiclient.Token{Value: r.Pod.ServiceAccount + " for " + r.Audience, Issued: now, Expires: now.Add(r.Lifetime)}, nil
 }
 
 // Items: L09, L10.

@@ -28,7 +28,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -118,7 +117,7 @@ func (c Config) sources() []string {
 		names = append(names, file.Name)
 	}
 	if c.Cluster != nil {
-		names = append(names, kube.Name)
+		names = append(names, source.Kube)
 	}
 	return names
 }
@@ -130,7 +129,7 @@ func (n *Node) wireOperators() {
 		Audit: n.audit, Manifests: n.cfg.Manifests, Loaded: n.loaded,
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
-			Catalog: n.catalog, Journal: n.journal, Remote: kube.Name, Made: n.made.Provisions, Silent: n.sync.Silent,
+			Catalog: n.catalog, Journal: n.journal, Remote: source.Kube, Made: n.made.Provisions, Silent: n.sync.Silent,
 			Logger: n.log,
 		}),
 	})
@@ -227,11 +226,11 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 			ClusterAttach: n.cfg.Cluster != nil, Certificates: n.cfg.Cluster != nil, Tokens: n.cfg.issuesTokens(),
 			RevisionKey: key,
 		},
-		Sink: sink{n}, Remote: kube.Name, Logger: n.log,
+		Sink: sink{n}, Remote: source.Kube, Logger: n.log,
 		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
 	})
 	n.made = made.New(made.Config{
-		Catalog: n.catalog, Controller: n.controller, Remote: kube.Name, Translate: n.cfg.translated(),
+		Catalog: n.catalog, Controller: n.controller, Remote: source.Kube, Translate: n.cfg.translated(),
 		Shown:  func() { n.changed.send(); n.Bindings.Wake() },
 		Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf},
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 )
@@ -44,7 +43,7 @@ func (o origin) words() (whose, ends string) {
 			return "is from a manifest", "remove it from that"
 		}
 		return "is from a manifest", "remove it from the manifests in " + o.manifests
-	case kube.Name:
+	case source.Kube:
 		ends := fmt.Sprintf("kubectl delete %s %s", strings.ToLower(o.key.Kind), o.key.Name)
 		if o.key.Namespace != "" {
 			ends += " -n " + o.key.Namespace

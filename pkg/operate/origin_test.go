@@ -16,7 +16,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/api"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -37,8 +36,8 @@ func TestEachOriginHasItsWords(t *testing.T) {
 		{origin{key: class, provider: api.Name}, "was applied: csi-volmgr delete -f FILE"},
 		{origin{key: pod, provider: file.Name, manifests: "/etc/pods"}, "is from a manifest: remove it from the manifests in /etc/pods"},
 		{origin{key: pod, provider: file.Name}, "is from a manifest: remove it from that"},
-		{origin{key: pod, provider: kube.Name}, "is the cluster's: kubectl delete pod web -n shop"},
-		{origin{key: class, provider: kube.Name}, "is the cluster's: kubectl delete storageclass fast"},
+		{origin{key: pod, provider: source.Kube}, "is the cluster's: kubectl delete pod web -n shop"},
+		{origin{key: class, provider: source.Kube}, "is the cluster's: kubectl delete storageclass fast"},
 		{origin{key: pod, provider: named.Name, of: front(named.Docker, "db_2")}, "belongs to the volume db_2 of Docker or podman: docker volume rm db_2 (with podman: podman volume rm db_2)"},
 		{origin{key: pod, provider: named.Name, of: front(named.Mount, "shop/data"), places: []string{"/srv/data"}}, "belongs to the mount of type csi of shop/data: umount /srv/data && csi-volmgr volume remove shop/data"},
 		{origin{key: pod, provider: named.Name, of: front(named.Mount, "shop/data")}, "belongs to the mount of type csi of shop/data: umount DIRECTORY && csi-volmgr volume remove shop/data"},
@@ -78,7 +77,7 @@ func TestABlockerIsNamedWithItsWords(t *testing.T) {
 	}{
 		{api.Name, "web", nil, "pod shop/web: delete that first: csi-volmgr delete pod web -n shop"},
 		{file.Name, "web", nil, "pod shop/web, which is from a manifest: remove it from that"},
-		{kube.Name, "web", nil, "pod shop/web, which is the cluster's: kubectl delete pod web -n shop"},
+		{source.Kube, "web", nil, "pod shop/web, which is the cluster's: kubectl delete pod web -n shop"},
 		{named.Name, "docker.db2", &named.Identity{FrontEnd: named.Docker, Volume: "db2"}, "pod shop/docker.db2, which belongs to the volume db2 of Docker or podman: docker volume rm db2"},
 		{named.Name, "mount.shop.data", &named.Identity{FrontEnd: named.Mount, Volume: "shop/data"}, "umount /srv/data && csi-volmgr volume remove shop/data"},
 		// The annotation of an object of another source says nothing.

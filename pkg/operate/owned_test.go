@@ -16,7 +16,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -25,7 +24,7 @@ import (
 func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 	var none nothing
 	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
-	for provider, name := range map[string]string{kube.Name: "theirs", file.Name: "ours"} {
+	for provider, name := range map[string]string{source.Kube: "theirs", file.Name: "ours"} {
 		err := catalog.Put(provider, &corev1.PersistentVolumeClaim{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"of": name}},
 			Spec: corev1.PersistentVolumeClaimSpec{

@@ -11,7 +11,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 )
 
@@ -47,7 +46,7 @@ func (o *Objects) checkSizes(objects []runtime.Object) error {
 }
 
 // ofCluster reports whether the catalog has the claim from the API server.
-func (o *Objects) ofCluster(claim source.Key) bool { return o.c.Catalog.Provider(claim) == kube.Name }
+func (o *Objects) ofCluster(claim source.Key) bool { return o.c.Catalog.Provider(claim) == source.Kube }
 
 // checkOwned refuses objects that the cluster's sidecars act on and csi-volmgr never does: they would
 // wait forever.

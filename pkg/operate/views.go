@@ -13,7 +13,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/file"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -258,7 +257,7 @@ func (v *Views) NotReady() []string {
 	var out []string
 	for _, s := range v.c.Sync.Silent() {
 		text := "source " + s + " has not spoken yet"
-		if s == kube.Name && away != "" {
+		if s == source.Kube && away != "" {
 			text += ": " + away
 		}
 		out = append(out, text)

@@ -20,6 +20,9 @@ import (
 // Key names one object; its kinds are the constants of package resolve.
 type Key = resolve.Key
 
+// Kube names the provider of a cluster's objects.
+const Kube = "kube"
+
 // Sink receives what each pod wants; the manager implements it. A pod's wants arrive in the order
 // in which the catalog resolved them.
 type Sink interface {

@@ -7,24 +7,26 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 )
 
 // Cache keeps tokens in memory until they must be renewed. It makes one call at a time
-// for each Request. It may be used from any goroutine.
+// for each request. It may be used from any goroutine.
 type Cache struct {
-	issuer Issuer
+	issuer csiclient.TokenSource
 	log    *slog.Logger
 
 	mu      sync.Mutex // guards the fields below; never held during a call of the issuer
-	entries map[Request]*entry
+	entries map[csiclient.TokenRequest]*entry
 	kept    byExpiry // entries with a token
 }
 
 // entry holds the token of one request.
 type entry struct {
-	request Request
+	request csiclient.TokenRequest
 	turn    chan struct{} // capacity 1: a lock that guards token
-	token   Token
+	token   csiclient.Token
 	// expires is the token's expiry, and at the entry's index in Cache.kept, -1 if it is
 	// not there. users counts the calls that use the entry. All are guarded by Cache.mu.
 	expires time.Time
@@ -33,29 +35,29 @@ type entry struct {
 }
 
 // NewCache returns an empty cache of issuer's tokens. logger may be nil for no log.
-func NewCache(issuer Issuer, logger *slog.Logger) *Cache {
+func NewCache(issuer csiclient.TokenSource, logger *slog.Logger) *Cache {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Cache{issuer: issuer, log: logger, entries: map[Request]*entry{}}
+	return &Cache{issuer: issuer, log: logger, entries: map[csiclient.TokenRequest]*entry{}}
 }
 
-// Token implements Issuer. If a token cannot be renewed, it is returned until it expires.
-func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
-	if err := r.Check(); err != nil {
-		return Token{}, err
+// Token implements [csiclient.TokenSource]. If a token cannot be renewed, it is returned until it expires.
+func (c *Cache) Token(ctx context.Context, r csiclient.TokenRequest) (csiclient.Token, error) {
+	if err := Check(r); err != nil {
+		return csiclient.Token{}, err
 	}
 	e := c.entry(r)
 	defer c.leave(e)
 	select {
 	case e.turn <- struct{}{}:
 	case <-ctx.Done():
-		return Token{}, fmt.Errorf("token of service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount,
+		return csiclient.Token{}, fmt.Errorf("token of service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount,
 			context.Cause(ctx))
 	}
 	defer func() { <-e.turn }()
 	now := time.Now()
-	if e.token.Value != "" && now.Before(RenewAt(r, e.token)) {
+	if e.token.Value != "" && now.Before(r.RenewAt(e.token)) {
 		return e.token, nil
 	}
 	t, err := c.issuer.Token(ctx, r)
@@ -69,7 +71,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 			"pod", string(r.Pod.UID), "audience", r.Audience, "expires", e.token.Expires, "err", err)
 		return e.token, nil
 	default:
-		return Token{}, fmt.Errorf("token of service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount, err)
+		return csiclient.Token{}, fmt.Errorf("token of service account %s/%s: %w", r.Pod.Namespace, r.Pod.ServiceAccount, err)
 	}
 	if t.Issued.IsZero() {
 		t.Issued = now
@@ -80,7 +82,7 @@ func (c *Cache) Token(ctx context.Context, r Request) (Token, error) {
 }
 
 // entry returns the entry of r, and creates it if needed. Its caller calls leave.
-func (c *Cache) entry(r Request) *entry {
+func (c *Cache) entry(r csiclient.TokenRequest) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[r]

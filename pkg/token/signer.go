@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 )
 
 // maxKeyFile bounds the size of a key file, in bytes.
@@ -155,10 +157,10 @@ type object struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// Token implements Issuer.
-func (s *Signer) Token(_ context.Context, r Request) (Token, error) {
-	if err := r.Check(); err != nil {
-		return Token{}, err
+// Token implements [csiclient.TokenSource].
+func (s *Signer) Token(_ context.Context, r csiclient.TokenRequest) (csiclient.Token, error) {
+	if err := Check(r); err != nil {
+		return csiclient.Token{}, err
 	}
 	lifetime, audience := r.Lifetime, r.Audience
 	if lifetime == 0 {
@@ -168,7 +170,7 @@ func (s *Signer) Token(_ context.Context, r Request) (Token, error) {
 		audience = s.issuer
 	}
 	now := time.Now().Truncate(time.Second)
-	t := Token{Issued: now, Expires: now.Add(lifetime)}
+	t := csiclient.Token{Issued: now, Expires: now.Add(lifetime)}
 	value, err := s.sign(claims{
 		Audience: []string{audience}, Expires: t.Expires.Unix(), Issued: now.Unix(), NotBefore: now.Unix(),
 		Issuer: s.issuer, ID: rand.Text(), Subject: "system:serviceaccount:" + r.Pod.Namespace + ":" + r.Pod.ServiceAccount,
@@ -178,7 +180,7 @@ func (s *Signer) Token(_ context.Context, r Request) (Token, error) {
 		},
 	})
 	if err != nil {
-		return Token{}, fmt.Errorf("sign a token: %w", err)
+		return csiclient.Token{}, fmt.Errorf("sign a token: %w", err)
 	}
 	t.Value = value
 	return t, nil

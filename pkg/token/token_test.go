@@ -25,11 +25,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-func request(uid string) Request {
-	return Request{Pod: state.Pod{UID: state.PodUID(uid), Namespace: "default", Name: "web", ServiceAccount: "web"}, Audience: "vault"}
+func request(uid string) csiclient.TokenRequest {
+	return csiclient.TokenRequest{Pod: state.Pod{UID: state.PodUID(uid), Namespace: "default", Name: "web", ServiceAccount: "web"}, Audience: "vault"}
 }
 
 // counter issues numbered tokens, with the requested lifetime or an hour.
@@ -40,7 +41,7 @@ type counter struct {
 	wait  chan struct{}
 }
 
-func (c *counter) Token(ctx context.Context, r Request) (Token, error) {
+func (c *counter) Token(ctx context.Context, r csiclient.TokenRequest) (csiclient.Token, error) {
 	c.mu.Lock()
 	c.calls++
 	n, err, wait := c.calls, c.err, c.wait
@@ -49,14 +50,14 @@ func (c *counter) Token(ctx context.Context, r Request) (Token, error) {
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return Token{}, context.Cause(ctx)
+			return csiclient.Token{}, context.Cause(ctx)
 		}
 	}
 	if err != nil {
-		return Token{}, err
+		return csiclient.Token{}, err
 	}
 	now := time.Now()
-	return Token{Value: fmt.Sprint("t", n), Issued: now, Expires: now.Add(cmp.Or(r.Lifetime, time.Hour))}, nil
+	return csiclient.Token{Value: fmt.Sprint("t", n), Issued: now, Expires: now.Add(cmp.Or(r.Lifetime, time.Hour))}, nil
 }
 
 func (c *counter) fail(err error) {
@@ -169,7 +170,7 @@ func TestOneTokenIsAskedForOnceAndAlone(t *testing.T) {
 }
 
 func TestWhatIssuersAnswerIsChecked(t *testing.T) {
-	for name, bad := range map[string]Token{
+	for name, bad := range map[string]csiclient.Token{
 		"no value": {Expires: time.Now().Add(time.Hour)},
 		"expired":  {Value: "x", Expires: time.Now().Add(-time.Second)},
 	} {
@@ -181,24 +182,26 @@ func TestWhatIssuersAnswerIsChecked(t *testing.T) {
 
 func TestATokenThatDoesNotSayWhenItWasIssuedIsRenewedAllTheSame(t *testing.T) {
 	got, err := NewCache(fixed{Value: "x", Expires: time.Now().Add(time.Hour)}, nil).Token(t.Context(), request("u"))
-	if err != nil || got.Issued.IsZero() || !RenewAt(request("u"), got).Before(got.Expires) {
+	if err != nil || got.Issued.IsZero() || !request("u").RenewAt(got).Before(got.Expires) {
 		t.Errorf("%v, %v", got.Issued, err)
 	}
 }
 
-type fixed Token
+type fixed csiclient.Token
 
-func (f fixed) Token(context.Context, Request) (Token, error) { return Token(f), nil }
+func (f fixed) Token(context.Context, csiclient.TokenRequest) (csiclient.Token, error) {
+	return csiclient.Token(f), nil
+}
 
 func TestRequestsAreChecked(t *testing.T) {
-	for want, spoil := range map[string]func(*Request){
-		"uid, namespace or name": func(r *Request) { r.Pod.UID = "" },
-		"service account: found": func(r *Request) { r.Pod.ServiceAccount = "" },
-		"lifetime: found 5m0s":   func(r *Request) { r.Lifetime = 5 * time.Minute },
+	for want, spoil := range map[string]func(*csiclient.TokenRequest){
+		"uid, namespace or name": func(r *csiclient.TokenRequest) { r.Pod.UID = "" },
+		"service account: found": func(r *csiclient.TokenRequest) { r.Pod.ServiceAccount = "" },
+		"lifetime: found 5m0s":   func(r *csiclient.TokenRequest) { r.Lifetime = 5 * time.Minute },
 	} {
 		r := request("u")
 		spoil(&r)
-		for what, issuer := range map[string]Issuer{"cache": NewCache(fixed{Value: "x"}, nil), "signer": signer(t, ed25519Key(t))} {
+		for what, issuer := range map[string]csiclient.TokenSource{"cache": NewCache(fixed{Value: "x"}, nil), "signer": signer(t, ed25519Key(t))} {
 			if _, err := issuer.Token(t.Context(), r); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q in it", what, err, want)
 			}
@@ -209,10 +212,10 @@ func TestRequestsAreChecked(t *testing.T) {
 // Items: L10.
 func TestRenewalsAreSpread(t *testing.T) {
 	now := time.Now()
-	tok := Token{Value: "x", Issued: now, Expires: now.Add(10 * time.Minute)}
+	tok := csiclient.Token{Value: "x", Issued: now, Expires: now.Add(10 * time.Minute)}
 	seen := map[time.Time]bool{}
 	for i := range 1000 {
-		at := RenewAt(request(fmt.Sprint("uid-", i)), tok)
+		at := request(fmt.Sprint("uid-", i)).RenewAt(tok)
 		if wait := at.Sub(now); wait > 8*time.Minute || wait < 7*time.Minute+12*time.Second {
 			t.Fatalf("renewed after %v of 10m", wait)
 		}
@@ -222,16 +225,16 @@ func TestRenewalsAreSpread(t *testing.T) {
 		t.Errorf("1000 tokens issued together are renewed at %d times", len(seen))
 	}
 	tok.Expires = now.Add(365 * 24 * time.Hour)
-	if wait := RenewAt(request("u"), tok).Sub(now); wait > 24*time.Hour {
+	if wait := request("u").RenewAt(tok).Sub(now); wait > 24*time.Hour {
 		t.Errorf("a token of a year is renewed after %v", wait)
 	}
-	if at := RenewAt(request("u"), Token{Expires: now}); !at.Equal(now) {
+	if at := request("u").RenewAt(csiclient.Token{Expires: now}); !at.Equal(now) {
 		t.Errorf("a token that says no beginning is renewed at %v", at)
 	}
 }
 
 func TestATokenShowsNoValue(t *testing.T) {
-	tok := Token{Value: "very-secret", Expires: time.Now()}
+	tok := csiclient.Token{Value: "very-secret", Expires: time.Now()}
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "t", tok)
 	for _, text := range []string{fmt.Sprint(tok), fmt.Sprintf("%+v %#v %q", tok, tok, tok), log.String()} {

@@ -74,7 +74,7 @@ func (n *node) start() {
 	bulkCore, bulkStorage := n.c.server.LimitedClients(wrap, perSecond, atOnce)
 	quiet := slog.New(slog.DiscardHandler)
 	n.manager, err = manager.New(manager.Config{
-		Store: n.journal, Kernel: n, Sources: []string{kube.Name}, BootID: fmt.Sprint("boot-", n.boots), InUseHandshake: true, Logger: quiet,
+		Store: n.journal, Kernel: n, Sources: []string{source.Kube}, BootID: fmt.Sprint("boot-", n.boots), InUseHandshake: true, Logger: quiet,
 		OnCall: n.callEnded,
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (n *node) start() {
 			Layout: state.Layout{Root: "/r"}, NodeName: n.name, ClusterAttach: true,
 			Builtins: []state.DriverName{"kubernetes.io/configmap"},
 		},
-		Sink: n.manager, Remote: kube.Name,
+		Sink: n.manager, Remote: source.Kube,
 		Demand: func(pod source.Key, keys []source.Key) { n.provider.Demand(pod, keys) },
 	})
 	n.provider = kube.New(kube.Config{

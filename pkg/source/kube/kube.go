@@ -20,9 +20,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/source"
 )
 
-// Name is the name of this source.
-const Name = "kube"
-
 // DefaultRefresh is how often a claim is read again if it may not be watched. It is about the
 // interval of the kubelet, which has no other way to learn of an expansion.
 const DefaultRefresh = 90 * time.Second
@@ -200,7 +197,7 @@ func (p *Provider) refetch(match func(source.Key) bool) {
 }
 
 func (p *Provider) apply(u source.Update) {
-	if err := p.config.Catalog.Apply(Name, u); err != nil {
+	if err := p.config.Catalog.Apply(source.Kube, u); err != nil {
 		p.logger.Error("catalog rejected objects of the API server", "err", err)
 	}
 	p.memory.note(u)
@@ -217,7 +214,7 @@ func (p *Provider) podStream(known map[source.Key]*corev1.Pod) *stream {
 		replace: func(objects []runtime.Object) {
 			p.applyPods(known, objects)
 			p.setFinding(outage.Finding{What: whatRestored})
-			p.config.Catalog.Synced(Name)
+			p.config.Catalog.Synced(source.Kube)
 		},
 		event: func(t watch.EventType, obj runtime.Object) bool {
 			pod, ok := obj.(*corev1.Pod)

@@ -81,7 +81,7 @@ func startAs(t *testing.T, objects func(*fakeapi.Server), configure func(*kube.C
 			Layout: state.Layout{Root: "/r"}, NodeName: "n1", ClusterAttach: true,
 			Builtins: []state.DriverName{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/glusterfs"},
 		},
-		Sink: w, Remote: kube.Name,
+		Sink: w, Remote: source.Kube,
 		Demand: func(pod source.Key, keys []source.Key) { w.provider.Demand(pod, keys) },
 	})
 	c := kube.Config{Core: core, Storage: storage, Certificates: w.server.Certificates(kube.Transport), CertificatesBeta: w.server.CertificatesBeta(kube.Transport), NodeName: "n1", Catalog: w.catalog}

@@ -8,16 +8,17 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
 // Token requests a token of the pod's service account, bound to the pod, as described at
-// [token.Issuer]. The node authorizer allows it for this node's pods, and for audiences that the
+// [csiclient.TokenSource]. The node authorizer allows it for this node's pods, and for audiences that the
 // pod's volumes or their CSIDrivers name.
-func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, error) {
-	if err := r.Check(); err != nil {
-		return token.Token{}, err
+func (p *Provider) Token(ctx context.Context, r csiclient.TokenRequest) (csiclient.Token, error) {
+	if err := token.Check(r); err != nil {
+		return csiclient.Token{}, err
 	}
 	seconds := int64(token.DefaultLifetime / time.Second)
 	if r.Lifetime != 0 {
@@ -38,8 +39,8 @@ func (p *Provider) Token(ctx context.Context, r token.Request) (token.Token, err
 	issued := time.Now()
 	got, err := p.config.Core.CreateToken(ctx, r.Pod.Namespace, r.Pod.ServiceAccount, ask)
 	if err != nil {
-		return token.Token{}, fmt.Errorf("request a token of service account %s/%s for pod %s: %s: %w",
+		return csiclient.Token{}, fmt.Errorf("request a token of service account %s/%s for pod %s: %s: %w",
 			r.Pod.Namespace, r.Pod.ServiceAccount, r.Pod.Name, outage.Explain(err), outage.Wrap(err))
 	}
-	return token.Token{Value: got.Status.Token, Issued: issued, Expires: got.Status.ExpirationTimestamp.Time}, nil
+	return csiclient.Token{Value: got.Status.Token, Issued: issued, Expires: got.Status.ExpirationTimestamp.Time}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/harness"
+	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
@@ -26,7 +27,7 @@ func (c *cluster) change(p, gen int) error {
 }
 
 // signer returns an issuer of tokens for runs without an API server.
-func signer() (token.Issuer, error) {
+func signer() (csiclient.TokenSource, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
