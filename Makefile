@@ -92,7 +92,7 @@ race: ## run the tests under the race detector (needs a C compiler), except thos
 
 unraced:
 	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m $$($(GO) list ./... | grep $(UNRACED_ROOMS))
-	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m -run '$(UNRACED_TESTS)' ./test/sim ./internal/journal ./pkg/localdriver
+	$(GO) test $(TESTFLAGS) -shuffle=on -timeout 20m -run '$(UNRACED_TESTS)' ./test/sim ./internal/journal ./internal/localdriver
 
 check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
 
@@ -199,13 +199,13 @@ bench-docker: ## time docker run with a csi volume that is staged, one that is n
 
 test-attacks: test-tools ## run the attack tests (links, swaps, names, paths) and print the result of each; includes a race of 20 s (root)
 	$(GO) run ./hack/faults -list=Attacks
-	$(GO) test -count=1 -v -run '^TestAttackExchangeRace$$' ./pkg/intree/subpath -race-binds 5000 -race-time 20s
+	$(GO) test -count=1 -v -run '^TestAttackExchangeRace$$' ./internal/kinds/subpath -race-binds 5000 -race-time 20s
 
 UPDATES ?= 10000
 
 torture: ## read configMap, secret and projected volumes during UPDATES (10000) updates: readers may miss nothing; kill the writer before each system call (root, 6 minutes)
-	$(GO) test -count=1 -timeout 60m -run '^(TestReaderSeesOneSetOrTheOther|TestReadersOfUpdatesMissNothing)$$' ./pkg/intree/payload ./pkg/intree/files -updates $(UPDATES)
-	$(GO) test -count=1 -v -run '^TestKilledAtEverySystemCall$$' ./pkg/intree/payload
+	$(GO) test -count=1 -timeout 60m -run '^(TestReaderSeesOneSetOrTheOther|TestReadersOfUpdatesMissNothing)$$' ./internal/kinds/payload ./internal/kinds/files -updates $(UPDATES)
+	$(GO) test -count=1 -v -run '^TestKilledAtEverySystemCall$$' ./internal/kinds/payload
 
 faults: test-tools ## run the tests of faults (a driver that lies, hangs, dies...) and print the result of each (root; needs what test-cluster and test-vm need)
 	@hack/host-tools.sh --vm --cluster
@@ -233,7 +233,7 @@ fields-docs: ## rewrite docs/reference/fields.md: what csi-volmgr does with each
 	$(GO) run ./hack/fields
 
 test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and check that every planted bug is found
-	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./pkg/report
+	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./internal/cluster/report
 
 test-flips: ## flip 10,000 bits, bytes and sectors each of a journal: every start must succeed, and nothing may be silently missing (10 minutes)
 	EXPLORE=full $(GO) test -count=1 -v -timeout 60m -run TestAFlipInTheFile ./internal/journal
@@ -263,7 +263,7 @@ screenshots: ## run ui-test, and rewrite docs/images/page-*.png
 docs: build ## rewrite docs/reference/cli.md, config.md and openapi.yaml
 	hack/cli-docs.sh $(BIN) > docs/reference/cli.md
 	$(GO) test -count=1 -run '^TestConfigurationPageHasEveryField$$' ./cmd/csi-volmgr -update >/dev/null
-	$(GO) test -count=1 -run '^TestOpenAPIDocumentIsOfThisServer$$' ./pkg/server -update-openapi >/dev/null
+	$(GO) test -count=1 -run '^TestOpenAPIDocumentIsOfThisServer$$' ./internal/serve/server -update-openapi >/dev/null
 
 docs-test: build ## run the commands of README.md and of the pages in docs/, in namespaces of their own (root)
 	@hack/host-tools.sh --docs
@@ -275,7 +275,7 @@ ui-test: build ## drive the status page in a headless Chromium; screenshots go t
 
 metrics-test: ## test the metrics, and the alerts with promtool (package prometheus)
 	@hack/host-tools.sh --metrics
-	$(GO) test -count=1 ./pkg/metrics
+	$(GO) test -count=1 ./internal/serve/metrics
 	promtool check rules deploy/prometheus/alerts.yaml
 	promtool test rules deploy/prometheus/alerts_test.yaml
 

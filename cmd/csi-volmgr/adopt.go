@@ -6,10 +6,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover/takeover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/takeover"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/spf13/cobra"
 )
 
@@ -81,7 +81,7 @@ func handoverFlags(cmd *cobra.Command, o *handoverOptions) {
 }
 
 // stoppedNode returns the node of the daemon's options, without running it.
-func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*node.Node, error) {
+func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*wire.Node, error) {
 	logger, err := p.completed(cmd, o)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*node.Node, er
 	if err != nil {
 		return nil, err
 	}
-	return node.New(cfg)
+	return wire.New(cfg)
 }
 
 func (p *program) handover(o handoverOptions) takeover.Order {

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/spf13/cobra"
 )
 

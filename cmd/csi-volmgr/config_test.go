@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/selinux"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
 
 // started runs `run` with args and a configuration file (none if config is ""), and returns
@@ -43,13 +43,13 @@ func started(t *testing.T, config string, args ...string) (o runOptions, code in
 
 // diffOf returns the difference of the options; an empty map or slice equals nil.
 func diffOf(want, got runOptions) string {
-	return cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, rules{}, logOptions{}, node.Config{}), cmpopts.EquateEmpty())
+	return cmp.Diff(want, got, cmp.AllowUnexported(runOptions{}, rules{}, logOptions{}, wire.Config{}), cmpopts.EquateEmpty())
 }
 
 func TestDefaultsAreAsDocumented(t *testing.T) {
 	got, code, stderr := started(t, "", "--node-name", "n")
 	want := runOptions{
-		node: node.Config{
+		node: wire.Config{
 			Root: "/var/lib/kubelet", StateDir: "/var/lib/csi-volmgr", Name: "n",
 			RegistrationDir: "/var/lib/kubelet/plugins_registry", SELinuxMount: selinux.Auto,
 		},
@@ -79,7 +79,7 @@ log-level: debug
 log-format: json
 `)
 	want := runOptions{
-		node: node.Config{
+		node: wire.Config{
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
 		},

@@ -10,15 +10,15 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/token"
+	"github.com/csi-volmgr/csi-volmgr/internal/doors/docker"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/systemd"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/builtins"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/operate"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
-	"github.com/csi-volmgr/csi-volmgr/pkg/docker"
-	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/operate"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
@@ -62,7 +62,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 		return err
 	}
 	defer endTraces()
-	n, err := node.New(cfg)
+	n, err := wire.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 
 // storageOf returns what lists volumes in drivers' storage; nil in a cluster, whose sidecars make the
 // volumes.
-func storageOf(n *node.Node, cfg node.Config) server.Storage {
+func storageOf(n *wire.Node, cfg wire.Config) server.Storage {
 	if cfg.Cluster != nil {
 		return nil
 	}
@@ -108,14 +108,14 @@ func storageOf(n *node.Node, cfg node.Config) server.Storage {
 }
 
 // nodeConfig returns the node's configuration, with what is read from files.
-func nodeConfig(o runOptions, logger *slog.Logger) (node.Config, error) {
+func nodeConfig(o runOptions, logger *slog.Logger) (wire.Config, error) {
 	c := o.node
 	var err error
 	if c.Tokens, err = tokenIssuer(o); err != nil {
-		return node.Config{}, err
+		return wire.Config{}, err
 	}
 	if c.Cluster, err = clusterConfig(o.kubeconfig); err != nil {
-		return node.Config{}, err
+		return wire.Config{}, err
 	}
 	c.RuntimeDir, c.Helper, c.Logger = filepath.Dir(o.socket), helper, logger
 	return c, nil

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 	"k8s.io/klog/v2"
 )
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover/disk"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )

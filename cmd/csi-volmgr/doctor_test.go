@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
 )
 
 // Whatever else doctor finds on the host of the test, a kubelet on the root directory is a failure.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/spf13/cobra"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // daemonIn starts a daemon whose directories are below dir, and returns when it serves. Its

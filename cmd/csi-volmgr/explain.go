@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/spf13/cobra"
 )
 

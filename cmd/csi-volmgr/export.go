@@ -9,10 +9,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/bundle"
-	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/bundle"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 var storedColumns = []column[server.Stored]{

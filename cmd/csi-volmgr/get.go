@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
-	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/stats"
 	"github.com/spf13/cobra"
 )
 

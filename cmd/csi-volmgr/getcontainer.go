@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // checkContainer checks the flags that select the pod and container of mounts.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 )

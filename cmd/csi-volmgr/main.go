@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
 
 // helperArg is the only argument of a process that the daemon starts for calls on storage that may hang.
@@ -24,7 +24,7 @@ const helperArg = "helper"
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == helperArg {
-		if err := node.ServeHelper(context.Background()); err != nil {
+		if err := wire.ServeHelper(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, "csi-volmgr:", err)
 			os.Exit(exitFailed)
 		}

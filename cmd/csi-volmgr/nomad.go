@@ -8,8 +8,8 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	volumes "github.com/csi-volmgr/csi-volmgr/pkg/source/named"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 )
 
 // nomadPlugin is the name under which a Nomad client starts this program, from its directory of plugins

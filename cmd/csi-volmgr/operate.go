@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
-	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/holders"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/leftover"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/spf13/cobra"
 )
 

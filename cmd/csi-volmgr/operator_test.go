@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
-	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
-	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/holders"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/leftover"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

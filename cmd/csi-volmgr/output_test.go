@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // A template prints whole numbers without a fraction or an exponent.

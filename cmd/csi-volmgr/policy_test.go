@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/google/go-cmp/cmp"
 )
@@ -130,7 +130,7 @@ func TestNodeLabelsAreKeysAndValues(t *testing.T) {
 		}
 	}
 	o := runOptions{
-		node: node.Config{Root: "/r", StateDir: "/s", Name: "n"}, socket: "/k", kubeconfig: "/c",
+		node: wire.Config{Root: "/r", StateDir: "/s", Name: "n"}, socket: "/k", kubeconfig: "/c",
 		rules: rules{nodeLabels: []string{"disk=ssd"}},
 	}
 	if err := o.complete(); err == nil || !strings.Contains(err.Error(), "--node-label and --kubeconfig") {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 )
 
 const configPage = "../../docs/reference/config.md"

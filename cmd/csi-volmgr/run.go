@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/report"
-	"github.com/csi-volmgr/csi-volmgr/pkg/selinux"
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/report"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/selinux"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 )
@@ -20,7 +20,7 @@ import (
 // runOptions has the flags of run; the fields of its configuration file have the same names.
 type runOptions struct {
 	// node is the part of the node's configuration that flags set. nodeConfig adds the rest.
-	node         node.Config
+	node         wire.Config
 	rules        rules
 	socket       string
 	httpAddress  string // "" is off

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/stats"
 )
 
 // A claim that the daemon does not know may be the cluster's: then the error says how to do it in the cluster.

@@ -6,15 +6,15 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/systemd"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
 
 // notifySystemd reports to systemd that the daemon is ready, which sources it still waits for, and that
 // it stops. The daemon is ready when its loop runs: its records are known then, and the API is served. It
 // is ready even if a source is away for long, because mounted volumes are kept and shown. Call end to
 // stop reporting.
-func notifySystemd(ctx context.Context, s systemd.Notifier, n *node.Node, log *slog.Logger) (end func()) {
+func notifySystemd(ctx context.Context, s systemd.Notifier, n *wire.Node, log *slog.Logger) (end func()) {
 	if !s.Wanted() {
 		return func() {}
 	}

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/stats"
 )
 
 var driverColumns = []column[server.DriverStatus]{

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/spf13/cobra"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -8,15 +8,15 @@ import (
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/tracing"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/tracing"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
 
 // lastSpans bounds the wait for a collector to take the last spans at the end.
 const lastSpans = 2 * time.Second
 
 // traced sends spans of the node's calls to the collector of --traces-endpoint until end is called.
-func traced(ctx context.Context, cfg *node.Config, endpoint string, logger *slog.Logger) (end func(), err error) {
+func traced(ctx context.Context, cfg *wire.Config, endpoint string, logger *slog.Logger) (end func(), err error) {
 	if endpoint == "" {
 		return func() {}, nil
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
 // When the daemon ends, it sends the remaining traces; without an endpoint there are none,
@@ -19,7 +19,7 @@ func TestCallsAreTracedWhereACollectorIsNamed(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
 	defer s.Close()
 	logger := slog.New(slog.DiscardHandler)
-	cfg := node.Config{Name: "n"}
+	cfg := wire.Config{Name: "n"}
 	end, err := traced(t.Context(), &cfg, s.URL, logger)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestCallsAreTracedWhereACollectorIsNamed(t *testing.T) {
 	if path := <-asked; path != "/v1/traces" {
 		t.Errorf("sent to %s", path)
 	}
-	cfg = node.Config{}
+	cfg = wire.Config{}
 	if end, err := traced(t.Context(), &cfg, "", logger); err != nil || cfg.OnCall != nil {
 		t.Errorf("without an endpoint: %v, %t", err, cfg.OnCall != nil)
 	} else {

@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/holders"
-	"github.com/csi-volmgr/csi-volmgr/pkg/leftover"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/stats"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/holders"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/leftover"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/stats"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
 )
 
 // shows is what a verb prints in the scene in which everything is mounted.

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/audit"
-	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
-	"github.com/csi-volmgr/csi-volmgr/pkg/uninstall"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/uninstall"
 	"github.com/spf13/cobra"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/docker"
-	"github.com/csi-volmgr/csi-volmgr/pkg/systemd"
+	"github.com/csi-volmgr/csi-volmgr/internal/doors/docker"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/systemd"
 )
 
 // pluginSocket is where dockerd looks for the plugin that -d csi names.

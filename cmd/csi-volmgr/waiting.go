@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 )
 
 // patience is how long a verb waits before it says what it waits for, and how often it looks.

@@ -3,7 +3,7 @@ package main
 import (
 	"errors"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )

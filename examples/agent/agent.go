@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

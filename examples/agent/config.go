@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // Labels and annotations of the sandboxes and containers that this agent makes. Other

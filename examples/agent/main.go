@@ -1,5 +1,5 @@
 // Program agent runs the pods that a Kubernetes API server binds to a node, without
-// a kubelet: it registers the Node, mounts the pods' volumes with csi-volmgr's pkg/node
+// a kubelet: it registers the Node, mounts the pods' volumes with csi-volmgr's internal/wire
 // in this process, and runs their containers with a container runtime that speaks
 // CRI. README.md lists the fields of a pod that it supports and those that it refuses.
 //
@@ -30,13 +30,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/builtins"
-	"github.com/csi-volmgr/csi-volmgr/pkg/doctor"
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/builtins"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
+	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
 
-// helperArg makes this program a helper of pkg/node, which runs calls that may hang.
+// helperArg makes this program a helper of internal/wire, which runs calls that may hang.
 const helperArg = "helper"
 
 // options are the command line's flags.

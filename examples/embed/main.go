@@ -21,8 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
+	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
 
 func main() {

@@ -13,7 +13,7 @@ import (
 func TestNoEnvironmentVariableOfCSIIsInvented(t *testing.T) {
 	for _, p := range packages(t) {
 		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
-		if !product(dir) || dir == "pkg/intree/drivertest" {
+		if !product(dir) || dir == "test/drivertest" {
 			continue
 		}
 		for _, name := range p.GoFiles {

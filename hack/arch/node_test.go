@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The limits of pkg/node, which is the wiring and nothing else (ADR 7). They go
+// The limits of internal/wire, which is the wiring and nothing else (ADR 7). They go
 // down to 1,300 lines and 15 methods as features move out, and never up.
 const (
 	maxNodeLines   = 1300
@@ -17,7 +17,7 @@ const (
 )
 
 func TestNodeWires(t *testing.T) {
-	names, err := filepath.Glob(filepath.Join(root, "pkg/node", "*.go"))
+	names, err := filepath.Glob(filepath.Join(root, "internal/wire", "*.go"))
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
@@ -31,7 +31,7 @@ func TestNodeWires(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines += strings.Count(string(b), "\n")
-		s := parseFile(t, "pkg/node", filepath.Dir(name), filepath.Base(name))
+		s := parseFile(t, "internal/wire", filepath.Dir(name), filepath.Base(name))
 		m, f := partsOf(s.file, "Node")
 		methods, fields = methods+m, fields+f
 	}
@@ -39,7 +39,7 @@ func TestNodeWires(t *testing.T) {
 		"lines": {lines, maxNodeLines}, "methods of Node": {methods, maxNodeMethods}, "fields of Node": {fields, maxNodeFields},
 	} {
 		if got[0] > got[1] {
-			t.Errorf("pkg/node: %d %s, %d at the most: a feature has a room and a Config of its own", got[0], what, got[1])
+			t.Errorf("internal/wire: %d %s, %d at the most: a feature has a room and a Config of its own", got[0], what, got[1])
 		}
 	}
 }
@@ -73,7 +73,7 @@ func partsOf(f *ast.File, typ string) (methods, fields int) {
 }
 
 func TestPartsOfATypeAreCounted(t *testing.T) {
-	s := parse(t, "pkg/node", "a.go", "package node\ntype Node struct { a, b int; c string; *Other }\nfunc (n *Node) F() {}\nfunc (o *Other) G() {}\nfunc (n Node) H() {}\nfunc I() {}")
+	s := parse(t, "internal/wire", "a.go", "package node\ntype Node struct { a, b int; c string; *Other }\nfunc (n *Node) F() {}\nfunc (o *Other) G() {}\nfunc (n Node) H() {}\nfunc I() {}")
 	if methods, fields := partsOf(s.file, "Node"); methods != 1 || fields != 4 {
 		t.Errorf("%d methods and %d fields", methods, fields)
 	}

@@ -15,7 +15,7 @@ const recordRoom = "pkg/state"
 var records = []string{"Volume", "PodWant"}
 
 // builders are the rooms that build records: a record under construction has no other reader yet.
-var builders = []string{"pkg/resolve", "pkg/handover", "pkg/intree/drivertest", "pkg/intree/drivertest/disktest"}
+var builders = []string{"internal/wants/resolve", "internal/tools/handover", "test/drivertest", "test/drivertest/disktest"}
 
 // changing are the functions that write to memory that their first argument refers to.
 var changing = []string{

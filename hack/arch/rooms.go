@@ -2,6 +2,7 @@ package arch
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -9,89 +10,149 @@ import (
 // Module is the path of this module.
 const Module = "github.com/csi-volmgr/csi-volmgr"
 
-// room is a directory and everything below it that is in no other room.
+// house is a directory. Its packages import each other, as its rooms allow, and houses of
+// lower floors; what a house imports is thus below it in the first picture of
+// ARCHITECTURE.md.
+type house struct {
+	dir   string
+	floor int
+}
+
+var houses = []house{
+	{"pkg/state", 0},
+	{"pkg/translate", 0},
+	{"pkg/manager", 1},
+	{"internal/host", 2},
+	{"internal/journal", 3},
+	{"internal/localdriver", 3},
+	{"internal/wants", 3},
+	{"pkg/registration", 3},
+	{"internal/kinds", 4},
+	{"pkg/csiclient", 4},
+	{"internal/provision", 5},
+	{"internal/serve", 6},
+	{"internal/cluster", 7},
+	{"internal/tools", 7},
+	{"internal/doors", 8},
+	{"internal/wire", 9},
+	{"pkg/node", 10},
+	{"pkg/client", 10},
+	{"pkg/intree", 10},
+	{"cmd", 11},
+	{"examples", 11},
+	{"test", 12},
+	{"hack", 13},
+}
+
+// houseOf returns the house of the package in dir.
+func houseOf(dir string) (best house, ok bool) {
+	for _, h := range houses {
+		if (dir == h.dir || strings.HasPrefix(dir, h.dir+"/")) && len(h.dir) > len(best.dir) {
+			best = h
+		}
+	}
+	return best, best.dir != ""
+}
+
+// room is a directory of a house and everything below it that is in no other room.
 type room struct {
 	dir string
-	// may lists the rooms that it may import in addition to itself; "*" means all.
+	// may lists the rooms of its house that it may import in addition to itself, by their
+	// last element; "*" means all.
 	may []string
 	// pure rooms decide and describe: no clock, no host, no concurrency, no logs.
 	pure bool
 	// timeless rooms do not read the clock.
 	timeless bool
-	// open rooms hold one rule about texts or paths, and every other room may import them.
-	open bool
 }
 
-// rooms is the third column of the table in ARCHITECTURE.md. A package in none of them
+// rooms is the second column of the tables in ARCHITECTURE.md. A package in none of them
 // is an error: add its room on purpose, here and there.
 var rooms = []room{
 	{dir: "pkg/state", timeless: true},
-	{dir: "internal/journal", may: []string{"pkg/state", "pkg/filelock"}, timeless: true},
-	{dir: "pkg/kind", may: []string{"pkg/state"}, pure: true, timeless: true},
-	{dir: "pkg/clip", pure: true, timeless: true, open: true},
-	{dir: "pkg/pathname", pure: true, timeless: true, open: true},
-	{dir: "pkg/isolate"},
-	{dir: "pkg/mount", may: []string{"pkg/diskfs", "pkg/isolate"}},
 	{dir: "pkg/translate", pure: true, timeless: true},
-	{dir: "pkg/content", pure: true, timeless: true},
-	{dir: "pkg/diskfs", pure: true, timeless: true},
-	{dir: "pkg/manager/plan", may: []string{"pkg/state"}, pure: true, timeless: true},
-	{dir: "pkg/manager", may: []string{"pkg/state", "pkg/manager/plan"}},
-	{dir: "pkg/resolve", may: []string{"pkg/state", "pkg/kind", "pkg/translate", "pkg/content", "pkg/diskfs"}, pure: true, timeless: true},
-	{dir: "pkg/source", may: []string{"pkg/state", "pkg/resolve", "pkg/translate"}},
-	{dir: "pkg/source/kube", may: []string{"pkg/state", "pkg/resolve", "pkg/source", "pkg/csiclient", "pkg/token", "pkg/kubeclient", "pkg/outage"}},
-	{dir: "pkg/freeze", may: []string{"pkg/state", "pkg/mount", "pkg/isolate"}},
-	{dir: "pkg/schedule", may: []string{"pkg/state"}},
-	{dir: "pkg/binding", may: []string{"pkg/state", "pkg/resolve", "pkg/source"}},
-	{dir: "pkg/source/made", may: []string{"pkg/state", "pkg/resolve", "pkg/source", "pkg/translate", "pkg/controller"}},
-	{dir: "pkg/source/named", may: []string{"pkg/state", "pkg/resolve", "pkg/source"}},
-	{dir: "pkg/kubeclient"},
-	{dir: "pkg/outage", timeless: true},
-	{dir: "pkg/report", may: []string{"pkg/state", "pkg/kubeclient", "pkg/outage"}},
-	{dir: "pkg/registration", may: []string{"pkg/state", "pkg/unixsocket"}},
-	{dir: "pkg/stats", may: []string{"pkg/state"}},
-	{dir: "pkg/podcert", may: []string{"pkg/state", "pkg/kubeclient"}},
-	{dir: "pkg/token", may: []string{"pkg/state", "pkg/csiclient"}},
-	{dir: "pkg/csiclient", may: []string{"pkg/state", "pkg/unixsocket"}},
-	{dir: "pkg/intree", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/content", "pkg/diskfs", "pkg/token", "pkg/isolate", "pkg/intree/keylock", "pkg/intree/program"}},
-	{dir: "pkg/intree/keylock"},
-	{dir: "pkg/intree/program", may: []string{"pkg/intree/keylock"}},
-	{dir: "pkg/intree/drivertest", may: []string{"pkg/state", "internal/journal", "pkg/mount", "pkg/content", "pkg/intree", "pkg/intree/program", "pkg/manager"}},
-	{dir: "pkg/controller", may: []string{"pkg/state", "pkg/csiclient"}},
-	{dir: "pkg/localdriver", may: []string{"pkg/mount", "pkg/unixsocket", "pkg/filelock"}},
-	{dir: "pkg/metrics", may: []string{"pkg/state", "pkg/kind", "pkg/manager", "pkg/manager/plan"}},
-	{dir: "pkg/systemd"},
-	{dir: "pkg/docker", may: []string{"pkg/source/named", "pkg/unixsocket"}},
-	{dir: "pkg/unixsocket", may: []string{"pkg/filelock"}},
-	{dir: "pkg/filelock"},
-	{dir: "pkg/cri", may: []string{"pkg/state"}},
-	{dir: "pkg/tracing", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
-	{dir: "pkg/recorder", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan"}},
-	{dir: "pkg/audit"},
-	{dir: "pkg/bundle"},
-	{dir: "pkg/holders", may: []string{"pkg/mount"}},
-	{dir: "pkg/leftover", may: []string{"pkg/state", "pkg/mount"}},
-	{dir: "pkg/uninstall", may: []string{"pkg/state", "internal/journal", "pkg/mount", "pkg/audit", "pkg/leftover", "pkg/filelock"}},
-	{dir: "pkg/containers", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/intree", "pkg/manager", "pkg/resolve", "pkg/server", "pkg/source", "pkg/handover/disk"}},
-	{dir: "pkg/events", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats"}},
-	{dir: "pkg/fsgroup", may: []string{"pkg/state", "pkg/isolate", "pkg/intree", "pkg/manager"}},
-	{dir: "pkg/away", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/freeze", "pkg/intree", "pkg/intree/keylock", "pkg/intree/program", "pkg/manager", "pkg/fsgroup", "pkg/content", "pkg/diskfs", "pkg/outage"}},
-	{dir: "pkg/health", may: []string{"pkg/state", "pkg/kind", "pkg/manager", "pkg/manager/plan", "pkg/controller", "pkg/csiclient", "pkg/intree", "pkg/isolate", "pkg/stats", "pkg/watch"}},
-	{dir: "pkg/operate", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/mount", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/localdriver", "pkg/server", "pkg/controller", "pkg/registration", "pkg/isolate", "pkg/fsgroup", "pkg/resolve", "pkg/source", "pkg/source/made", "pkg/source/named", "pkg/binding", "pkg/schedule", "pkg/source/manifest"}},
-	{dir: "pkg/watch", may: []string{"pkg/state", "pkg/mount", "pkg/isolate", "pkg/leftover", "pkg/manager/plan"}},
-	{dir: "pkg/drivers", may: []string{"pkg/state", "pkg/manager", "pkg/manager/plan", "pkg/csiclient", "pkg/registration", "pkg/controller", "pkg/report"}},
-	{dir: "pkg/cluster", may: []string{"pkg/state", "internal/journal", "pkg/manager", "pkg/events", "pkg/kind", "pkg/kubeclient", "pkg/outage", "pkg/podcert", "pkg/report", "pkg/resolve", "pkg/server", "pkg/source", "pkg/source/kube", "pkg/stats", "pkg/translate"}},
-	{dir: "pkg/selinux", may: []string{"pkg/resolve"}},
-	{dir: "pkg/builtins", may: []string{"pkg/state", "pkg/kind", "pkg/mount", "pkg/isolate", "pkg/intree", "pkg/intree/program", "pkg/away", "pkg/manager", "pkg/resolve", "pkg/source"}},
-	{dir: "pkg/doctor", may: []string{"pkg/state", "pkg/mount", "pkg/localdriver", "pkg/unixsocket"}},
-	{dir: "pkg/handover", may: []string{"pkg/state", "pkg/kind"}, pure: true, timeless: true},
-	{dir: "pkg/handover/disk", may: []string{"pkg/state", "pkg/mount", "pkg/handover", "pkg/filelock"}},
-	{dir: "pkg/handover/takeover", may: []string{"pkg/state", "internal/journal", "pkg/mount", "pkg/handover", "pkg/handover/disk", "pkg/audit", "pkg/csiclient", "pkg/intree", "pkg/manager", "pkg/registration"}},
-	{dir: "pkg/server", may: []string{"pkg/state", "pkg/stats", "pkg/manager", "pkg/manager/plan", "pkg/audit", "pkg/holders", "pkg/leftover", "pkg/unixsocket"}},
-	{dir: "pkg/node", may: []string{"*"}},
-	{dir: "cmd/csi-volmgr", may: []string{"*"}},
-	{dir: "examples", may: []string{"pkg/node", "pkg/source"}},
-	{dir: "examples/agent", may: []string{"pkg/builtins", "pkg/doctor", "pkg/node", "pkg/server", "pkg/state"}},
+	{dir: "pkg/manager", may: []string{"plan"}},
+	{dir: "pkg/manager/plan", pure: true, timeless: true},
+	{dir: "pkg/registration"},
+	{dir: "pkg/csiclient"},
+	{dir: "pkg/node"},
+	{dir: "pkg/client"},
+	{dir: "pkg/intree"},
+
+	{dir: "internal/host/clip", pure: true, timeless: true},
+	{dir: "internal/host/cri"},
+	{dir: "internal/host/diskfs", pure: true, timeless: true},
+	{dir: "internal/host/filelock"},
+	{dir: "internal/host/freeze", may: []string{"isolate", "mount", "pathname"}},
+	{dir: "internal/host/holders", may: []string{"mount", "pathname"}},
+	{dir: "internal/host/isolate"},
+	{dir: "internal/host/leftover", may: []string{"mount", "pathname"}},
+	{dir: "internal/host/mount", may: []string{"diskfs", "isolate", "pathname"}},
+	{dir: "internal/host/outage", timeless: true},
+	{dir: "internal/host/pathname", pure: true, timeless: true},
+	{dir: "internal/host/systemd"},
+	{dir: "internal/host/unixsocket", may: []string{"filelock"}},
+	{dir: "internal/host/watch", may: []string{"isolate", "leftover", "mount"}},
+
+	{dir: "internal/journal", timeless: true},
+	{dir: "internal/localdriver"},
+
+	{dir: "internal/wants/api", may: []string{"manifest", "resolve", "source"}},
+	{dir: "internal/wants/content", pure: true, timeless: true},
+	{dir: "internal/wants/file", may: []string{"manifest", "resolve", "source"}},
+	{dir: "internal/wants/kind", pure: true, timeless: true},
+	{dir: "internal/wants/manifest", may: []string{"resolve"}},
+	{dir: "internal/wants/named", may: []string{"manifest", "resolve", "source"}},
+	{dir: "internal/wants/resolve", may: []string{"content", "kind"}, pure: true, timeless: true},
+	{dir: "internal/wants/selinux", may: []string{"resolve"}},
+	{dir: "internal/wants/source", may: []string{"resolve"}},
+
+	{dir: "internal/kinds", may: []string{"keylock", "program", "quota"}},
+	{dir: "internal/kinds/away", may: []string{"kinds", "fsgroup", "keylock", "program"}},
+	{dir: "internal/kinds/builtins", may: []string{"kinds", "away", "program", "quota"}},
+	{dir: "internal/kinds/fsgroup", may: []string{"kinds"}},
+	{dir: "internal/kinds/keylock"},
+	{dir: "internal/kinds/program", may: []string{"keylock"}},
+	{dir: "internal/kinds/quota"},
+
+	{dir: "internal/provision/binding"},
+	{dir: "internal/provision/controller"},
+	{dir: "internal/provision/made", may: []string{"controller"}},
+	{dir: "internal/provision/schedule"},
+
+	{dir: "internal/serve/audit"},
+	{dir: "internal/serve/client", may: []string{"server", "stats"}},
+	{dir: "internal/serve/health", may: []string{"stats"}},
+	{dir: "internal/serve/metrics"},
+	{dir: "internal/serve/operate", may: []string{"audit", "server"}},
+	{dir: "internal/serve/recorder"},
+	{dir: "internal/serve/server", may: []string{"audit", "stats"}},
+	{dir: "internal/serve/stats"},
+	{dir: "internal/serve/tracing"},
+
+	{dir: "internal/cluster/cluster", may: []string{"events", "kube", "kubeclient", "podcert", "report"}},
+	{dir: "internal/cluster/drivers", may: []string{"report"}},
+	{dir: "internal/cluster/events", may: []string{"report"}},
+	{dir: "internal/cluster/kube", may: []string{"kubeclient", "token"}},
+	{dir: "internal/cluster/kubeclient"},
+	{dir: "internal/cluster/podcert", may: []string{"kubeclient"}},
+	{dir: "internal/cluster/report", may: []string{"kubeclient"}},
+	{dir: "internal/cluster/token"},
+
+	{dir: "internal/tools/bundle"},
+	{dir: "internal/tools/doctor"},
+	{dir: "internal/tools/handover", pure: true, timeless: true},
+	{dir: "internal/tools/handover/disk", may: []string{"handover"}},
+	{dir: "internal/tools/handover/takeover", may: []string{"handover", "disk"}},
+	{dir: "internal/tools/uninstall"},
+
+	{dir: "internal/doors/containers"},
+	{dir: "internal/doors/docker"},
+
+	{dir: "internal/wire"},
+
+	{dir: "cmd", may: []string{"*"}},
+	{dir: "examples"},
 	{dir: "test", may: []string{"*"}},
 	{dir: "hack", may: []string{"*"}},
 }
@@ -104,7 +165,7 @@ var impure = []string{
 
 // forkers are the rooms whose code may start other programs, such as mkfs.
 // All other rooms call the kernel themselves.
-var forkers = []string{"pkg/isolate", "pkg/localdriver", "pkg/intree/program", "pkg/intree/drivertest", "cmd/csi-volmgr", "examples", "examples/agent", "test", "hack"}
+var forkers = []string{"internal/host/isolate", "internal/localdriver", "internal/kinds/program", "cmd", "examples", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
 func roomOf(dir string) (room, bool) {
@@ -123,27 +184,35 @@ func importProblems(dir string, imports []string) (problems []string) {
 	if !ok {
 		return []string{dir + ": in no room; add it to hack/arch/rooms.go and to ARCHITECTURE.md, with what it may import"}
 	}
-	for _, path := range imports {
-		ours, local := strings.CutPrefix(path, Module+"/")
+	for _, imported := range imports {
+		ours, local := strings.CutPrefix(imported, Module+"/")
 		switch {
-		case local && !r.mayImport(ours):
-			problems = append(problems, fmt.Sprintf("%s imports %s: its room may import %q; declare an interface in %s and let pkg/node or cmd wire it", dir, ours, r.may, dir))
-		case r.pure && slices.ContainsFunc(impure, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") && p != "io/fs" }):
-			problems = append(problems, fmt.Sprintf("%s is pure and imports %s: take the values as parameters", dir, path))
-		case path == "os/exec" && !slices.Contains(forkers, r.dir):
+		case local:
+			problems = append(problems, r.arrow(dir, ours)...)
+		case r.pure && slices.ContainsFunc(impure, func(p string) bool { return imported == p || strings.HasPrefix(imported, p+"/") && p != "io/fs" }):
+			problems = append(problems, fmt.Sprintf("%s is pure and imports %s: take the values as parameters", dir, imported))
+		case imported == "os/exec" && !slices.Contains(forkers, r.dir):
 			problems = append(problems, fmt.Sprintf("%s imports os/exec: only %q start programs", dir, forkers))
 		}
 	}
 	return problems
 }
 
+// arrow says why the package in dir, of this room, may not import another of ours.
+func (r room) arrow(dir, other string) []string {
+	from, _ := houseOf(dir)
+	to, ok := houseOf(other)
+	switch {
+	case !ok || from.dir != to.dir && from.floor <= to.floor:
+		return []string{fmt.Sprintf("%s imports %s: %s, on floor %d, imports houses of lower floors; declare an interface in %s and "+
+			"let internal/wire or cmd wire it", dir, other, from.dir, from.floor, dir)}
+	case from.dir == to.dir && !r.mayImport(other):
+		return []string{fmt.Sprintf("%s imports %s: of its house its room may import %q; declare an interface in %s", dir, other, r.may, dir)}
+	}
+	return nil
+}
+
 func (r room) mayImport(dir string) bool {
 	other, ok := roomOf(dir)
-	if !ok || other.dir == "cmd/csi-volmgr" || other.dir == "hack" {
-		return other.dir == r.dir
-	}
-	if other.dir == "test" {
-		return r.dir == "test" || r.dir == "hack"
-	}
-	return other.dir == r.dir || other.open || slices.Contains(r.may, "*") || slices.Contains(r.may, other.dir)
+	return ok && (other.dir == r.dir || slices.Contains(r.may, "*") || slices.Contains(r.may, path.Base(other.dir)))
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
 )
 
 // The limits of a reader's screen, in lines and columns; a tab is one. Tests may be longer.
@@ -124,8 +124,8 @@ func (s source) sizes() (problems []string) {
 // determines how many parameters they take, and that none of them is a
 // context.
 var foreign = []string{
-	"pkg/csiclient/observe.go", // grpc.UnaryClientInterceptor
-	"pkg/mount/mounter.go",     // k8s.io/mount-utils.Interface
+	"pkg/csiclient/observe.go",       // grpc.UnaryClientInterceptor
+	"internal/host/mount/mounter.go", // k8s.io/mount-utils.Interface
 }
 
 func (s source) foreign() bool { return slices.Contains(foreign, s.dir+"/"+s.name) }
@@ -193,7 +193,7 @@ func (s source) spelt(n ast.Node, text string) (problems []string) {
 	}
 	for _, k := range kind.All() {
 		if text == string(k.Name) || strings.HasPrefix(text, string(k.Name)+"/") {
-			problems = append(problems, s.at(n.Pos())+": pkg/kind has the names of built-in kinds, and what they can do")
+			problems = append(problems, s.at(n.Pos())+": internal/wants/kind has the names of built-in kinds, and what they can do")
 		}
 	}
 	return problems
@@ -214,8 +214,8 @@ func banned(r room, pkg, call string) string {
 		return "wait for an event or a timer, with a context"
 	case call == "time.Tick":
 		return "nothing polls"
-	case call == "unix.Flock" && r.dir != "pkg/filelock":
-		return "a killed program's child may have the lock for a moment yet: pkg/filelock outwaits it"
+	case call == "unix.Flock" && r.dir != "internal/host/filelock":
+		return "a killed program's child may have the lock for a moment yet: internal/host/filelock outwaits it"
 	case call == "context.TODO", call == "context.Background" && pkg != "main":
 		return "take the caller's context"
 	}

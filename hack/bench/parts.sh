@@ -10,7 +10,7 @@ baseline=hack/bench/baseline.txt
 now=bin/bench/parts.txt
 mkdir -p bin/bench
 go test -run '^$' -bench . -benchmem -benchtime "${BENCHTIME:-100ms}" -count "${COUNT:-6}" -timeout 30m \
-	./pkg/content ./pkg/manager/... ./internal/journal ./pkg/mount ./pkg/intree/payload ./pkg/intree/poddir ./pkg/isolate ./pkg/recorder ./pkg/server ./pkg/source ./pkg/source/manifest ./pkg/token |
+	./internal/wants/content ./pkg/manager/... ./internal/journal ./internal/host/mount ./internal/kinds/payload ./internal/kinds/poddir ./internal/host/isolate ./internal/serve/recorder ./internal/serve/server ./internal/wants/source ./internal/wants/manifest ./internal/cluster/token |
 	grep -E '^(goos|goarch|pkg|cpu|Benchmark)' >"$now"
 if [ "${1:-}" = --write ]; then
 	cp "$now" "$baseline"

@@ -48,7 +48,7 @@ type base struct{ path, value string }
 //
 //	== Pod spec.volumes[].emptyDir
 //	base {sizeLimit: 1Gi}
-//	.mode | done | test pkg/intree/emptydir TestX | why
+//	.mode | done | test internal/kinds/emptydir TestX | why
 //
 // A kind may have the name of the object that proofs change: PersistentVolume/pv-1.
 func parse(text string) ([]decision, error) {

@@ -19,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/content"
-	"github.com/csi-volmgr/csi-volmgr/pkg/kind"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/made"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/content"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )

@@ -5,7 +5,7 @@ import "slices"
 // The packages of the mutants' tests, and files with several mutants.
 const (
 	plan    = "pkg/manager/plan"
-	resolve = "pkg/resolve"
+	resolve = "internal/wants/resolve"
 )
 
 // planted has the mutants of the tree.
@@ -70,10 +70,10 @@ func rules() []mutant {
 		{"I08", plan + "/backoff.go", "if v.ExpandFailed != nil && !v.ExpandFailed.Final {", "if v.ExpandFailed != nil {", "pkg/manager", scenario + "forbidden-while-in-use"},
 		{"N-102", plan + "/backoff.go", "return !state.CodeOf(r.Call, r.Code).Conflict })", "return true })", "pkg/manager", scenario + "forbidden-while-in-use"},
 		{"N-98", plan + "/grow.go", "if !f.Driver.Up || !f.Driver.Offline || !grows(v, w) {", "if true {", "pkg/manager", scenario + "grows-offline-only"},
-		{"N-90", "pkg/report/drivers.go", "len(d.NodeID) > maxNodeID", "false", "pkg/report", "TestDriverThatContradictsIsLeftOut"},
-		{"J11", "pkg/report/drivers.go", `if d.NodeID == "" {`, "if false {", "pkg/report", "TestDriverThatContradictsIsLeftOut"},
-		{"H15", "pkg/metrics/selinux.go", "of = l.pods", "_ = l.pods", "pkg/metrics", "TestLabelsAreCounted"},
-		{"L16", "pkg/intree/payload/write.go", "if err := s.setGroup(ctx, in, name); err != nil {", "if err := error(nil); err != nil {", "pkg/intree/payload", "TestReaderSeesOneSetOrTheOther"},
+		{"N-90", "internal/cluster/report/drivers.go", "len(d.NodeID) > maxNodeID", "false", "internal/cluster/report", "TestDriverThatContradictsIsLeftOut"},
+		{"J11", "internal/cluster/report/drivers.go", `if d.NodeID == "" {`, "if false {", "internal/cluster/report", "TestDriverThatContradictsIsLeftOut"},
+		{"H15", "internal/serve/metrics/selinux.go", "of = l.pods", "_ = l.pods", "internal/serve/metrics", "TestLabelsAreCounted"},
+		{"L16", "internal/kinds/payload/write.go", "if err := s.setGroup(ctx, in, name); err != nil {", "if err := error(nil); err != nil {", "internal/kinds/payload", "TestReaderSeesOneSetOrTheOther"},
 	}
 }
 
@@ -124,8 +124,8 @@ func asked() []mutant {
 			resolve, "TestWhichVolumesAreLabelledWhenTheyAreMounted",
 		},
 		{
-			"M07", "pkg/intree/hostpath/hostpath.go", `case slices.Contains(strings.Split(path, "/"), ".."):`,
-			`case slices.Contains(strings.Split(path, "/"), "..."):`, "pkg/intree/hostpath", "TestAPathWithDotsIsRefused",
+			"M07", "internal/kinds/hostpath/hostpath.go", `case slices.Contains(strings.Split(path, "/"), ".."):`,
+			`case slices.Contains(strings.Split(path, "/"), "..."):`, "internal/kinds/hostpath", "TestAPathWithDotsIsRefused",
 		},
 		{
 			"B03", resolve + "/claim.go", "&& !slices.Contains(claim.Finalizers, protection) {",

@@ -15,7 +15,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/filelock"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/filelock"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/pathname"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // How long a call may take. CSI leaves this to the caller ("Timeouts").

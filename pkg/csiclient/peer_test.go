@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // listenAs listens on path as a process of user uid does.

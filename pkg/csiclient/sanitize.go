@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/clip"
 )
 
 const (

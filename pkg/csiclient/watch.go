@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
 
 // socket dials the driver's socket, and knows for which connection Info was read.

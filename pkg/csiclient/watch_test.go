@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
 
 // If a socket is replaced between the look at its identity and the connection, identified

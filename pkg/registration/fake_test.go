@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/clip"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/clip"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // maxText bounds a plugin's text in an error, in bytes.

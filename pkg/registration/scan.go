@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
 
 // The reasons why a driver goes down.

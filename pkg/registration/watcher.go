@@ -13,8 +13,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
 )
 
 // Timeouts of the protocol, and the pauses between attempts.

@@ -1,6 +1,6 @@
 package state
 
-// PodWant is all that one pod wants of this node's volumes, as pkg/resolve derives it
+// PodWant is all that one pod wants of this node's volumes, as internal/wants/resolve derives it
 // from a source's objects. It replaces the pod's previous PodWant.
 type PodWant struct {
 	Pod Pod `json:"pod"`

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest/imagetest"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/image/oci"
+	"github.com/csi-volmgr/csi-volmgr/test/drivertest/imagetest"
 )
 
 // boxImage is the image of all sandboxes and containers of the agents: busybox.

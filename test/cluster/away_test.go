@@ -9,7 +9,7 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
-	api "github.com/csi-volmgr/csi-volmgr/pkg/server"
+	api "github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // A node with many pods is cut off: there is one problem, and none once the node is back.

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/test/drivertest"
 )
 
 var (

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	nodeapi "github.com/csi-volmgr/csi-volmgr/pkg/server"
+	nodeapi "github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // busybox is Debian's busybox-static, all that a container needs.

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	api "github.com/csi-volmgr/csi-volmgr/pkg/server"
+	api "github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 )
 

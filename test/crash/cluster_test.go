@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 

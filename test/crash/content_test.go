@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // mounted checks that the pod is ready with that many volumes, and that no step is pending.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/test/drivertest"
 )
 
 // newKinds makes a node whose pod has a volume of each kind that needs no server.

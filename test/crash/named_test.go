@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // TestNodeOfNamedVolumesKilledAtEveryPlaceItConverges kills the daemon while a program

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 )
 
 // The suite can run only once in a process (ginkgo), so each configuration has its own:

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
-	co "github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	co "github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
 
 // proxy stands between the container engines and the plugin, and calls a function at each step of a

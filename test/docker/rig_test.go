@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/named"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 

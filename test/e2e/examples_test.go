@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	builtin "github.com/csi-volmgr/csi-volmgr/pkg/kind"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
-	decoder "github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
+	builtin "github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
+	decoder "github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
 
 // metrics returns the daemon's metrics for Prometheus.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 

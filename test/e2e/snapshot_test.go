@@ -144,7 +144,7 @@ func (n *node) ready(name string) {
 }
 
 // A schedule makes its first snapshot at once, continues after the daemon is killed, and
-// keeps its snapshots when it is deleted. The tests of pkg/schedule cover due times and
+// keeps its snapshots when it is deleted. The tests of internal/provision/schedule cover due times and
 // which snapshots are deleted.
 func TestScheduleMakesSnapshots(t *testing.T) {
 	eachKind(t, func(n *node) {

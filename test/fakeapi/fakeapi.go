@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/kubeclient"
 )
 
 // Server is the API server. Its methods may be called by any goroutine.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/ui"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server/ui"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"

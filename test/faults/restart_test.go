@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
+	"github.com/csi-volmgr/csi-volmgr/test/drivertest"
 )
 
 // Module is the path of this module.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // glance is the pause between looks at things that have no events.

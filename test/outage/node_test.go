@@ -13,21 +13,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/kube"
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/report"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/outage"
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
-	"github.com/csi-volmgr/csi-volmgr/pkg/kubeclient"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
-	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
-	"github.com/csi-volmgr/csi-volmgr/pkg/report"
-	"github.com/csi-volmgr/csi-volmgr/pkg/resolve"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/kube"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 const driverName = "d.test"
 
-// Requests a second, and in a burst, as in pkg/node.
+// Requests a second, and in a burst, as in internal/wire.
 const (
 	perSecond = 50
 	atOnce    = 100
@@ -127,7 +127,7 @@ func (n *node) reboot(keepJournal bool) {
 	n.start()
 }
 
-// callEnded writes the Event that pkg/node writes about a pod's volume.
+// callEnded writes the Event that internal/wire writes about a pod's volume.
 func (n *node) callEnded(e manager.EndedCall) {
 	if e.Op != plan.Publish || e.Error != "" || !strings.HasPrefix(string(e.Driver), driverName) {
 		return

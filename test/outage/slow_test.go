@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/outage"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/outage"
 	"github.com/csi-volmgr/csi-volmgr/test/fakeapi"
 )
 

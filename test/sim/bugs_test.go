@@ -124,11 +124,11 @@ var bugs = []bug{
 		"c.wakeAt(m.RenewAt)", "",
 	},
 	{
-		"what a kubelet mounted is not taken for mounted", "pkg/handover/adopt.go",
+		"what a kubelet mounted is not taken for mounted", "internal/tools/handover/adopt.go",
 		"if there {\n\t\tm.Phase", "if there && false {\n\t\tm.Phase",
 	},
 	{
-		"a stage without a pod is not taken over", "pkg/handover/csi.go",
+		"a stage without a pod is not taken over", "internal/tools/handover/csi.go",
 		"a.setStage(&v, s)\n\ta.out.Records[id] = v", "a.setStage(&v, s)",
 	},
 	{
@@ -136,15 +136,15 @@ var bugs = []bug{
 		"o.store.SetBootID(ctx, o.bootID)", "error(nil)",
 	},
 	{
-		"a release forgets a record", "pkg/handover/release.go",
+		"a release forgets a record", "internal/tools/handover/release.go",
 		"r.out.Records = append(r.out.Records, id)", "if !v.Spec.Builtin {\n\t\t\tr.out.Records = append(r.out.Records, id)\n\t\t}",
 	},
 	{
-		"a release forgets what is staged", "pkg/handover/release.go",
+		"a release forgets what is staged", "internal/tools/handover/release.go",
 		"!v.Spec.Ephemeral && v.Spec.StagePath != \"\" {", "!v.Spec.Ephemeral && v.Spec.StagePath != \"\" && len(v.Mounts) > 0 {",
 	},
 	{
-		"what is being removed is handed back", "pkg/handover/release.go",
+		"what is being removed is handed back", "internal/tools/handover/release.go",
 		"leaving = leaving || m.Phase == state.Leaving", "leaving = leaving && m.Phase == state.Leaving",
 	},
 	{
@@ -185,95 +185,95 @@ var bugs = []bug{
 		`s.Quarantined == "" && !s.emptied &&`, `s.Quarantined == "" &&`,
 	},
 	{
-		"a snapshot that no source lists is deleted", "pkg/controller/snapshotnext.go",
+		"a snapshot that no source lists is deleted", "internal/provision/controller/snapshotnext.go",
 		"case r.Delete && r.Content.Phase == state.Present:", "case (r.Delete || w == nil) && r.Content.Phase == state.Present:",
 	},
 	{
-		"a snapshot that is retained is deleted", "pkg/controller/snapshot.go",
+		"a snapshot that is retained is deleted", "internal/provision/controller/snapshot.go",
 		"case e.rec.Spec.Reclaim == Retain && e.rec.Content", "case false && e.rec.Content",
 	},
 	{
-		"a volume that is retained is deleted", "pkg/controller/controller.go",
+		"a volume that is retained is deleted", "internal/provision/controller/controller.go",
 		"case e.rec.Spec.Reclaim == Retain && e.rec.Volume", "case false && e.rec.Volume",
 	},
 	{
-		"a snapshot is cut beside another call", "pkg/controller/snapshotnext.go",
+		"a snapshot is cut beside another call", "internal/provision/controller/snapshotnext.go",
 		`case o.verb == createSnapshot && f.Busy != "":`, `case false:`,
 	},
 	{
-		"a volume is grown beside CreateSnapshot", "pkg/controller/loop.go",
+		"a volume is grown beside CreateSnapshot", "internal/provision/controller/loop.go",
 		"if snap, ok := c.snapshots.inFlight[e.id()]; ok {", "if snap, ok := c.snapshots.inFlight[e.id()]; ok && false {",
 	},
 	{
-		"a group is called frozen although an answer was lost", "pkg/controller/groupnext.go",
+		"a group is called frozen although an answer was lost", "internal/provision/controller/groupnext.go",
 		"case !expired && o.from == state.Absent:", "case !expired:",
 	},
 	{
-		"a group is called frozen although the freeze had ended", "pkg/controller/groupnext.go",
+		"a group is called frozen although the freeze had ended", "internal/provision/controller/groupnext.go",
 		"case !expired && o.from == state.Absent:", "case o.from == state.Absent:",
 	},
 	{
-		"the freeze of a group ends before its snapshots are made", "pkg/controller/groupcall.go",
+		"the freeze of a group ends before its snapshots are made", "internal/provision/controller/groupcall.go",
 		"res := sendGroup(ctx, k, secret)\n\tres.expired = thaw(ctx)", "res := groupResult{expired: thaw(ctx)}\n\texpired := res.expired\n\tres = sendGroup(ctx, k, secret)\n\tres.expired = expired",
 	},
 	{
-		"a group keeps its snapshots although the driver refused one", "pkg/controller/groupnext.go",
+		"a group keeps its snapshots although the driver refused one", "internal/provision/controller/groupnext.go",
 		"case r.anyMember(state.Absent): // all or none\n\t\tr.Content.Phase = state.Leaving", "case r.anyMember(state.Absent): // all or none\n\t\tr.Content.Phase, r.Members = state.Absent, nil",
 	},
 	{
-		"an answer that a group lost is taken for nothing made", "pkg/controller/groupnext.go",
+		"an answer that a group lost is taken for nothing made", "internal/provision/controller/groupnext.go",
 		"case o.from == state.Absent && makesNothing(res.err):", "case o.from == state.Absent:",
 	},
 	{
-		"a group is made beside another call", "pkg/controller/groupnext.go",
+		"a group is made beside another call", "internal/provision/controller/groupnext.go",
 		`case o.reservesVolumes() && f.Busy != "":`, `case false:`,
 	},
 	{
-		"volumes are grown while a group is made of them", "pkg/controller/grouploop.go",
+		"volumes are grown while a group is made of them", "internal/provision/controller/grouploop.go",
 		"if o.reservesVolumes() { // now", "if false { // now",
 	},
 	{
-		"a snapshot of a group is deleted alone", "pkg/controller/snapshot.go",
+		"a snapshot of a group is deleted alone", "internal/provision/controller/snapshot.go",
 		"case e.group != nil:\n\t\treturn fmt", "case false:\n\t\treturn fmt",
 	},
 	{
-		"a group that no source lists is deleted", "pkg/controller/groupnext.go",
+		"a group that no source lists is deleted", "internal/provision/controller/groupnext.go",
 		"case phase == state.Leaving, r.Delete && phase == state.Present:", "case phase == state.Leaving, (r.Delete || w == nil) && phase == state.Present:",
 	},
 	{
-		"a group that is retained is deleted", "pkg/controller/group.go",
+		"a group that is retained is deleted", "internal/provision/controller/group.go",
 		"case e.rec.Spec.Reclaim == Retain && e.rec.Content", "case false && e.rec.Content",
 	},
 	{
-		"a group goes while a volume is made of one of its snapshots", "pkg/controller/group.go",
+		"a group goes while a volume is made of one of its snapshots", "internal/provision/controller/group.go",
 		`if claim := c.restoring(m, true); claim != "" {`, `if claim := c.restoring(m, true); false {`,
 	},
 	{
-		"the volume of a group goes before the journal says how the group was made", "pkg/controller/snapshotstatus.go",
+		"the volume of a group goes before the journal says how the group was made", "internal/provision/controller/snapshotstatus.go",
 		`if e.id() != "" && slices.Contains(g.unsavedVolumes, e.id()) {`, `if e.id() == "" && slices.Contains(g.unsavedVolumes, e.id()) {`,
 	},
 	{
-		"what became of a group is not written", "pkg/controller/groupcall.go",
+		"what became of a group is not written", "internal/provision/controller/groupcall.go",
 		"e.unsaved = true\n\tc.releaseGroupVolumes", "c.releaseGroupVolumes",
 	},
 	{
-		"nothing looks at a group whose volume is free", "pkg/controller/grouploop.go",
+		"nothing looks at a group whose volume is free", "internal/provision/controller/grouploop.go",
 		"if slices.Contains(e.volumes(), volume) {", "if slices.Contains(e.volumes(), volume) && false {",
 	},
 	{
-		"a snapshot of a group takes the name of another", "pkg/controller/groupnext.go",
+		"a snapshot of a group takes the name of another", "internal/provision/controller/groupnext.go",
 		`case f.Taken != "":`, `case false:`,
 	},
 	{
-		"a group that is not ready lets its volumes go", "pkg/controller/snapshotstatus.go",
+		"a group that is not ready lets its volumes go", "internal/provision/controller/snapshotstatus.go",
 		"case content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete:", "case content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete && e.group == nil:",
 	},
 	{
-		"file systems of a group stay frozen where one cannot be", "pkg/controller/groupcall.go",
+		"file systems of a group stay frozen where one cannot be", "internal/provision/controller/groupcall.go",
 		"if err := errors.Join(errs...); err != nil {\n\t\tthaw(ctx)", "if err := errors.Join(errs...); err != nil {",
 	},
 	{
-		"a group that failed in part is deleted once, whatever the answer", "pkg/controller/groupnext.go",
+		"a group that failed in part is deleted once, whatever the answer", "internal/provision/controller/groupnext.go",
 		"gone = res.members[i].unasked || res.members[i].err == nil", "gone = true",
 	},
 }

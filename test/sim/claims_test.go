@@ -4,7 +4,7 @@ import (
 	"context"
 	"strings"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

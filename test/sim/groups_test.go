@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )

@@ -3,7 +3,7 @@ package sim
 import (
 	"path"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

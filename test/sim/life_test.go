@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"

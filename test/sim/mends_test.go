@@ -17,7 +17,7 @@ type mend struct {
 var mends = []mend{
 	{"adopt-died-before-an-empty-stage-went", []bug{
 		{
-			"a run of adopt that died is refused the next time", "pkg/handover/csi.go",
+			"a run of adopt that died is refused the next time", "internal/tools/handover/csi.go",
 			"(answers && !can.Stage || !fresh && !v.Needs.Stage)",
 			"(fresh && answers && !can.Stage)",
 		},
@@ -43,7 +43,7 @@ var mends = []mend{
 	}},
 	{"adopted-while-the-stage-was-unmounted", []bug{
 		{
-			"what is published is taken for staged", "pkg/handover/adopt.go",
+			"what is published is taken for staged", "internal/tools/handover/adopt.go",
 			"if v.Spec.Mode == state.Block && f.mount.Phase",
 			"if v.Needs.Stage && f.mount.Phase",
 		},
@@ -64,7 +64,7 @@ var mends = []mend{
 	}},
 	{"attributes-changed-by-a-call-that-failed", []bug{
 		{
-			"a change that failed has changed nothing", "pkg/controller/modify.go",
+			"a change that failed has changed nothing", "internal/provision/controller/modify.go",
 			" && !r.Mixed",
 			"",
 		},
@@ -78,14 +78,14 @@ var mends = []mend{
 	}},
 	{"clone-of-a-deleted-claim", []bug{
 		{
-			"a claim that waits for the owner of a clone does not say so", "pkg/controller/facts.go",
+			"a claim that waits for the owner of a clone does not say so", "internal/provision/controller/facts.go",
 			"key.String() + unlistedNote(o.want.Listed || o.rec.Delete)",
 			"key.String() + unlistedNote(true)",
 		},
 	}},
 	{"group-withdrawn-and-not-deleted", []bug{
 		{
-			"a claim that waits for the owner of a snapshot does not say so", "pkg/controller/snapshotstatus.go",
+			"a claim that waits for the owner of a snapshot does not say so", "internal/provision/controller/snapshotstatus.go",
 			"unlistedNote(listed || goes)",
 			"unlistedNote(listed || goes || true)",
 		},
@@ -99,7 +99,7 @@ var mends = []mend{
 	}},
 	{"created-by-a-call-whose-answer-was-lost", []bug{
 		{
-			"an error of the second CreateVolume answers for the first", "pkg/controller/complete.go",
+			"an error of the second CreateVolume answers for the first", "internal/provision/controller/complete.go",
 			"r.Unanswered = o.again || res",
 			"r.Unanswered = res",
 		},
@@ -113,7 +113,7 @@ var mends = []mend{
 	}},
 	{"deleted-and-made-again-before-an-older-journal", []bug{
 		{
-			"a deletion that began goes on while a pod has the volume", "pkg/controller/next.go",
+			"a deletion that began goes on while a pod has the volume", "internal/provision/controller/next.go",
 			`r.Volume.Phase == state.Leaving && f.InUse != "":`,
 			`r.Volume.Phase == state.Leaving && f.InUse != "" && false:`,
 		},
@@ -214,14 +214,14 @@ var mends = []mend{
 	}},
 	{"released-while-a-device-was-being-staged", []bug{
 		{
-			"release says nothing of a device that may be staged", "pkg/handover/release.go",
+			"release says nothing of a device that may be staged", "internal/tools/handover/release.go",
 			"f.Dir = v.Spec.StagePath",
 			"_ = f.Dir",
 		},
 	}},
 	{"released-while-a-device-was-being-published", []bug{
 		{
-			"a device that may be published is handed back", "pkg/handover/release.go",
+			"a device that may be published is handed back", "internal/tools/handover/release.go",
 			"v.Spec.Mode == state.Block && m.Phase == state.Entering",
 			"false && m.Phase == state.Entering",
 		},
@@ -242,28 +242,28 @@ var mends = []mend{
 	}},
 	{"snapshot-of-a-volume-that-goes", []bug{
 		{
-			"a snapshot that is not ready lets its volume go", "pkg/controller/snapshotstatus.go",
+			"a snapshot that is not ready lets its volume go", "internal/provision/controller/snapshotstatus.go",
 			"content.Phase == state.Present && !e.rec.Ready && !e.rec.Delete",
 			"false",
 		},
 	}},
 	{"snapshot-ready-but-not-in-the-journal", []bug{
 		{
-			"a snapshot that is ready by memory alone lets its volume go", "pkg/controller/snapshotstatus.go",
+			"a snapshot that is ready by memory alone lets its volume go", "internal/provision/controller/snapshotstatus.go",
 			"case e.unsaved, ",
 			"case false, ",
 		},
 	}},
 	{"snapshot-that-goes-is-wanted", []bug{
 		{
-			"a claim that wants a snapshot keeps it from going", "pkg/controller/snapshotstatus.go",
+			"a claim that wants a snapshot keeps it from going", "internal/provision/controller/snapshotstatus.go",
 			"wants := wanted && claim.",
 			"wants := claim.",
 		},
 	}},
 	{"source-of-a-clone-in-the-making-goes", []bug{
 		{
-			"a clone that may be there waits for its source", "pkg/controller/next.go",
+			"a clone that may be there waits for its source", "internal/provision/controller/next.go",
 			"if r.Unanswered || sourceGoes {",
 			"if r.Unanswered || sourceGoes && false {",
 		},

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 )
 
 // order requests a deletion, and counts whether the storage may delete. heirs are the claims that

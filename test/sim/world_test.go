@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/handover"
+	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )

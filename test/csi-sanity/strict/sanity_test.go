@@ -14,8 +14,8 @@ import (
 
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/drivertest"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
+	"github.com/csi-volmgr/csi-volmgr/test/drivertest"
 )
 
 func TestMain(m *testing.M) {

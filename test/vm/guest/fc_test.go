@@ -12,8 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/away"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/fc"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/away"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/fc"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/away"
-	"github.com/csi-volmgr/csi-volmgr/pkg/isolate"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/away"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/away"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/disk"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/iscsi"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/away"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/disk"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/iscsi"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/nfs"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/nfs"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

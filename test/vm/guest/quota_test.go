@@ -15,9 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/emptydir"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/quota"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/emptydir"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/quota"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

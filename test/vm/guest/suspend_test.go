@@ -14,10 +14,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/away"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/local"
-	"github.com/csi-volmgr/csi-volmgr/pkg/intree/program"
-	"github.com/csi-volmgr/csi-volmgr/pkg/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/away"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/local"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

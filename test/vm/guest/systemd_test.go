@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 )
 
 // systemctl start returns when the daemon reports that it is ready: it then serves

@@ -11,8 +11,8 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/harness"
+	"github.com/csi-volmgr/csi-volmgr/internal/cluster/token"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
-	"github.com/csi-volmgr/csi-volmgr/pkg/token"
 )
 
 // cluster is the rest of a cluster: it binds pods to the node, and deletes them when they

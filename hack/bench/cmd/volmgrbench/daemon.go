@@ -18,8 +18,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/harness"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/objects"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

@@ -21,10 +21,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/benchdef"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/harness"
 	"github.com/csi-volmgr/csi-volmgr/hack/bench/internal/objects"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
+	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
-	"github.com/csi-volmgr/csi-volmgr/pkg/node"
-	"github.com/csi-volmgr/csi-volmgr/pkg/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/source/manifest"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 

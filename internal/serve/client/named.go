@@ -1,0 +1,47 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+)
+
+// NamedVolumes lists the volumes that programs outside Kubernetes name.
+func (c *Client) NamedVolumes(ctx context.Context) ([]server.NamedVolume, error) {
+	return list[server.NamedVolume](ctx, c, "/v1/named")
+}
+
+// NamedVolume returns one of them, with its current holders.
+func (c *Client) NamedVolume(ctx context.Context, name string) (server.NamedVolume, error) {
+	return get[server.NamedVolume](ctx, c, "/v1/named/"+url.PathEscape(name))
+}
+
+// CreateNamed creates a volume and waits for its storage. A repeated call waits for the
+// same volume.
+func (c *Client) CreateNamed(ctx context.Context, r server.NamedRequest) (out server.NamedVolume, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return out, fmt.Errorf("create volume %s: %w", r.Name, err)
+	}
+	err = c.call(ctx, request{method: http.MethodPost, path: "/v1/named", body: body}, &out)
+	return out, err
+}
+
+// MountNamed mounts a volume and returns the path. The volume stays mounted while the
+// kernel shows a mount of it that is not csi-volmgr's own.
+func (c *Client) MountNamed(ctx context.Context, name string) (path string, err error) {
+	var m server.NamedMount
+	err = c.call(ctx, request{method: http.MethodPost, path: "/v1/named-mounts/" + url.PathEscape(name)}, &m)
+	return m.Path, err
+}
+
+// RemoveNamed removes a volume. If its storage stays, note says where.
+func (c *Client) RemoveNamed(ctx context.Context, name string) (note string, err error) {
+	var out server.Removed
+	err = c.call(ctx, request{method: http.MethodDelete, path: "/v1/named/" + url.PathEscape(name)}, &out)
+	return out.Note, err
+}

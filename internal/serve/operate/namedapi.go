@@ -1,0 +1,98 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
+)
+
+// NamedAPI serves named volumes to the node API (server.Named).
+type NamedAPI struct{ *named.Provider }
+
+// NamedVolumes implements server.Named.
+func (n NamedAPI) NamedVolumes(ctx context.Context) ([]server.NamedVolume, error) {
+	views, err := n.List(ctx)
+	if err != nil {
+		return nil, namedError(err)
+	}
+	all := make([]server.NamedVolume, 0, len(views))
+	for _, v := range views {
+		all = append(all, namedVolume(v))
+	}
+	return all, nil
+}
+
+// NamedVolume implements server.Named.
+func (n NamedAPI) NamedVolume(ctx context.Context, name string) (server.NamedVolume, error) {
+	view, err := n.Get(ctx, name)
+	if err != nil {
+		return server.NamedVolume{}, namedError(err)
+	}
+	v := namedVolume(view)
+	if view.Problem != "" {
+		return v, nil
+	}
+	found, err := n.Holders(ctx, name)
+	if err != nil {
+		v.HoldersUnknown = err.Error()
+	}
+	v.Holders = holderTexts(found)
+	v.Ends = named.Identity{FrontEnd: view.FrontEnd, Volume: view.Name}.Ends(named.PlacesOf(found))
+	return v, nil
+}
+
+// CreateNamed implements server.Named.
+func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error {
+	if r.FrontEnd != named.Mount && r.FrontEnd != named.Nomad {
+		return fmt.Errorf("%w: frontEnd: found %q, want %s or %s", server.ErrInvalid, r.FrontEnd, named.Mount, named.Nomad)
+	}
+	return namedError(n.Create(ctx, named.Request{
+		Name: r.Name, FrontEnd: r.FrontEnd, Options: r.Options, Standing: r.Standing,
+		Patience: time.Duration(r.PatienceSeconds) * time.Second,
+	}))
+}
+
+// MountNamed implements server.Named.
+func (n NamedAPI) MountNamed(ctx context.Context, name string) (string, error) {
+	path, err := n.Mount(ctx, name, "")
+	return path, namedError(err)
+}
+
+// RemoveNamed implements server.Named.
+func (n NamedAPI) RemoveNamed(ctx context.Context, name string) (string, error) {
+	note, err := n.Remove(ctx, name)
+	return note, namedError(err)
+}
+
+// namedError wraps an error of named volumes in the server error that decides the API's answer.
+func namedError(err error) error {
+	for ours, class := range map[error]error{
+		named.ErrNotFound: server.ErrNotFound, named.ErrInvalid: server.ErrInvalid, named.ErrConflict: server.ErrConflict,
+	} {
+		if errors.Is(err, ours) {
+			return fmt.Errorf("%w: %w", class, err)
+		}
+	}
+	return err
+}
+
+func namedVolume(v named.View) server.NamedVolume {
+	return server.NamedVolume{
+		Name: v.Name, FrontEnd: v.FrontEnd, Claim: v.Claim, Pod: v.Pod, Created: v.Created, Mountpoint: v.Mountpoint,
+		Uses: v.Uses, Standing: v.Standing, Holders: holderTexts(v.Holders), Waits: v.Waits, Removing: v.Removing,
+		Ends:    named.Identity{FrontEnd: v.FrontEnd, Volume: v.Name}.Ends(named.PlacesOf(v.Holders)),
+		Problem: v.Problem,
+	}
+}
+
+func holderTexts(found []named.Holder) []string {
+	var all []string
+	for _, h := range found {
+		all = append(all, h.String())
+	}
+	return all
+}

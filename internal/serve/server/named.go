@@ -1,0 +1,173 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Named serves the volumes that programs outside Kubernetes name (internal/wants/named).
+type Named interface {
+	// NamedVolumes lists them by name. Their holders are those that the kernel showed
+	// at the last check.
+	NamedVolumes(ctx context.Context) ([]NamedVolume, error)
+	// NamedVolume returns one, with the holders that the kernel shows now.
+	NamedVolume(ctx context.Context, name string) (NamedVolume, error)
+	// CreateNamed creates one and returns once its claim has storage.
+	CreateNamed(ctx context.Context, r NamedRequest) error
+	// MountNamed mounts one and returns the path. It stays mounted while the kernel
+	// shows a holder.
+	MountNamed(ctx context.Context, name string) (path string, err error)
+	// RemoveNamed removes one. If its storage stays, note says where.
+	RemoveNamed(ctx context.Context, name string) (note string, err error)
+}
+
+// NamedRequest asks for a named volume.
+type NamedRequest struct {
+	Name string `json:"name"`
+	// FrontEnd is docker, mount or nomad.
+	FrontEnd string            `json:"frontEnd"`
+	Options  map[string]string `json:"options,omitempty"`
+	// Standing: the volume stays mounted until it is removed, also across reboots.
+	Standing bool `json:"standing,omitempty"`
+	// PatienceSeconds is how long the creation waits for a driver that is not up; 0 means 4 seconds.
+	PatienceSeconds int `json:"patienceSeconds,omitempty"`
+}
+
+// NamedVolume is a volume that a program outside Kubernetes names.
+type NamedVolume struct {
+	Name     string `json:"name"`
+	FrontEnd string `json:"frontEnd"`
+	// Claim and Pod are the objects that represent the volume here, as namespace/name.
+	Claim   string    `json:"claim"`
+	Pod     string    `json:"pod"`
+	Created time.Time `json:"created,omitzero"`
+	// Mountpoint is the path last given to a user; "" if there are no users.
+	Mountpoint string `json:"mountpoint,omitempty"`
+	// Uses counts the mounts that the front end has not ended, by the front end's id.
+	Uses     map[string]int `json:"uses,omitempty"`
+	Standing bool           `json:"standing,omitempty"`
+	// Holders describes who has the volume open or mounted, for people. HoldersUnknown
+	// says why that is unknown.
+	Holders        []string `json:"holders,omitempty"`
+	HoldersUnknown string   `json:"holdersUnknown,omitempty"`
+	// Waits says what the mount waits for.
+	Waits    []string `json:"waits,omitempty"`
+	Removing bool     `json:"removing,omitempty"`
+	// Ends are the words, of the front end, that end the volume's use and remove it.
+	Ends    string `json:"ends,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// NamedMount says where a named volume is mounted.
+type NamedMount struct {
+	Path string `json:"path"`
+}
+
+// Removed is the outcome of a removal.
+type Removed struct {
+	Note string `json:"note,omitempty"`
+}
+
+// namedRoutes adds the paths of named volumes.
+func (s *Server) namedRoutes(mux *http.ServeMux) {
+	if s.cfg.Named == nil {
+		return
+	}
+	mux.HandleFunc("GET /v1/named", func(w http.ResponseWriter, r *http.Request) {
+		all, err := s.cfg.Named.NamedVolumes(r.Context())
+		s.reply(w, List[NamedVolume]{Items: nonNil(all)}, err)
+	})
+	mux.HandleFunc("GET /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		v, err := s.cfg.Named.NamedVolume(r.Context(), r.PathValue("name"))
+		s.reply(w, v, err)
+	})
+	mux.HandleFunc("POST /v1/named", s.createNamed)
+	mux.HandleFunc("POST /v1/named-mounts/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		path, err := s.cfg.Named.MountNamed(r.Context(), r.PathValue("name"))
+		s.reply(w, NamedMount{path}, err)
+	})
+	mux.HandleFunc("DELETE /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		note, err := s.cfg.Named.RemoveNamed(r.Context(), r.PathValue("name"))
+		s.note(r, "remove volume", r.PathValue("name"), note, err)
+		s.reply(w, Removed{note}, err)
+	})
+}
+
+func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {
+	var req NamedRequest
+	if err := decodeBody(r, maxRequest, &req); err != nil {
+		s.fail(w, fmt.Errorf("%w: create a named volume: %w", ErrInvalid, err))
+		return
+	}
+	err := s.cfg.Named.CreateNamed(r.Context(), req)
+	s.note(r, "create volume", req.Name, req.FrontEnd, err)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	v, err := s.cfg.Named.NamedVolume(r.Context(), req.Name)
+	s.reply(w, v, err)
+}
+
+// namedOf returns the named volumes that the explained object may concern: those of the
+// pod, or of the pods that want the volume. It looks up their current holders, for
+// which it reads every process.
+func (s *Server) namedOf(ctx context.Context, f Facts, kind, name string) []NamedVolume {
+	if s.cfg.Named == nil || kind != "pod" && kind != "volume" && kind != "pvc" {
+		return nil
+	}
+	all, err := s.cfg.Named.NamedVolumes(ctx)
+	if err != nil {
+		return nil // an error means that sources are not read yet; NotReady names them
+	}
+	about := func(v NamedVolume) bool { return kind == "pod" && v.Pod == name || v.Claim == name }
+	if kind == "volume" {
+		vol, _ := volumeNamed(f.Volumes, name)
+		about = func(v NamedVolume) bool {
+			return v.Claim == name || v.Claim != "" && vol.Volume.ID != "" && v.Claim == vol.Volume.Spec.Value().Claim
+		}
+	}
+	all = slices.DeleteFunc(all, func(v NamedVolume) bool { return !about(v) })
+	for i, v := range all {
+		if now, err := s.cfg.Named.NamedVolume(ctx, v.Name); err == nil {
+			all[i] = now
+		}
+	}
+	return all
+}
+
+// explainNamed says through which front end a volume is used, and by whom according to
+// the front end and to the kernel.
+func (f Facts) explainNamed(e *Explanation) {
+	for _, v := range f.Named {
+		e.add("front end", "%s volume %s, by pod %s", v.FrontEnd, v.Name, v.Pod)
+		counted := 0
+		for _, n := range v.Uses {
+			counted += n
+		}
+		switch {
+		case v.HoldersUnknown != "":
+			e.add("used by", "unknown: %s", v.HoldersUnknown)
+		case len(v.Holders) > 0:
+			e.add("used by", "%s", strings.Join(v.Holders, "; "))
+		case counted > 0:
+			e.add("used by", "no process that the kernel shows, although %s has not ended %s: either a container is about to "+
+				"start, or %s lost the end of a use, which csi-volmgr gc finds", v.FrontEnd, count(counted, "use"), v.FrontEnd)
+		case v.Standing:
+			e.add("used by", "%s until the volume is deleted", v.FrontEnd)
+		default:
+			e.add("used by", "no process")
+		}
+		if v.Ends != "" {
+			e.add("ends by", "%s", v.Ends)
+		}
+		if v.Problem != "" {
+			e.worsen(Stuck)
+			e.add("because", "%s", v.Problem)
+		}
+	}
+}

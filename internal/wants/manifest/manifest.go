@@ -1,0 +1,350 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
+)
+
+// Limits on one input.
+const (
+	// MaxBytes is the maximum size of a file in bytes.
+	MaxBytes = 4 << 20
+	// MaxObjects is the maximum number of objects in a file, and also of documents.
+	MaxObjects = 4096
+)
+
+// Decode returns the objects in data, which may be several YAML or JSON documents. It fills in
+// defaults and checks the objects with [resolve.Check]. file is for messages. If there is an error,
+// it is of type [Errors], and Decode returns no objects.
+func Decode(file string, data []byte) ([]runtime.Object, error) {
+	return decodeUntil(never, file, data)
+}
+
+// DecodeContext is like Decode, but stops when ctx ends and then returns an error that wraps ctx's
+// cause.
+func DecodeContext(ctx context.Context, file string, data []byte) ([]runtime.Object, error) {
+	return decodeUntil(func() error {
+		if ctx.Err() == nil {
+			return nil
+		}
+		return context.Cause(ctx)
+	}, file, data)
+}
+
+// never is a gone function for callers that wait indefinitely.
+func never() error { return nil }
+
+func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object, error) {
+	if len(data) > MaxBytes {
+		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
+	}
+	if objects, ok := decodeJSON(data); ok {
+		return objects, nil
+	}
+	if n := marks(data); n > maxMarks {
+		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d line ends, commas and other marks of YAML, "+
+			"want at most %d in a file", n, maxMarks)}}
+	}
+	return decode(gone, file, data, maxWork)
+}
+
+// Reload decodes the output of Keep or Encode. It has no size limit, since the output may be larger
+// than its original.
+func Reload(name string, data []byte) ([]runtime.Object, error) {
+	if data, ok := bytes.CutPrefix(data, []byte(keptMark)); ok {
+		obj, err := decodeKept(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return []runtime.Object{obj}, nil
+	}
+	if obj, ok := reload(data); ok {
+		return []runtime.Object{obj}, nil
+	}
+	return decode(never, name, data, math.MaxInt)
+}
+
+// reload decodes one object as Encode writes it, some ten times as fast as decode, which is for
+// manifests written by people. A restarting node reads all its objects this way. It returns false
+// for anything that Encode would not write.
+func reload(data []byte) (runtime.Object, bool) {
+	k, ok := kindEncoded(data)
+	if !ok {
+		return nil, false
+	}
+	obj := k.make()
+	if !unmarshal(data, obj) {
+		return nil, false
+	}
+	key, err := resolve.KeyOf(obj)
+	if err != nil || resolve.Namespaced(k.name) != (obj.GetNamespace() != "") {
+		return nil, false
+	}
+	fill(obj, k, key)
+	if len(resolve.Check(obj)) > 0 {
+		return nil, false
+	}
+	return obj, true
+}
+
+// kindEncoded returns the kind of an object encoded by Encode, from its first bytes.
+func kindEncoded(data []byte) (kind, bool) {
+	i := slices.IndexFunc(kinds, func(k kind) bool {
+		rest, ok := bytes.CutPrefix(data, []byte(`{"kind":"`+k.name+`","apiVersion":"`+k.apiVersion+`"`))
+		return ok && len(rest) > 0 && (rest[0] == ',' || rest[0] == '}')
+	})
+	if i < 0 {
+		return kind{}, false
+	}
+	return kinds[i], true
+}
+
+// decode decodes YAML documents until gone returns an error.
+func decode(gone func() error, file string, data []byte, budget int) ([]runtime.Object, error) {
+	d := decoder{
+		file: file, budget: budget, gone: gone,
+		seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{},
+	}
+	stream := yaml.NewDecoder(until(gone, plainJSON(data)))
+	for d.document = 1; len(d.errs) < maxErrors; d.document++ {
+		var n yaml.Node
+		err := stream.Decode(&n)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			d.syntax(err)
+			break
+		}
+		if d.document > MaxObjects {
+			d.add(n.Line, "", fmt.Sprintf("want at most %d documents", MaxObjects))
+			break
+		}
+		if !d.affordable(&n) {
+			break
+		}
+		if len(n.Content) == 1 && !null(n.Content[0]) {
+			d.top(n.Content[0], "")
+		}
+	}
+	if err := gone(); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", file, err)
+	}
+	if len(d.errs) > 0 {
+		return nil, d.errs[:min(len(d.errs), maxErrors)]
+	}
+	return d.objects, nil
+}
+
+// syntaxLine matches the start of the YAML parser's messages.
+var syntaxLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// fromZero matches the messages in which the YAML parser counts lines from 0.
+var fromZero = regexp.MustCompile(`^did not find expected (node content|key|<|'-' indicator|',' or)`)
+
+func (d *decoder) syntax(err error) {
+	text := err.Error()
+	m := syntaxLine.FindStringSubmatch(text)
+	if m == nil {
+		m = []string{"", ""}
+	}
+	text = strings.TrimPrefix(text, m[0])
+	line, err := strconv.Atoi(m[1])
+	switch {
+	case strings.HasPrefix(text, "unknown anchor"):
+		// The parser's message contains the name, which may be a secret's value without its quotes.
+		text = "an alias (*name) without an anchor (&name); a text that begins with * needs quotes"
+	case err != nil && d.document == 1:
+		line = 1 // the parser omits the first line
+	case fromZero.MatchString(text):
+		line++
+	}
+	d.object = ""
+	d.add(line, "", "not YAML: "+text)
+}
+
+// top decodes one document, or one item of the list kind in.
+func (d *decoder) top(n *yaml.Node, in string) {
+	d.object = ""
+	n = deref(n)
+	if n.Kind != yaml.MappingNode {
+		d.add(n.Line, "", "found "+describe(n)+", want an object with apiVersion and kind")
+		return
+	}
+	apiVersion, name := text(n, "apiVersion"), text(n, "kind")
+	item, _ := itemsOf(in)
+	if name == "" {
+		name = item
+	}
+	if _, ok := itemsOf(name); ok && in == "" {
+		d.list(n, name)
+		return
+	}
+	k, ok := kindNamed(name)
+	switch {
+	case name == "":
+		d.add(n.Line, "kind", "missing; want one of "+strings.Join(KindNames(), ", "))
+	case !ok:
+		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(KindNames(),
+			", ")+suggest(name, KindNames()))
+	case apiVersion != k.apiVersion && (apiVersion != "" || item == ""):
+		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+
+			" for a "+k.name)
+	default:
+		d.typed(n, k)
+	}
+}
+
+// list decodes the items of a list kind. Nested lists are rejected.
+func (d *decoder) list(n *yaml.Node, in string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, deref(n.Content[i+1])
+		switch key {
+		case "apiVersion", "kind", "metadata":
+		case "items":
+			if value.Kind != yaml.SequenceNode && !null(value) {
+				d.add(value.Line, "items", "found "+describe(value)+", want a list")
+				continue
+			}
+			for _, one := range value.Content {
+				if len(d.errs) >= maxErrors || len(d.objects) >= MaxObjects {
+					break
+				}
+				d.top(one, in)
+			}
+			if len(value.Content) > MaxObjects {
+				d.add(value.Line, "items", fmt.Sprintf("want at most %d objects in a file", MaxObjects))
+			}
+		default:
+			d.add(n.Content[i].Line, key, "unknown field of a list; want items")
+		}
+	}
+}
+
+// typed decodes an object of the kind.
+func (d *decoder) typed(n *yaml.Node, k kind) {
+	meta := child(n, "metadata")
+	namespace := text(meta, "namespace")
+	key := resolve.Key{Kind: k.name, Name: text(meta, "name")}
+	if resolve.Namespaced(k.name) {
+		key.Namespace = namespace
+		if namespace == "" {
+			key.Namespace = corev1.NamespaceDefault
+		}
+	}
+	d.object = key.String()
+	obj := k.make()
+	before := len(d.errs)
+	d.value(n, reflect.ValueOf(obj).Elem(), "")
+	if len(d.errs) > before {
+		return
+	}
+	if key.Namespace == "" && namespace != "" {
+		d.add(lineOf(n, "metadata.namespace"), "metadata.namespace", "want none, since a "+k.name+" has no namespace")
+		return
+	}
+	fill(obj, k, key)
+	for _, f := range resolve.Check(obj) {
+		d.add(lineOf(n, f.Field), f.Field, strings.TrimPrefix(f.String(), f.Field+": "))
+	}
+	if first, again := d.seen[key]; again {
+		d.add(n.Line, "", fmt.Sprintf("already in line %d of this file", first))
+		return
+	}
+	d.seen[key] = n.Line
+	if len(d.objects) >= MaxObjects {
+		d.add(n.Line, "", fmt.Sprintf("want at most %d objects in a file", MaxObjects))
+		return
+	}
+	d.objects = append(d.objects, obj)
+}
+
+// Default sets the defaults that Decode sets, in an object that a program made. It changes obj, and does nothing to an
+// object of another kind, which [resolve.KeyOf] refuses.
+func Default(obj runtime.Object) {
+	o, ok := obj.(object)
+	key, err := resolve.KeyOf(obj)
+	if !ok || err != nil {
+		return
+	}
+	if key.Namespace == "" && resolve.Namespaced(key.Kind) {
+		key.Namespace = corev1.NamespaceDefault
+	}
+	if k, ok := kindNamed(key.Kind); ok {
+		fill(o, k, key)
+	}
+}
+
+// fill sets the defaults that an API server would set.
+func fill(obj object, k kind, key resolve.Key) {
+	obj.SetNamespace(key.Namespace)
+	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
+	switch o := obj.(type) {
+	case *corev1.Pod, *corev1.PersistentVolumeClaim, *snapshotv1.VolumeSnapshot, *groupv1.VolumeGroupSnapshot:
+		if obj.GetUID() == "" {
+			obj.SetUID(UID(key))
+		}
+	case *corev1.Secret:
+		for name, value := range o.StringData {
+			if o.Data == nil {
+				o.Data = map[string][]byte{}
+			}
+			o.Data[name] = []byte(value)
+		}
+		o.StringData = nil
+	case *storagev1.CSIDriver:
+		if p := o.Spec.FSGroupPolicy; p == nil || *p == "" {
+			byDefault := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+			o.Spec.FSGroupPolicy = &byDefault
+		}
+	}
+}
+
+// UID returns the uid for an object without one. It has the form of a UUID, and depends only on
+// kind, namespace and name.
+func UID(key resolve.Key) types.UID {
+	sum := sha256.Sum256([]byte(key.Kind + "/" + key.Namespace + "/" + key.Name))
+	b := sum[:16]
+	b[6] = b[6]&0x0f | 0x80 // version 8: custom (RFC 9562)
+	b[8] = b[8]&0x3f | 0x80
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
+}
+
+// Encode returns the object as JSON that Decode can read.
+func Encode(obj runtime.Object) ([]byte, error) {
+	key, err := resolve.KeyOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	k, _ := kindNamed(key.Kind)
+	if obj.GetObjectKind().GroupVersionKind() != gvk(k) {
+		obj = obj.DeepCopyObject()
+		obj.GetObjectKind().SetGroupVersionKind(gvk(k))
+	}
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", key, err)
+	}
+	return b, nil
+}
