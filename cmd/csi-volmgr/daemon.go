@@ -13,11 +13,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/cluster/token"
 	"github.com/csi-volmgr/csi-volmgr/internal/doors/docker"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/systemd"
-	"github.com/csi-volmgr/csi-volmgr/internal/kinds/builtins"
-	"github.com/csi-volmgr/csi-volmgr/internal/serve/operate"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire"
+	"github.com/csi-volmgr/csi-volmgr/internal/wire/apiserver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -66,18 +64,9 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	version := thisVersion()
-	version.Node, version.RootDir, version.StateDir = o.node.Name, cfg.Root, cfg.StateDir
-	version.RegistrationDir, version.Cluster = cfg.RegistrationDir, cfg.Cluster != nil
-	s, err := server.New(ctx, server.Config{
+	s, err := apiserver.New(ctx, n, cfg, server.Config{
 		Socket: o.socket, Passed: passed, Readers: group, Profiles: o.profiles, HTTPAddress: o.httpAddress, Page: o.page,
-		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() },
-		Started: n.Started(), Settle: n.Manager().Settle, Verify: n.Manager().Verify,
-		Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n, Lacks: builtins.Lacks,
-		Unreached: doctor.Reaching(cfg.Root, logger), Catalog: n.Views().Objects, Ends: n.PodEnds,
-		Metrics: metrics, Version: version, Logger: logger,
-		Operator: n, Drainer: n, Registrar: n, Note: n.Note, Named: operate.NamedAPI{Provider: n.Named},
-		Schedules: n.Schedules, Storage: storageOf(n, cfg),
+		Metrics: metrics, Version: thisVersion(),
 	})
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Net == "tcp" && errors.Is(err, syscall.EADDRINUSE) {
 		err = portTaken(err, op.Addr)
@@ -89,22 +78,13 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, s.Close(), n.Close())
 	}
-	logger.Info("daemon starts", "version", version.Version, "node", o.node.Name, "root", o.node.Root, "socket", o.socket,
+	logger.Info("daemon starts", "version", thisVersion().Version, "node", o.node.Name, "root", o.node.Root, "socket", o.socket,
 		"http", s.HTTPAddress())
 	end := notifySystemd(ctx, notifier, n, logger)
 	err = runBoth(ctx, n.Run, withPlugin(s.Run, plugin))
 	end()
 	logger.Info("daemon ends; what is mounted stays mounted")
 	return err
-}
-
-// storageOf returns what lists volumes in drivers' storage; nil in a cluster, whose sidecars make the
-// volumes.
-func storageOf(n *wire.Node, cfg wire.Config) server.Storage {
-	if cfg.Cluster != nil {
-		return nil
-	}
-	return n.Objects
 }
 
 // nodeConfig returns the node's configuration, with what is read from files.

@@ -241,7 +241,7 @@ func names() map[string]bool {
 
 // Each panel of the dashboard uses metrics that exist.
 func TestDashboardIsOfThisProgram(t *testing.T) {
-	b, err := os.ReadFile("../../deploy/grafana/csi-volmgr.json")
+	b, err := os.ReadFile("../../../deploy/grafana/csi-volmgr.json")
 	if err != nil {
 		t.Fatal(err)
 	}

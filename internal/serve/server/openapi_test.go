@@ -233,7 +233,7 @@ func TestOpenAPIDocumentIsOfThisServer(t *testing.T) {
 	if d := cmp.Diff(slices.Compact(served), documented); d != "" {
 		t.Errorf("served and documented (+): %s", d)
 	}
-	const file = "../../docs/reference/openapi.yaml"
+	const file = "../../../docs/reference/openapi.yaml"
 	want, _ := document(t)
 	if *updateOpenAPI {
 		if err := os.WriteFile(file, want, 0o644); err != nil {

@@ -148,7 +148,7 @@ func (s *schemas) comment(t reflect.Type, field string) string {
 }
 
 func (s *schemas) readComments(pkg string) {
-	files, err := filepath.Glob(filepath.Join("../..", pkg, "*.go"))
+	files, err := filepath.Glob(filepath.Join("../../..", pkg, "*.go"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
