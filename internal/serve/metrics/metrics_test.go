@@ -202,7 +202,7 @@ func TestLint(t *testing.T) {
 
 // Alerts use metrics and pages that exist.
 func TestAlertsAreOfThisProgram(t *testing.T) {
-	const tree = "../../"
+	const tree = "../../../"
 	b, err := os.ReadFile(tree + "deploy/prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
