@@ -39,7 +39,7 @@ const (
 func Modes() []string { return []string{string(Auto), string(On), string(OnePod), string(Off)} }
 
 // all reports whether the mode selects volumes of every access mode.
-func (m Mode) all() bool { return m == Auto || m == On }
+func (m Mode) all() bool { return m == Auto || m == On || m == "" }
 
 // Where a host shows and configures SELinux (selinux(8)).
 const (

@@ -52,4 +52,7 @@ func TestWhichModesMountEveryVolumeWithALabel(t *testing.T) {
 			t.Errorf("%s: %v", m, Mode(m).all())
 		}
 	}
+	if !Mode("").all() {
+		t.Error("a node without a mode does not mount every volume with a label")
+	}
 }
