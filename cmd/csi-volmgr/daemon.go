@@ -78,8 +78,8 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, s.Close(), n.Close())
 	}
-	logger.Info("daemon starts", "version", thisVersion().Version, "node", o.node.Name, "root", o.node.Root, "socket", o.socket,
-		"http", s.HTTPAddress())
+	logger.Info("daemon starts", "version", thisVersion().Version, "node", o.node.Name, "root", o.node.Root,
+		"socket", o.socket, "http", s.HTTPAddress())
 	end := notifySystemd(ctx, notifier, n, logger)
 	err = runBoth(ctx, n.Run, withPlugin(s.Run, plugin))
 	end()
