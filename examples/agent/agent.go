@@ -21,8 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -348,7 +347,7 @@ func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) er
 	if err != nil {
 		return err
 	}
-	this := server.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name, MountOptions: options}
+	this := node.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name, MountOptions: options}
 	given, err := a.volumes.ContainerMounts(ctx, this)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
 // Labels and annotations of the sandboxes and containers that this agent makes. Other
@@ -93,7 +93,7 @@ func (m maker) privileged() bool {
 }
 
 // container returns one run of c with the mounts that csi-volmgr gives it.
-func (m maker) container(s step, image string, given []server.ContainerMount) *runtimev1.ContainerConfig {
+func (m maker) container(s step, image string, given []node.ContainerMount) *runtimev1.ContainerConfig {
 	c := s.container
 	labels := m.labels()
 	labels[labelContainer] = c.Name

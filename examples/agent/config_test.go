@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -54,7 +54,7 @@ func TestContainer(t *testing.T) {
 		RunAsUser: ptr(int64(2000)), ReadOnlyRootFilesystem: ptr(true), AllowPrivilegeEscalation: ptr(false),
 		Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}, Drop: []corev1.Capability{"ALL"}},
 	}
-	given := []server.ContainerMount{
+	given := []node.ContainerMount{
 		{HostPath: "/h/a", ContainerPath: "/a", ReadOnly: true, Propagation: "rprivate"},
 		{HostPath: "/h/b", ContainerPath: "/b", Propagation: "rslave", SELinuxRelabel: true},
 		{HostPath: "/h/c", ContainerPath: "/c", Propagation: "rshared", RecursiveReadOnly: true},

@@ -1,5 +1,5 @@
 // Program agent runs the pods that a Kubernetes API server binds to a node, without
-// a kubelet: it registers the Node, mounts the pods' volumes with csi-volmgr's internal/wire
+// a kubelet: it registers the Node, mounts the pods' volumes with csi-volmgr's pkg/node
 // in this process, and runs their containers with a container runtime that speaks
 // CRI. README.md lists the fields of a pod that it supports and those that it refuses.
 //
@@ -15,7 +15,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -30,13 +29,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/csi-volmgr/csi-volmgr/internal/kinds/builtins"
-	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
-	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
-// helperArg makes this program a helper of internal/wire, which runs calls that may hang.
+// helperArg makes this program a helper of pkg/node, which runs calls that may hang.
 const helperArg = "helper"
 
 // options are the command line's flags.
@@ -104,7 +100,7 @@ func serve(ctx context.Context, o options) error {
 	if err := self.register(ctx); err != nil {
 		return fmt.Errorf("register node %s: %w", o.name, err)
 	}
-	n, api, err := volumeManager(ctx, o, cluster)
+	n, err := volumeManager(o, cluster)
 	if err != nil {
 		return err
 	}
@@ -115,14 +111,15 @@ func serve(ctx context.Context, o options) error {
 		return containers.healthy(ctx)
 	}
 	a := newAgent(client, containers, volumeNode{n}, o)
-	return all(ctx, n.Run, api.Run, self.run, a.run)
+	return all(ctx, n.Run, self.run, a.run)
 }
 
-// volumeManager builds csi-volmgr, and the API through which the program csi-volmgr
+// volumeManager builds csi-volmgr, with the API through which the program csi-volmgr
 // shows the state of the volumes.
-func volumeManager(ctx context.Context, o options, cluster *rest.Config) (*node.Node, *server.Server, error) {
+func volumeManager(o options, cluster *rest.Config) (*node.Node, error) {
 	cfg := node.Config{
 		Root: o.root, StateDir: o.state, RuntimeDir: filepath.Dir(o.socket), Name: o.name, Cluster: rest.CopyConfig(cluster),
+		Socket: o.socket, Version: "agent",
 		// A pod's volumes stay until the runtime agrees that its containers have ended,
 		// also if the pod's object was deleted by force.
 		ContainerRuntime: o.runtime,
@@ -131,22 +128,7 @@ func volumeManager(ctx context.Context, o options, cluster *rest.Config) (*node.
 	if o.hostPaths != "" {
 		cfg.HostPaths = strings.Split(o.hostPaths, ",")
 	}
-	n, err := node.New(cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	api, err := server.New(ctx, server.Config{
-		Socket: o.socket, Logger: slog.Default(),
-		Volumes: n.Manager(), FollowPods: func() server.PodFeed { return n.Manager().FollowPods() }, Started: n.Started(),
-		Verify: n.Manager().Verify, Objects: n, Claims: n.Views(), Health: n.Views(), Containers: n, Stats: n, Trace: n,
-		Lacks: builtins.Lacks, Unreached: doctor.Reaching(o.root, slog.Default()), Catalog: n.Views().Objects,
-		Operator: n, Drainer: n, Registrar: n, Note: n.Note,
-		Version: server.Version{Version: "agent", Node: o.name, RootDir: o.root, StateDir: o.state},
-	})
-	if err != nil {
-		return nil, nil, errors.Join(err, n.Close())
-	}
-	return n, api, nil
+	return node.New(cfg)
 }
 
 // localIP returns the address from which this host reaches a URL; it sends no packet.

@@ -21,8 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
-	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
 func main() {
@@ -50,7 +49,7 @@ func run(ctx context.Context, file, root, state string) error {
 	if err != nil {
 		return err
 	}
-	objects, err := manifest.Decode(file, data)
+	objects, err := node.Decode(file, data)
 	if err != nil {
 		return err
 	}

@@ -296,6 +296,7 @@ func TestImportTable(t *testing.T) {
 		{"internal/wire", Module + "/cmd/csi-volmgr/render", false},
 		{"internal/wire", Module + "/test/csi-sanity", false},
 		{"examples/embed", Module + "/pkg/node", true},
+		{"examples/embed", Module + "/internal/wire", false},
 		{"test/first", Module + "/test/harness", true},
 		{"pkg/manager", Module + "/nowhere", false},
 		{"internal/host/mount", "os/exec", false},

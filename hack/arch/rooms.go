@@ -164,8 +164,8 @@ var impure = []string{
 }
 
 // forkers are the rooms whose code may start other programs, such as mkfs.
-// All other rooms call the kernel themselves.
-var forkers = []string{"internal/host/isolate", "internal/localdriver", "internal/kinds/program", "cmd", "examples", "test", "hack"}
+// All other rooms call the kernel themselves. What embeds pkg/node names the command of its helpers.
+var forkers = []string{"internal/host/isolate", "internal/localdriver", "internal/kinds/program", "pkg/node", "cmd", "examples", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
 func roomOf(dir string) (room, bool) {
@@ -206,6 +206,8 @@ func (r room) arrow(dir, other string) []string {
 	case !ok || from.dir != to.dir && from.floor <= to.floor:
 		return []string{fmt.Sprintf("%s imports %s: %s, on floor %d, imports houses of lower floors; declare an interface in %s and "+
 			"let internal/wire or cmd wire it", dir, other, from.dir, from.floor, dir)}
+	case from.dir == "examples" && strings.HasPrefix(other, "internal/"):
+		return []string{fmt.Sprintf("%s imports %s: an example shows what a program of others may import", dir, other)}
 	case from.dir == to.dir && !r.mayImport(other):
 		return []string{fmt.Sprintf("%s imports %s: of its house its room may import %q; declare an interface in %s", dir, other, r.may, dir)}
 	}

@@ -1,4 +1,4 @@
-package wire_test
+package node_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	node "github.com/csi-volmgr/csi-volmgr/internal/wire"
+	"github.com/csi-volmgr/csi-volmgr/pkg/node"
 )
 
 // A program that runs pods itself embeds the volume manager in ten lines.
