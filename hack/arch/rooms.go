@@ -164,8 +164,9 @@ var impure = []string{
 }
 
 // forkers are the rooms whose code may start other programs, such as mkfs.
-// All other rooms call the kernel themselves. What embeds pkg/node names the command of its helpers.
-var forkers = []string{"internal/host/isolate", "internal/localdriver", "internal/kinds/program", "pkg/node", "cmd", "examples", "test", "hack"}
+// All other rooms call the kernel themselves. Programs that embed pkg/node or pkg/intree name the
+// command of their helpers.
+var forkers = []string{"internal/host/isolate", "internal/localdriver", "internal/kinds/program", "pkg/node", "pkg/intree", "cmd", "examples", "test", "hack"}
 
 // roomOf returns the room that the package in dir belongs to.
 func roomOf(dir string) (room, bool) {

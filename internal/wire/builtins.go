@@ -15,9 +15,11 @@ import (
 func (n *Node) wireBuiltins(allocatable corev1.ResourceList, images *image.Driver) {
 	c := builtins.Config{
 		Layout: n.layout, Kernel: n.kernel, Helpers: n.helpers, HostPaths: n.cfg.HostPaths, Images: images,
-		Catalog: func() *source.Catalog { return n.catalog }, Silent: func() []string { return n.sync.Silent() },
-		Secret: secrets{n}.Secret, NodeName: n.cfg.Name, Allocatable: allocatable,
-		Logger: n.log,
+		Objects: builtins.Catalog{
+			Objects: func() *source.Catalog { return n.catalog }, Silent: func() []string { return n.sync.Silent() },
+			NodeName: n.cfg.Name, Resources: allocatable,
+		},
+		Secret: secrets{n}.Secret, Logger: n.log,
 		Volumes: func() (all []state.Volume) {
 			for _, v := range n.manager.Volumes() {
 				all = append(all, v.Volume)

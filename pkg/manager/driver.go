@@ -91,7 +91,7 @@ type Kernel interface {
 	HostPath(ctx context.Context, path string) error
 }
 
-// Store keeps the records durably. Both journals of pkg/state implement it.
+// Store keeps the records durably. A node's is internal/journal.
 type Store interface {
 	// Load returns every record, and the boot id under which they were written; "" if none.
 	Load(ctx context.Context) (state.Loaded, error)

@@ -27,7 +27,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/quota"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
-	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -40,10 +39,8 @@ type Config struct {
 	// HostPaths lists the directories of the node at or below which hostPath and local volumes may be.
 	HostPaths []string
 	Images    *image.Driver
-	// Catalog returns the catalog of the objects that are shown as files, once it is made.
-	Catalog func() *source.Catalog
-	// Silent lists the sources that have not spoken yet.
-	Silent func() []string
+	// Objects has the objects that are shown as files.
+	Objects files.Source
 	// Secret returns the values of a secret.
 	Secret func(context.Context, state.SecretRef) (map[string]string, error)
 	// Token and Certificate are those of [files.Config].
@@ -51,11 +48,7 @@ type Config struct {
 	Certificate func(context.Context, state.Pod, corev1.PodCertificateProjection) (files.Credential, error)
 	// Volumes returns the volumes of the journal.
 	Volumes func() []state.Volume
-	// NodeName is the name of the node, whose object tells what pods may use of it; Allocatable is used
-	// if there is no such object.
-	NodeName    string
-	Allocatable corev1.ResourceList
-	Logger      *slog.Logger
+	Logger  *slog.Logger
 }
 
 // Usage measures a volume of a kind that does not mount.
@@ -110,7 +103,7 @@ func New(c Config) *Set {
 	}
 	for _, of := range files.Kinds {
 		d := files.New(of, files.Config{
-			Layout: c.Layout, Kernel: c.Kernel, Source: objects{c},
+			Layout: c.Layout, Kernel: c.Kernel, Source: c.Objects,
 			Token: c.Token, Certificate: c.Certificate, Logger: c.Logger,
 		})
 		s.drivers[of] = d

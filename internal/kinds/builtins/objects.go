@@ -12,46 +12,60 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 )
 
-// objects reads from the catalog what the built-in kinds show as files (files.Source).
-type objects struct{ c Config }
-
-func (o objects) Allocatable() corev1.ResourceList {
-	node, _ := o.c.Catalog().Get(source.Key{Kind: resolve.KindNode, Name: o.c.NodeName}).(*resolve.Node)
-	return resolve.AllocatableOf(node, o.c.Allocatable)
+// Catalog has the objects of a node's catalog ([files.Source]).
+type Catalog struct {
+	// Objects returns the catalog, once it is made.
+	Objects func() *source.Catalog
+	// Silent lists the sources that have not spoken yet.
+	Silent func() []string
+	// NodeName is the name of the node, whose object tells what pods may use of it; Resources is used if
+	// there is no such object.
+	NodeName  string
+	Resources corev1.ResourceList
 }
 
-func (o objects) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
-	return object[*corev1.ConfigMap](o, source.Key{Kind: resolve.KindConfigMap, Namespace: namespace, Name: name})
+// Allocatable implements [files.Source].
+func (c Catalog) Allocatable() corev1.ResourceList {
+	node, _ := c.Objects().Get(source.Key{Kind: resolve.KindNode, Name: c.NodeName}).(*resolve.Node)
+	return resolve.AllocatableOf(node, c.Resources)
 }
 
-func (o objects) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
-	return object[*corev1.Secret](o, source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name})
+// ConfigMap implements [files.Source].
+func (c Catalog) ConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return object[*corev1.ConfigMap](c, source.Key{Kind: resolve.KindConfigMap, Namespace: namespace, Name: name})
 }
 
-func (o objects) TrustBundles(context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
-	if err := o.allSpoken(source.Key{Kind: resolve.KindTrustBundles}); err != nil {
+// Secret implements [files.Source].
+func (c Catalog) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	return object[*corev1.Secret](c, source.Key{Kind: resolve.KindSecret, Namespace: namespace, Name: name})
+}
+
+// TrustBundles implements [files.Source].
+func (c Catalog) TrustBundles(context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
+	if err := c.allSpoken(source.Key{Kind: resolve.KindTrustBundles}); err != nil {
 		return nil, err
 	}
-	return o.c.Catalog().TrustBundles(), nil
+	return c.Objects().TrustBundles(), nil
 }
 
-func (o objects) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	return object[*corev1.Pod](o, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
+// Pod implements [files.Source].
+func (c Catalog) Pod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	return object[*corev1.Pod](c, source.Key{Kind: resolve.KindPod, Namespace: namespace, Name: name})
 }
 
 // object returns an object of the catalog, nil if there is none, and an error if a source that may have
 // it has not spoken yet.
-func object[T any](o objects, key source.Key) (found T, err error) {
-	found, ok := o.c.Catalog().Get(key).(T)
+func object[T any](c Catalog, key source.Key) (found T, err error) {
+	found, ok := c.Objects().Get(key).(T)
 	if ok {
 		return found, nil
 	}
-	return found, o.allSpoken(key)
+	return found, c.allSpoken(key)
 }
 
 // allSpoken returns an error if a source has not spoken yet.
-func (o objects) allSpoken(key source.Key) error {
-	if silent := o.c.Silent(); len(silent) > 0 {
+func (c Catalog) allSpoken(key source.Key) error {
+	if silent := c.Silent(); len(silent) > 0 {
 		return fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))
 	}
 	return nil

@@ -24,7 +24,7 @@ func (silent) SourceSynced(string)    {}
 func TestFilesSayWhatTheNodeIsToGive(t *testing.T) {
 	catalog := source.New(source.Config{Resolve: resolve.Config{NodeName: "n1"}, Sink: silent{}})
 	has := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourceCPU: resource.MustParse("4")}
-	o := objects{Config{NodeName: "n1", Allocatable: has, Catalog: func() *source.Catalog { return catalog }}}
+	o := Catalog{NodeName: "n1", Resources: has, Objects: func() *source.Catalog { return catalog }}
 	expect := func(memory, cpu string) {
 		t.Helper()
 		got := o.Allocatable()
