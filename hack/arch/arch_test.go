@@ -97,7 +97,7 @@ func TestDocumentsSayWhatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	problems := slices.Concat(adrProblems(docs), roomProblems(docs["ARCHITECTURE.md"]))
+	problems := slices.Concat(adrProblems(docs), houseProblems(docs["ARCHITECTURE.md"]), roomProblems(docs["ARCHITECTURE.md"]))
 	for name, text := range docs {
 		problems = append(problems, linkProblems(name, text, func(target string) bool {
 			_, err := os.Stat(filepath.Join(root, target))
@@ -267,6 +267,24 @@ func TestWhatIsAllowedIsNotReported(t *testing.T) {
 	}
 }
 
+// What decides and what it decides about link no database: a program of others that imports them gets none.
+func TestPureRoomsLinkNoDatabase(t *testing.T) {
+	const database = "go.etcd.io/bbolt"
+	for dir, linked := range map[string]bool{
+		"pkg/state": false, "pkg/manager/plan": false, "pkg/manager": false, "pkg/csiclient": false, "pkg/translate": false,
+		"internal/wants/kind": false, "internal/wants/resolve": false, "internal/journal": true,
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", Module+"/"+dir)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list -deps %s: %v", dir, err)
+		}
+		if got := slices.Contains(strings.Fields(string(out)), database); got != linked {
+			t.Errorf("%s links %s: %v, want %v", dir, database, got, linked)
+		}
+	}
+}
+
 func TestImportTable(t *testing.T) {
 	for _, tc := range []struct {
 		dir, imports string
@@ -301,6 +319,7 @@ func TestImportTable(t *testing.T) {
 		{"pkg/manager", Module + "/nowhere", false},
 		{"internal/host/mount", "os/exec", false},
 		{"internal/localdriver", "os/exec", true},
+		{"internal/localdriver", "go.etcd.io/bbolt", false},
 		{"pkg/newroom", "fmt", false},
 	} {
 		if problems := importProblems(tc.dir, []string{tc.imports}); (len(problems) == 0) != tc.allowed {
@@ -318,5 +337,8 @@ func TestDocumentRulesCatchTheirBreach(t *testing.T) {
 	}
 	if p := roomProblems("\n| `pkg/state` | x |\n"); len(p) != len(rooms)-1 {
 		t.Errorf("rooms: %q", p)
+	}
+	if p := houseProblems("wire[\"wire: x\"]\nhost[\"<b>host</b>\"]\n| `host` | x |\n\n## The rooms\n| `kinds` | x |"); len(p) != 18 {
+		t.Errorf("houses: %d, %q", len(p), p)
 	}
 }

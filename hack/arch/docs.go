@@ -66,11 +66,30 @@ func adrProblems(docs map[string]string) (problems []string) {
 	return problems
 }
 
-// roomProblems lists the rooms that are missing from the table of ARCHITECTURE.md.
+// houseProblems lists the houses below internal that ARCHITECTURE.md does not begin with: in its picture
+// and, but for the list that puts them together, in a line of the table below that.
+func houseProblems(architecture string) (problems []string) {
+	first, _, _ := strings.Cut(architecture, "\n## The rooms")
+	for _, h := range houses {
+		name, inside := strings.CutPrefix(h.dir, "internal/")
+		if !inside {
+			continue
+		}
+		if !strings.Contains(first, name+`["<b>`+name+"</b>") && !strings.Contains(first, name+`["`+name+":") {
+			problems = append(problems, "ARCHITECTURE.md: its first picture does not have the house "+name)
+		}
+		if name != "wire" && !strings.Contains(first, "\n| `"+name+"` |") {
+			problems = append(problems, "ARCHITECTURE.md: its first table has no line for the house "+name)
+		}
+	}
+	return problems
+}
+
+// roomProblems lists the rooms that are missing from the tables of ARCHITECTURE.md.
 func roomProblems(architecture string) (problems []string) {
 	for _, r := range rooms {
 		if !strings.Contains(architecture, "\n| `"+r.dir) {
-			problems = append(problems, "ARCHITECTURE.md: its table of rooms has no line for "+r.dir)
+			problems = append(problems, "ARCHITECTURE.md: its tables of rooms have no line for "+r.dir)
 		}
 	}
 	return problems

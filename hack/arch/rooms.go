@@ -192,6 +192,8 @@ func importProblems(dir string, imports []string) (problems []string) {
 			problems = append(problems, r.arrow(dir, ours)...)
 		case r.pure && slices.ContainsFunc(impure, func(p string) bool { return imported == p || strings.HasPrefix(imported, p+"/") && p != "io/fs" }):
 			problems = append(problems, fmt.Sprintf("%s is pure and imports %s: take the values as parameters", dir, imported))
+		case imported == "go.etcd.io/bbolt" && r.dir != "internal/journal" && r.dir != "hack":
+			problems = append(problems, dir+" opens a database: internal/journal does, with buckets for each room")
 		case imported == "os/exec" && !slices.Contains(forkers, r.dir):
 			problems = append(problems, fmt.Sprintf("%s imports os/exec: only %q start programs", dir, forkers))
 		}
