@@ -1,10 +1,7 @@
 package arch
 
 import (
-	"go/ast"
-	"go/parser"
 	"go/types"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,12 +18,12 @@ var embedders = []string{
 // drives the same code as the product.
 func TestTheProductCallsWhatTheManagerExports(t *testing.T) {
 	all := newTyped(t)
-	manager, err := all.from.Import(Module + "/pkg/manager")
+	manager, err := all.From.Import(Module + "/pkg/manager")
 	if err != nil {
 		t.Fatal(err)
 	}
 	called := map[string]bool{}
-	for _, p := range all.ours {
+	for _, p := range all.Packages {
 		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
 		if dir == "pkg/manager" || !product(dir) {
 			continue
@@ -71,17 +68,9 @@ func exported(p *types.Package) map[string]*types.Func {
 
 // calls adds to called the functions and methods that a package uses from another, also
 // through an interface of its own.
-func (t *typed) calls(p pkg, of *types.Package, called map[string]bool) {
+func (t *typed) calls(p Package, of *types.Package, called map[string]bool) {
 	t.Helper()
-	var files []*ast.File
-	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(t.fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-	}
-	info := t.check(p.ImportPath, files)
+	info := t.check(p.ImportPath, t.parse(p))
 	for _, o := range info.Uses {
 		f, ok := o.(*types.Func)
 		if !ok || f.Pkg() == nil {

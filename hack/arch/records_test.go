@@ -1,67 +1,44 @@
 package arch
 
 import (
-	"encoding/json"
-	"errors"
 	"go/ast"
-	"go/importer"
 	"go/parser"
-	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// typed has the compiler's export data of every package of the module and of its
-// dependencies.
+// typed has the types of every package of the module.
 type typed struct {
 	*testing.T
-	fset *token.FileSet
-	from types.Importer
-	ours []pkg
+	*Typed
 }
 
 func newTyped(t *testing.T) *typed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./...")
-	cmd.Dir = root
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	all, err := NewTyped(root, "./...")
 	if err != nil {
-		t.Fatalf("go list: %v", err)
+		t.Fatal(err)
 	}
-	all := &typed{T: t, fset: token.NewFileSet()}
-	exports := map[string]string{}
-	dec := json.NewDecoder(strings.NewReader(string(out)))
-	for {
-		var p struct {
-			pkg
-			Export string
-		}
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath] = p.Export
-		if strings.HasPrefix(p.ImportPath, Module) {
-			all.ours = append(all.ours, p.pkg)
-		}
+	return &typed{T: t, Typed: all}
+}
+
+// parse parses the files of a package.
+func (t *typed) parse(p Package) []*ast.File {
+	t.Helper()
+	files, err := t.Parse(p)
+	if err != nil {
+		t.Fatal(err)
 	}
-	all.from = importer.ForCompiler(all.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
-	return all
+	return files
 }
 
 // check type-checks the files of a package.
 func (t *typed) check(path string, files []*ast.File) *types.Info {
 	t.Helper()
-	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
-	if _, err := (&types.Config{Importer: t.from}).Check(path, t.fset, files, info); err != nil {
+	_, info, err := t.Check(path, files)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return info
@@ -74,7 +51,7 @@ func (t *typed) writes(of map[string]bool, path string, files []*ast.File) (at [
 	w := recordWrites{info: info, of: of}
 	for _, f := range files {
 		for _, p := range w.positions(f) {
-			at = append(at, t.fset.Position(p).String())
+			at = append(at, t.Fset.Position(p).String())
 		}
 	}
 	return at
@@ -82,7 +59,7 @@ func (t *typed) writes(of map[string]bool, path string, files []*ast.File) (at [
 
 func (t *typed) recordTypes() map[string]bool {
 	t.Helper()
-	state, err := t.from.Import(Module + "/" + recordRoom)
+	state, err := t.From.Import(Module + "/" + recordRoom)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,20 +70,12 @@ func (t *typed) recordTypes() map[string]bool {
 func TestNoRoomWritesToARecord(t *testing.T) {
 	all := newTyped(t)
 	of := all.recordTypes()
-	for _, p := range all.ours {
+	for _, p := range all.Packages {
 		dir := strings.TrimPrefix(p.ImportPath, Module+"/")
 		if slices.Contains(builders, dir) {
 			continue
 		}
-		var files []*ast.File
-		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(all.fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, f)
-		}
-		for _, at := range all.writes(of, p.ImportPath, files) {
+		for _, at := range all.writes(of, p.ImportPath, all.parse(p)) {
 			t.Errorf("%s: writes to a record that the loop, the journal or a call may share: change a copy", at)
 		}
 	}
@@ -141,7 +110,7 @@ func TestWritesToRecordsAreFound(t *testing.T) {
 // planted returns the findings in a function with this body.
 func (t *typed) planted(of map[string]bool, body string) []string {
 	t.Helper()
-	f, err := parser.ParseFile(t.fset, "planted.go", `package planted
+	f, err := parser.ParseFile(t.Fset, "planted.go", `package planted
 import ("maps"; "slices"; "`+Module+`/pkg/state")
 var _, _ = maps.Clone[map[int]int], slices.Max[[]int]
 func planted(v state.Volume, p *state.Volume, w state.PodWant) { `+body+` }`, parser.SkipObjectResolution)
