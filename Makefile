@@ -109,10 +109,10 @@ staticcheck:
 	cd test/csi-sanity && $(GO) tool -modfile=../../hack/tools/go.mod staticcheck ./...
 
 gofumpt:
-	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults internal pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults hack/api internal pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
-arch: ## check imports, sizes, banned calls, documents and parity's citations
-	$(GO) test -count=1 ./hack/arch ./hack/parity
+arch: ## check imports, sizes, banned calls, what pkg exports, documents and parity's citations
+	$(GO) test -count=1 ./hack/arch ./hack/api ./hack/parity
 
 cover: ## print coverage per package; pkg/manager/plan must have 100 %
 	hack/cover.sh
@@ -231,6 +231,9 @@ parity-docs: ## rewrite the tables of docs/parity.md and docs/upstream-scenarios
 
 fields-docs: ## rewrite docs/reference/fields.md: what csi-volmgr does with each field of Kubernetes' objects
 	$(GO) run ./hack/fields
+
+api: ## rewrite docs/reference/go-api.txt: the exported names of the packages below pkg
+	$(GO) run ./hack/api
 
 test-handshake: ## walk every state of two nodes, a controller and csi-volmgr about one attached volume, and check that every planted bug is found
 	EXPLORE=full $(GO) test -count=1 -v -timeout 20m -run OfTheHandshake ./internal/cluster/report
