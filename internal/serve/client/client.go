@@ -2,7 +2,8 @@
 // internal/serve/server, over the daemon's unix socket.
 //
 // Methods return an answer that is not 2xx as a *[server.Error]; errors.Is matches it
-// with ErrNotFound and the other errors of package server.
+// with ErrNotFound and the other errors of package server. Package pkg/client, for programs
+// of others, is Do and Stream with types of its own.
 package client
 
 import (
@@ -252,19 +253,32 @@ type request struct {
 	body         []byte
 }
 
-// call sends a request and decodes its answer into out, which may be nil.
+// Do sends a request and passes on its answer: it copies the body to out if out is an
+// io.Writer, decodes it into out otherwise, and drops it if out is nil. path is escaped and
+// may have a query. The other methods are Do with the types of package server.
+func (c *Client) Do(ctx context.Context, method, path string, body []byte, out any) error {
+	return c.call(ctx, request{method: method, path: path, body: body}, out)
+}
+
+// call is Do for a request whose query is not encoded yet.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	body, err := c.open(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	if out == nil {
+		out = io.Discard // what is read to its end leaves a connection for the next request
+	}
+	if w, ok := out.(io.Writer); ok {
+		if _, err := io.Copy(w, body); err != nil {
+			return fmt.Errorf("read the daemon's answer to %s %s: %w", r.method, r.path, err)
+		}
+		return nil
+	}
 	data, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("read the daemon's answer to %s %s: %w", r.method, r.path, err)
-	}
-	if out == nil {
-		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("decode the daemon's answer to %s %s: %w", r.method, r.path, err)
@@ -292,7 +306,7 @@ func (c *Client) open(ctx context.Context, r request) (io.ReadCloser, error) {
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	e := &server.Error{}
+	e := &server.Error{Status: resp.StatusCode}
 	if err != nil || json.Unmarshal(data, e) != nil || e.Message == "" {
 		return nil, fmt.Errorf("%s %s: the daemon answered %s: %s", r.method, r.path, resp.Status,
 			strings.TrimSpace(string(data)))

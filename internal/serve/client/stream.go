@@ -85,6 +85,12 @@ func (c *Client) Wait(ctx context.Context, w Wait, progress func(server.Progress
 	return last, err
 }
 
+// Stream calls each for every line of the answer to a GET of path, as lines does. path is
+// escaped and may have a query.
+func Stream[T any](ctx context.Context, c *Client, path string, each func(T) (last bool, err error)) error {
+	return lines(ctx, c, request{method: http.MethodGet, path: path}, each)
+}
+
 // lines calls each for every line of a streamed answer until each reports the last one.
 func lines[T any](ctx context.Context, c *Client, r request, each func(T) (bool, error)) error {
 	body, err := c.open(ctx, r)

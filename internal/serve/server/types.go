@@ -345,4 +345,6 @@ type Error struct {
 	// Reason is one word for programs: notFound, invalid, conflict, forbidden,
 	// tooLarge, busy or internal.
 	Reason string `json:"reason"`
+	// Status is the status code of the answer, which the client sets.
+	Status int `json:"-"`
 }
