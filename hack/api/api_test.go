@@ -15,9 +15,8 @@ const root = "../.."
 const (
 	// maxNames is for all packages below pkg together.
 	maxNames = 500
-	// maxFields goes down, never up. It is 484, the number when the list was first made, and
-	// room for the objects of pkg/client and the configuration of pkg/intree.
-	maxFields = 600
+	// maxFields goes down, never up. It is the number when the front door was complete.
+	maxFields = 591
 )
 
 func loaded(t *testing.T) []name {
