@@ -24,6 +24,7 @@ var without = map[string]string{
 	"internal/serve/recorder": "its Remove is of a list in memory",
 	"internal/wants/resolve":  "its Expand is of a text",
 	"internal/cluster/token":  "its Truncate is of a time",
+	"pkg/node":                "its Run runs a node and the server of its API, which have the effects",
 }
 
 // effects are the names of the functions whose calls change the host.
