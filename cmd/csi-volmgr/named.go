@@ -95,3 +95,32 @@ while a process uses the volume.`,
 	}
 	return cmd
 }
+
+func (p *program) volumeReleaseCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "release PV",
+		Short: "Give a PersistentVolume, with its data, to the next claim that asks for it",
+		Long: `Give a PersistentVolume, with its data, to the next claim that asks for it. The first claim that
+has a volume keeps it: after the claim was deleted, the volume is only given to a claim of the
+same namespace and name, since its data is that claim's. The daemon refuses while the claim is
+listed or the volume is mounted.`,
+		Example: `  csi-volmgr volume release disk1
+  csi-volmgr volume release disk1 --reason="bank/data has moved"`,
+		Args: oneArg("PV"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := p.client()
+			defer c.Close()
+			done, err := c.ReleaseVolume(cmd.Context(), server.Release{Volume: args[0], Reason: reason})
+			if err != nil {
+				return err
+			}
+			return writeAll(p.stdout, "persistentvolume/"+plain(done.Name)+" released "+plain(done.Note)+"\n")
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit log")
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return p.names(cmd, "pv", "")
+	}
+	return cmd
+}

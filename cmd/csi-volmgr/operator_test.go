@@ -38,6 +38,10 @@ func (b *backend) Leftovers(_ context.Context, by audit.By, remove bool) ([]left
 	return items, b.ask(fmt.Sprintf("leftovers remove=%v by %d", remove, by.UID))
 }
 
+func (b *backend) ReleaseVolume(_ context.Context, by audit.By, r server.Release) (string, error) {
+	return "with the data of claim bank/data; the next claim that asks for it gets both", b.ask(fmt.Sprintf("release %s: %s", r.Volume, r.Reason))
+}
+
 func (b *backend) Unowned(context.Context) (server.Unowned, error) {
 	return server.Unowned{
 		Items: []server.Stored{

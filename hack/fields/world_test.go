@@ -182,13 +182,13 @@ func (w *world) VolumesOf(namespace, claim string) (all []*corev1.PersistentVolu
 	return all
 }
 
-func (w *world) ClaimsOf(volume string) (all []*corev1.PersistentVolumeClaim) {
+func (w *world) Holders(volume string) (_ resolve.Owner, all []*corev1.PersistentVolumeClaim) {
 	for _, c := range each[*corev1.PersistentVolumeClaim](w) {
 		if c.Spec.VolumeName == volume {
 			all = append(all, c)
 		}
 	}
-	return all
+	return resolve.Owner{}, all
 }
 
 // each lists the objects of a type by name.

@@ -130,7 +130,7 @@ func (n *Node) wireOperators() {
 		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
 			Catalog: n.catalog, Journal: n.journal, Remote: source.Kube, Made: n.made.Provisions, Silent: n.sync.Silent,
-			Logger: n.log,
+			Volumes: n.manager.Volumes, Logger: n.log,
 		}),
 	})
 	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
@@ -167,6 +167,7 @@ func (n *Node) newViews() *operate.Views {
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
 		Inputs: []func() []source.Problem{
 			n.api.Problems, n.catalog.Problems, func() []source.Problem { return n.Named.Problems() },
+			func() []source.Problem { return n.Bindings.Problems() },
 		},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
 		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },

@@ -146,9 +146,11 @@ type only map[resolve.Key]runtime.Object
 func (o only) Get(k resolve.Key) runtime.Object { return o[k] }
 
 func (only) VolumesOf(string, string) []*corev1.PersistentVolume { return nil }
-func (only) ClaimsOf(string) []*corev1.PersistentVolumeClaim     { return nil }
-func (only) Binding(resolve.Key) resolve.Binding                 { return resolve.Binding{} }
-func (only) Unread(resolve.Key) string                           { return "" }
+func (only) Holders(string) (resolve.Owner, []*corev1.PersistentVolumeClaim) {
+	return resolve.Owner{}, nil
+}
+func (only) Binding(resolve.Key) resolve.Binding { return resolve.Binding{} }
+func (only) Unread(resolve.Key) string           { return "" }
 
 // TestTheOtherExamplesAreVolumes checks that csi-volmgr resolves the examples that need
 // other storage.

@@ -14,9 +14,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -49,6 +51,8 @@ type Config struct {
 	// Made reports whether the controller has provisioned, or may have provisioned, a volume for
 	// the claim.
 	Made func(claim source.Key) bool
+	// Volumes lists what is mounted on this node, or may be.
+	Volumes func() []manager.VolumeStatus
 	// Silent lists the sources that have not delivered all their objects.
 	Silent func() []string
 	Logger *slog.Logger
@@ -64,12 +68,18 @@ type Binder struct {
 	choices    map[source.Key]choice
 	unreadable map[source.Key]string
 	shown      map[source.Key]resolve.Binding // what the catalog has
+	owners     map[string]resolve.Owner       // by the volume's name
+	// ownersShown are the volumes whose owner the catalog has.
+	ownersShown []string
+	contended   map[string][]string                 // claims that name one volume, and no one has it
+	storages    map[*corev1.PersistentVolume]string // resolve.Storage of listed volumes
 }
 
 // New returns a Binder that does nothing until Load or Run is called.
 func New(c Config) *Binder {
 	b := &Binder{
 		c: c, wake: make(chan struct{}, 1), choices: map[source.Key]choice{}, unreadable: map[source.Key]string{},
+		owners: map[string]resolve.Owner{},
 	}
 	c.Catalog.Subscribe(func(key source.Key) {
 		switch key.Kind {
@@ -116,7 +126,11 @@ func (b *Binder) load(ctx context.Context) error {
 	for name, why := range values.Unreadable {
 		b.bad(name, why)
 	}
+	if err := b.loadOwners(ctx); err != nil {
+		return err
+	}
 	b.loaded = true
+	b.showOwners()
 	b.show(nil)
 	b.c.Catalog.Synced(Name)
 	return nil
@@ -173,10 +187,16 @@ func (b *Binder) Run(ctx context.Context) error {
 func (b *Binder) bind(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	choices, notes := next(b.inputs())
+	w := b.inputs()
+	choices, notes := next(w)
+	owners, contended := nextOwners(w, choices)
+	if err := b.setOwners(ctx, owners); err != nil {
+		return err
+	}
 	if err := b.write(ctx, choices); err != nil {
 		return err
 	}
+	b.contended = contended
 	b.show(notes)
 	return nil
 }
@@ -252,13 +272,23 @@ func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, 
 	if err := b.load(ctx); err != nil { // the operator may be quicker than Run
 		return "", fmt.Errorf("release the volume of %s: %w", claim, err)
 	}
-	c, has := b.choices[claim]
-	if !has || c.Released {
+	owners, choices := maps.Clone(b.owners), maps.Clone(b.choices)
+	for name, o := range b.owners {
+		if claimKey(o.Claim) == claim && !o.Released {
+			o.Released, volume = true, name
+			owners[name] = o
+		}
+	}
+	if c, has := b.choices[claim]; has && !c.Released {
+		c.Released, volume = true, c.Volume
+		choices[claim] = c
+	}
+	if volume == "" {
 		return "", fmt.Errorf("release the volume of %s: %w", claim, ErrNone)
 	}
-	choices := maps.Clone(b.choices)
-	c.Released = true
-	choices[claim] = c
+	if err := b.setOwners(ctx, owners); err != nil {
+		return "", err
+	}
 	if err := b.write(ctx, choices); err != nil {
 		return "", err
 	}
@@ -267,7 +297,7 @@ func (b *Binder) Release(ctx context.Context, claim source.Key) (volume string, 
 		notes[key] = note{bound.Note, bound.Cause}
 	}
 	b.show(notes)
-	return c.Volume, nil
+	return volume, nil
 }
 
 // Kept maps volumes to the claim ("namespace/name") that has or had them. No other claim gets such
@@ -276,6 +306,9 @@ func (b *Binder) Kept() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	kept := map[string]string{}
+	for name, o := range b.owners {
+		kept[name] = o.Claim
+	}
 	for _, c := range b.choices {
 		kept[c.Volume] = c.Claim
 	}
@@ -286,14 +319,20 @@ func (b *Binder) Kept() map[string]string {
 // one, which is never the case on most nodes.
 func (b *Binder) inputs() inputs {
 	w := inputs{
-		choices: b.choices, unreadable: b.unreadable, named: map[string]bool{}, here: b.c.Catalog.CheckAffinity,
+		choices: b.choices, unreadable: b.unreadable, here: b.c.Catalog.CheckAffinity, owners: b.owners,
+		named: map[string][]asker{}, listed: map[string]bool{}, uids: map[string]types.UID{}, storage: b.storage,
 	}
+	mounted := b.mounted()
 	for _, claim := range b.c.Catalog.Claims() {
+		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
+		of := claim.Namespace + "/" + claim.Name
+		w.listed[of], w.uids[of] = true, claim.UID
 		if name := claim.Spec.VolumeName; name != "" {
-			w.named[name] = true
+			if b.c.Catalog.Provider(key) != b.c.Remote {
+				w.named[name] = append(w.named[name], asker{of, claim.UID, slices.Contains(mounted[name], of)})
+			}
 			continue
 		}
-		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 		class, makes := className(claim, b.c.Catalog.ClassOf(claim))
 		if !makes && claim.Status.Phase != corev1.ClaimBound && b.c.Catalog.Provider(key) != b.c.Remote && !b.c.Made(key) {
 			c := claimOf{PersistentVolumeClaim: claim, class: class}
@@ -301,7 +340,7 @@ func (b *Binder) inputs() inputs {
 			w.claims = append(w.claims, c)
 		}
 	}
-	if len(w.claims) == 0 && len(w.choices) == 0 {
+	if len(w.claims) == 0 && len(w.choices) == 0 && len(w.named) == 0 && len(w.owners) == 0 {
 		return w
 	}
 	named := map[source.Key]bool{} // claims that a volume's claimRef names
@@ -318,6 +357,7 @@ func (b *Binder) inputs() inputs {
 		}
 	}
 	w.claims = slices.DeleteFunc(w.claims, func(c claimOf) bool { return named[c.key()] })
+	b.forget(w.volumes)
 	return w
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -41,6 +42,8 @@ func (sink) SourceSynced(string)     {}
 func (sink) made(source.Key) bool    { return false }
 func (sink) silent() (none []string) { return nil }
 
+func (sink) volumes() []manager.VolumeStatus { return nil }
+
 type rig struct {
 	*Binder
 	t *testing.T
@@ -50,7 +53,7 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	c := Config{
 		Catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: sink{}}),
-		Journal: &disk{Memory: journal.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent,
+		Journal: &disk{Memory: journal.NewMemory()}, Remote: "cluster", Made: sink{}.made, Silent: sink{}.silent, Volumes: sink{}.volumes,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	return &rig{New(c), t, c}

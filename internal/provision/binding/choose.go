@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
@@ -31,8 +32,15 @@ type inputs struct {
 	claims []claimOf
 	// volumes are all volumes that the sources list, sorted by name.
 	volumes []*corev1.PersistentVolume
-	// named holds the volumes that claims name in spec.volumeName.
-	named map[string]bool
+	// named holds the claims that name a volume in spec.volumeName, by the volume's name.
+	named map[string][]asker
+	// owners are the present owners of volumes.
+	owners map[string]resolve.Owner
+	// listed has each listed claim by "namespace/name"; uids has its UID.
+	listed map[string]bool
+	uids   map[string]types.UID
+	// storage is resolve.Storage.
+	storage func(*corev1.PersistentVolume) string
 	// choices are the current choices by claim.
 	choices map[source.Key]choice
 	// unreadable holds the error for each claim whose choice cannot be read.
@@ -124,8 +132,10 @@ func choose(w inputs, claim claimOf, taken map[string]string) (*corev1.Persisten
 			reason = fmt.Sprintf("it is of claim %s/%s", ref.Namespace, ref.Name)
 		case taken[pv.Name] != "":
 			reason = "it is of claim " + taken[pv.Name]
-		case w.named[pv.Name]:
+		case len(w.named[pv.Name]) > 0:
 			reason = "a claim names it in spec.volumeName"
+		case reason == "" && w.owners[pv.Name] != resolve.Owner{}:
+			reason = w.owners[pv.Name].Refuses(pv.Name, w.storage(pv), claim.PersistentVolumeClaim)
 		}
 		if reason == "" {
 			fit = append(fit, pv)

@@ -132,7 +132,7 @@ func TestChoiceHolds(t *testing.T) {
 		"a record cannot be read":          {claims: []string{"b"}, volumes: []*corev1.PersistentVolume{volume("w", "5Gi")}, before: had, bad: "z", want: map[string]string{"a": "v"}, note: "default/z cannot be read"},
 		"its own record cannot be read":    {claims: []string{"b"}, volumes: []*corev1.PersistentVolume{volume("w", "5Gi")}, before: had, bad: "b", want: map[string]string{"a": "v"}, note: "the record of its volume cannot be read"},
 	} {
-		w := inputs{here: anywhere, volumes: tc.volumes, choices: map[source.Key]choice{key("a"): tc.before}, named: map[string]bool{tc.named: true}}
+		w := inputs{here: anywhere, volumes: tc.volumes, choices: map[source.Key]choice{key("a"): tc.before}, named: map[string][]asker{tc.named: {{claim: "default/x"}}}, storage: resolve.Storage}
 		for _, c := range tc.claims {
 			w.claims = append(w.claims, of(claim(c, "1Gi")))
 		}

@@ -112,3 +112,10 @@ func (c *Client) UnregisterDriver(ctx context.Context, name string) (server.Appl
 	err := c.call(ctx, request{method: http.MethodDelete, path: "/v1/drivers/" + url.PathEscape(name)}, &out)
 	return out, err
 }
+
+// ReleaseVolume gives a PersistentVolume free that a claim had which is gone.
+func (c *Client) ReleaseVolume(ctx context.Context, r server.Release) (out server.Applied, err error) {
+	path := "/v1/persistentvolumes/" + url.PathEscape(r.Volume) + "/release"
+	err = c.call(ctx, request{method: http.MethodPost, path: path, query: url.Values{"reason": {r.Reason}}}, &out)
+	return out, err
+}

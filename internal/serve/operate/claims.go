@@ -107,7 +107,32 @@ func (o *Objects) release(ctx context.Context, key controller.Key, withdrawn err
 		return "", err
 	}
 	return fmt.Sprintf("its volume %s is kept with its data, and no other claim gets it while a source lists the volume: "+
-		"apply the claim again to use it", volume), nil
+		"apply the claim again to use it, or give it free with: csi-volmgr volume release %s", volume, volume), nil
+}
+
+// ReleaseVolume gives a PersistentVolume free that a claim had which is gone (server.Storage).
+func (o *Objects) ReleaseVolume(ctx context.Context, by audit.By, r server.Release) (note string, err error) {
+	if err := o.waitKnown(ctx); err != nil {
+		return "", fmt.Errorf("%w: cannot tell yet who has volume %s: %w", server.ErrConflict, r.Volume, err)
+	}
+	act := audit.Act{By: by, Verb: "volume release", Object: r.Volume, Reason: r.Reason}
+	err = o.c.Audit.Do(act, func() (string, error) {
+		claim, err := o.Bindings.ReleaseVolume(ctx, r.Volume)
+		switch {
+		case errors.Is(err, binding.ErrOwned):
+			return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
+		case errors.Is(err, binding.ErrNoOwner):
+			return "", fmt.Errorf("%w: %w", server.ErrNotFound, err)
+		case err != nil:
+			return "", err
+		}
+		note = "with its data; the next claim that asks for it gets it"
+		if claim != "" {
+			note = fmt.Sprintf("with the data of claim %s; the next claim that asks for it gets both", claim)
+		}
+		return note, nil
+	})
+	return note, err
 }
 
 // keeps reports whether the claim has a volume that an earlier version made without recording the

@@ -107,6 +107,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 		mux.HandleFunc("GET /v1/leftovers", s.leftovers(false))
 		mux.HandleFunc("POST /v1/gc", s.leftovers(true))
 		mux.HandleFunc("GET /v1/storage", s.storage)
+		mux.HandleFunc("POST /v1/persistentvolumes/{name}/release", s.releaseVolume)
 		mux.HandleFunc("POST /v1/forget/{id...}", s.forget)
 		mux.HandleFunc("POST /v1/retry/{id...}", s.retry)
 		mux.HandleFunc("POST /v1/recovery/accept", s.acceptRecovery)

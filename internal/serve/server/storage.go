@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// Storage asks drivers about their storage. It changes nothing.
+// Storage asks drivers about their storage, and decides whose listed volumes are.
 type Storage interface {
 	// Unowned asks every driver that can list its storage for what this node does not
 	// know of.
@@ -17,6 +19,27 @@ type Storage interface {
 	// Blocks asks the driver of a snapshot for the snapshot's blocks and passes them to
 	// each as they arrive. It returns the volume's size (bytes).
 	Blocks(ctx context.Context, q BlocksQuery, each func([]BlockRange) error) (capacity int64, err error)
+	// ReleaseVolume gives a PersistentVolume free, with its data, that a claim had which is gone, and
+	// returns a note that names that claim.
+	ReleaseVolume(ctx context.Context, by audit.By, r Release) (note string, err error)
+}
+
+// Release says which PersistentVolume to give free, and why.
+type Release struct {
+	Volume string
+	// Reason is the operator's reason, for the audit log; may be "".
+	Reason string
+}
+
+// releaseVolume serves POST /v1/persistentvolumes/{name}/release.
+func (s *Server) releaseVolume(w http.ResponseWriter, r *http.Request) {
+	if s.cfg.Storage == nil {
+		s.fail(w, fmt.Errorf("%w: in a cluster, its API server says whose a volume is (spec.claimRef)", ErrConflict))
+		return
+	}
+	rel := Release{Volume: r.PathValue("name"), Reason: strings.TrimSpace(r.URL.Query().Get("reason"))}
+	note, err := s.cfg.Storage.ReleaseVolume(r.Context(), requester(r), rel)
+	s.reply(w, Applied{Kind: "persistentvolume", Name: rel.Volume, Result: "released", Note: note}, err)
 }
 
 // Unowned lists what is in drivers' storage and is named by no record and no object of

@@ -139,7 +139,8 @@ func (r *resolver) bound(claim *corev1.PersistentVolumeClaim) (*corev1.Persisten
 }
 
 // volumeOf is bound. In a cluster, claim and volume name each other. Without one it is
-// enough that either names the other, if no second claim or volume does the same.
+// enough that either names the other, if no other claim has or had the volume ([Owner]),
+// and no second claim or volume does the same before one has it.
 func (r *resolver) volumeOf(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	key := Key{KindClaim, claim.Namespace, claim.Name}
 	name := claim.Spec.VolumeName
@@ -165,9 +166,18 @@ func (r *resolver) volumeOf(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 	if claim.Status.Phase == corev1.ClaimBound {
 		return nil, fmt.Errorf("%s: spec.claimRef: found none, want %s, which is bound to it", volumeKey(pv), key)
 	}
-	if others := r.objects.ClaimsOf(name); len(others) > 1 {
+	owner, claims := r.objects.Holders(name)
+	switch {
+	case owner == (Owner{}):
+	case owner.Unreadable != "" || owner.Storage == Storage(pv):
+		if why := owner.Refuses(name, owner.Storage, claim); why != "" {
+			return nil, fmt.Errorf("%s: %s", volumeKey(pv), why)
+		}
+		return pv, nil
+	}
+	if len(claims) > 1 {
 		var names []string
-		for _, c := range others {
+		for _, c := range claims {
 			names = append(names, c.Namespace+"/"+c.Name)
 		}
 		return nil, fmt.Errorf("%s: claims %s all name it in spec.volumeName; want its spec.claimRef to say which one has it",

@@ -20,8 +20,8 @@ type Objects interface {
 	Get(Key) runtime.Object
 	// VolumesOf lists, by name, the volumes whose spec.claimRef names the claim.
 	VolumesOf(namespace, claim string) []*corev1.PersistentVolume
-	// ClaimsOf lists, sorted, the claims whose spec.volumeName names the volume.
-	ClaimsOf(volume string) []*corev1.PersistentVolumeClaim
+	// Holders returns the owner of the volume, and lists, sorted, the claims whose spec.volumeName names it.
+	Holders(volume string) (Owner, []*corev1.PersistentVolumeClaim)
 	// Binding returns the volume that was chosen for a claim that names none.
 	Binding(claim Key) Binding
 	// Unread says why the object may exist although Get returns nil. It returns ""

@@ -21,6 +21,7 @@ import (
 type world struct {
 	objects map[resolve.Key]runtime.Object
 	chosen  resolve.Binding
+	owners  map[string]resolve.Owner
 	unread  map[resolve.Key]string
 	config  resolve.Config
 }
@@ -93,7 +94,7 @@ func (w *world) VolumesOf(namespace, claim string) []*corev1.PersistentVolume {
 	return all
 }
 
-func (w *world) ClaimsOf(volume string) []*corev1.PersistentVolumeClaim {
+func (w *world) Holders(volume string) (resolve.Owner, []*corev1.PersistentVolumeClaim) {
 	var all []*corev1.PersistentVolumeClaim
 	for _, o := range w.objects {
 		if c, ok := o.(*corev1.PersistentVolumeClaim); ok && c.Spec.VolumeName == volume {
@@ -101,7 +102,7 @@ func (w *world) ClaimsOf(volume string) []*corev1.PersistentVolumeClaim {
 		}
 	}
 	slices.SortFunc(all, func(a, b *corev1.PersistentVolumeClaim) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return w.owners[volume], all
 }
 
 // The objects of testdata/base.yaml.

@@ -88,6 +88,7 @@ type Catalog struct {
 	notes   map[Key]resolve.Binding // each has a Note and its Cause
 	// bindings are the volumes chosen for claims.
 	bindings  map[Key]resolve.Binding
+	owners    map[string]resolve.Owner // by the volume's name
 	pods      map[Key]*pod
 	users     map[Key]*smallSet[Key]
 	uids      map[state.PodUID]*smallSet[Key]
@@ -114,7 +115,7 @@ func New(c Config) *Catalog {
 		ranking: slices.Clone(c.Precedence),
 		objects: map[string]map[Key]byProvider{},
 		index:   newIndex(),
-		notes:   map[Key]resolve.Binding{}, bindings: map[Key]resolve.Binding{},
+		notes:   map[Key]resolve.Binding{}, bindings: map[Key]resolve.Binding{}, owners: map[string]resolve.Owner{},
 		pods:      map[Key]*pod{},
 		users:     map[Key]*smallSet[Key]{},
 		uids:      map[state.PodUID]*smallSet[Key]{},
@@ -194,6 +195,25 @@ func (c *Catalog) SetBinding(claim Key, b resolve.Binding) {
 	c.update.Unlock()
 	if changed {
 		c.announce([]Key{claim})
+	}
+}
+
+// SetOwner sets the claim that has or had a volume. The zero Owner removes it.
+func (c *Catalog) SetOwner(volume string, o resolve.Owner) {
+	c.update.Lock()
+	c.mu.Lock()
+	changed := c.owners[volume] != o
+	if c.owners[volume] = o; o == (resolve.Owner{}) {
+		delete(c.owners, volume)
+	}
+	c.mu.Unlock()
+	key := Key{Kind: resolve.KindVolume, Name: volume}
+	if changed {
+		c.resolve(c.affectedPods([]Key{key}))
+	}
+	c.update.Unlock()
+	if changed {
+		c.announce([]Key{key})
 	}
 }
 

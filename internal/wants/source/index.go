@@ -108,8 +108,9 @@ func (v *view) VolumesOf(namespace, claim string) []*corev1.PersistentVolume {
 	return members[*corev1.PersistentVolume](v, Key{Kind: volumesOf, Namespace: namespace, Name: claim})
 }
 
-func (v *view) ClaimsOf(volume string) []*corev1.PersistentVolumeClaim {
-	return members[*corev1.PersistentVolumeClaim](v, Key{Kind: claimsOf, Name: volume})
+func (v *view) Holders(volume string) (resolve.Owner, []*corev1.PersistentVolumeClaim) {
+	v.seen[Key{Kind: resolve.KindVolume, Name: volume}] = true
+	return v.catalog.owners[volume], members[*corev1.PersistentVolumeClaim](v, Key{Kind: claimsOf, Name: volume})
 }
 
 func (v *view) Binding(claim Key) resolve.Binding {
