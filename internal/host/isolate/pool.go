@@ -119,9 +119,18 @@ type call struct {
 	name   string
 	shares []Share
 	since  time.Time
-	left   bool // no caller waits for it
-	slow   bool // no longer counted in Pool.running; true for every call left behind
-	ended  bool
+	left   bool          // no caller waits for it
+	slow   bool          // no longer counted in Pool.running; true for every call left behind
+	over   chan struct{} // closed when it ends
+}
+
+func (c *call) ended() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // helper runs calls one after another.
@@ -236,7 +245,7 @@ func (p *Pool) admit(w *waiter) (admission, bool) {
 	if err != nil || h == nil {
 		return admission{err: err}, err != nil
 	}
-	c := &call{name: w.name, shares: w.shares, since: time.Now()}
+	c := &call{name: w.name, shares: w.shares, since: time.Now(), over: make(chan struct{})}
 	p.calls[w.key] = c
 	p.count(c.shares, 1)
 	p.running++
@@ -285,7 +294,7 @@ func (p *Pool) take(w *waiter) (helper, error) {
 func (p *Pool) markSlow(c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !c.slow && !c.ended {
+	if !c.slow && !c.ended() {
 		c.slow = true
 		p.running--
 		p.admitWaiting()
@@ -296,7 +305,7 @@ func (p *Pool) markSlow(c *call) {
 func (p *Pool) leave(key string, c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c.ended {
+	if c.ended() {
 		return
 	}
 	c.left = true
@@ -320,7 +329,7 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	} else {
 		p.idle = append(p.idle, h)
 	}
-	c.ended = true
+	close(c.over)
 	p.count(c.shares, -1)
 	delete(p.calls, key)
 	if !c.slow {

@@ -218,7 +218,15 @@ func TestCallThatHangsHoldsUpItsKeyOnly(t *testing.T) {
 		for i := range 20 {
 			p.mustDo(t, "other"+strconv.Itoa(i), "echo", "1")
 		}
+		idle := p.Idle("frozen")
+		select {
+		case <-idle:
+			t.Error("the key is said to be idle while its call hangs")
+		case <-p.Idle("other"):
+		}
 		release()
+		<-idle
+		<-p.Idle("frozen")
 		if key := <-returned; key != "frozen" {
 			t.Errorf("returned: got %q", key)
 		}

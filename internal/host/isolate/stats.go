@@ -27,6 +27,19 @@ func (p *Pool) Hung(key string) error {
 	return nil
 }
 
+// Idle returns a channel that is closed when the call for key that runs now has returned,
+// even if it was left behind, or that is closed already if there is none.
+func (p *Pool) Idle(key string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.calls[key]; c != nil {
+		return c.over
+	}
+	over := make(chan struct{})
+	close(over)
+	return over
+}
+
 // Stats returns the pool's current Stats.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
