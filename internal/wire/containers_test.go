@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
@@ -201,8 +202,9 @@ func TestSubpathsWithoutARecordAreRemovedAtTheStart(t *testing.T) {
 	if err := os.MkdirAll(l.Pods(), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	at, err := subpath.New(l, k).Bind(t.Context(), subpath.Request{
-		Pod: "gone", Volume: "v", Container: "c", Path: "d", Open: func() (*os.File, error) { return k.Open(data) },
+	helpers := isolate.New(isolate.Config{Service: subpath.Helper()})
+	at, err := subpath.New(l, k, helpers).Bind(t.Context(), subpath.Request{
+		Pod: "gone", Volume: "v", Container: "c", Path: "d", Root: subpath.Root{Path: data},
 	})
 	if err != nil {
 		t.Fatal(err)

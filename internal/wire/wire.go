@@ -103,7 +103,7 @@ func (n *Node) wireKernel() error {
 		Root: n.cfg.Root, Kernel: n.kernel, Logger: n.log, Every: n.cfg.faultsEvery,
 	})
 	n.parts = &containers.Parts{
-		Layout: n.layout, Kernel: n.kernel, Subpaths: subpath.New(n.layout, n.kernel),
+		Layout: n.layout, Kernel: n.kernel, Subpaths: subpath.New(n.layout, n.kernel, n.helpers),
 		Keeper: disk.Keeper{Layout: n.layout, Kernel: n.kernel},
 	}
 	n.bootID = strings.TrimSpace(string(boot))

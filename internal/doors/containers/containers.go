@@ -13,13 +13,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/watch"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/hostpath"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/image"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
@@ -152,6 +152,10 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 	if ok, err := g.byRuntime(&m, uid, v); ok || err != nil {
 		return m, err
 	}
+	record, recorded := g.record(uid, w.Volume)
+	if recorded { // a call that hangs takes a helper from its own kind, namespace and server
+		ctx = watch.Within(ctx, record)
+	}
 	if err := g.maps(ctx, w, v); err != nil {
 		return m, err
 	}
@@ -159,22 +163,16 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 	if w.SubPath == "" && !g.pinned(v, w.Propagation) {
 		return m, nil
 	}
-	var err error
+	root, err := g.root(w, v, record.Spec)
+	if err != nil {
+		return m, err
+	}
 	m.HostPath, err = g.c.Parts.Subpaths.Bind(ctx, subpath.Request{
 		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "",
-		ReadOnly: w.Fixed || v.ReadOnly,
-		NoExec:   slices.Contains(w.Options, string(corev1.BindMountOptionNoExec)),
-		NoDev:    slices.Contains(w.Options, string(corev1.BindMountOptionNoDev)),
-		NoSuid:   slices.Contains(w.Options, string(corev1.BindMountOptionNoSUID)),
-		Open: func() (*os.File, error) {
-			switch {
-			case v.Driver == hostpath.Kind && w.SubPath == "":
-				return g.openWhole(uid, w.Volume)
-			case v.Driver == hostpath.Kind:
-				return hostpath.Open(g.c.HostPaths, v.HostPath)
-			}
-			return g.c.Parts.Kernel.Open(v.HostPath)
-		},
+		Root: root, ReadOnly: w.Fixed || v.ReadOnly,
+		NoExec: slices.Contains(w.Options, string(corev1.BindMountOptionNoExec)),
+		NoDev:  slices.Contains(w.Options, string(corev1.BindMountOptionNoDev)),
+		NoSuid: slices.Contains(w.Options, string(corev1.BindMountOptionNoSUID)),
 	})
 	switch {
 	case errors.Is(err, subpath.ErrMissing), errors.Is(err, subpath.ErrEscapes):
@@ -208,21 +206,36 @@ func (g *Giver) pinned(v manager.MountedVolume, propagation string) bool {
 		hostpath.Replaceable(g.c.HostPaths, v.HostPath)
 }
 
-// openWhole opens what a pod's hostPath volume points to.
-func (g *Giver) openWhole(uid state.PodUID, volume string) (*os.File, error) {
+// record returns the record of a pod's volume, given the pod's own name for it.
+func (g *Giver) record(uid state.PodUID, volume string) (v state.Volume, ok bool) {
 	p, _ := g.c.Volumes.Pod(uid)
 	for _, pv := range p.Volumes {
-		if !slices.Contains(pv.Names, volume) {
-			continue
+		if slices.Contains(pv.Names, volume) {
+			s, known := g.c.Volumes.Volume(pv.ID)
+			return s.Volume, known && s.Volume.Spec != nil
 		}
-		v, _ := g.c.Volumes.Volume(pv.ID)
-		var src corev1.HostPathVolumeSource
-		if err := json.Unmarshal(v.Volume.Spec.Config, &src); err != nil {
-			return nil, fmt.Errorf("hostPath: %w", err)
-		}
-		return hostpath.OpenWhole(g.c.HostPaths, src)
 	}
-	return nil, fmt.Errorf("%w: volume %s was unmounted meanwhile", server.ErrConflict, volume)
+	return state.Volume{}, false
+}
+
+// root says how the root of a volume is opened. spec is that of its record, nil without one. A container
+// that gets a whole hostPath volume gets what its source says.
+func (g *Giver) root(w resolve.ContainerMount, v manager.MountedVolume, spec *state.Spec) (subpath.Root, error) {
+	if v.Driver != hostpath.Kind {
+		return subpath.Root{Path: v.HostPath}, nil
+	}
+	if w.SubPath != "" {
+		return subpath.Root{HostPath: &corev1.HostPathVolumeSource{Path: v.HostPath}, Allow: g.c.HostPaths}, nil
+	}
+	if spec == nil {
+		return subpath.Root{}, fmt.Errorf("volume %s: %w: volume %s was unmounted meanwhile", w.Volume, server.ErrConflict,
+			w.Volume)
+	}
+	var src corev1.HostPathVolumeSource
+	if err := json.Unmarshal(spec.Config, &src); err != nil {
+		return subpath.Root{}, fmt.Errorf("volume %s: hostPath: %w", w.Volume, err)
+	}
+	return subpath.Root{HostPath: &src, Allow: g.c.HostPaths}, nil
 }
 
 // relabel reports whether the runtime has to give the volume's files the pod's SELinux label (kubelet:

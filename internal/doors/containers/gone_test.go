@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
@@ -52,6 +53,31 @@ func (sink) SetPod(state.PodWant)   {}
 func (sink) RemovePod(state.PodUID) {}
 func (sink) SourceSynced(string)    {}
 
+const uid = "7f3c2a10-0000-4000-8000-000000000001"
+
+// newCatalog returns a catalog with a pod whose container mounts a part of each volume.
+func newCatalog(t *testing.T, layout state.Layout, volumes ...string) *source.Catalog {
+	t.Helper()
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindPod},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID(uid)},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "i"}}},
+	}
+	for _, volume := range volumes {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
+			Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		})
+		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{
+			Name: volume, MountPath: "/" + volume, SubPath: "part",
+		})
+	}
+	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: layout, NodeName: "n1"}, Sink: sink{}})
+	if err := catalog.Put("test", pod); err != nil {
+		t.Fatal(err)
+	}
+	return catalog
+}
+
 // No subpath stays of a volume that was unmounted while its container was given its mounts: it would keep the file
 // system in use, and no unmount would remove it. That holds for each volume of the pod, and if a later mount fails.
 func TestNoSubpathStaysOfVolumesThatHaveGone(t *testing.T) {
@@ -64,21 +90,8 @@ func TestNoSubpathStaysOfVolumesThatHaveGone(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			catalog := source.New(source.Config{Resolve: resolve.Config{Layout: layout, NodeName: "n1"}, Sink: sink{}})
-			const uid = "7f3c2a10-0000-4000-8000-000000000001"
-			pod := &corev1.Pod{
-				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindPod},
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: types.UID(uid)},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "i"}}},
-			}
 			mounted := map[string]manager.MountedVolume{}
 			for _, volume := range []string{"one", "two", "three"} {
-				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
-					Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-				})
-				pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{
-					Name: volume, MountPath: "/" + volume, SubPath: "part",
-				})
 				path := layout.BuiltinTarget("kubernetes.io/empty-dir", uid, volume)
 				mounted[volume] = manager.MountedVolume{Name: volume, HostPath: path, Driver: "kubernetes.io/empty-dir"}
 				if volume == "three" && name != "all are bound" {
@@ -88,14 +101,12 @@ func TestNoSubpathStaysOfVolumesThatHaveGone(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := catalog.Put("test", pod); err != nil {
-				t.Fatal(err)
-			}
-			binder := subpath.New(layout, kernel)
+			binder := subpath.New(layout, kernel, isolate.New(isolate.Config{Service: subpath.Helper()}))
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			giver := New(Config{
-				Parts: &Parts{Layout: layout, Kernel: kernel, Subpaths: binder}, Catalog: catalog, Volumes: &leaving{mounted, cancel},
+				Parts:   &Parts{Layout: layout, Kernel: kernel, Subpaths: binder},
+				Catalog: newCatalog(t, layout, "one", "two", "three"), Volumes: &leaving{mounted, cancel},
 			})
 			_, err := giver.ContainerMounts(ctx, server.Container{Namespace: "default", Pod: "web", Name: "app"})
 			if !errors.Is(err, server.ErrConflict) {

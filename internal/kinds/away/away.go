@@ -26,6 +26,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/local"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/poddir"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -47,7 +48,9 @@ func Service() isolate.Service {
 	maps.Copy(s.Handlers, freezes.Handlers)
 	images := image.Helper()
 	maps.Copy(s.Handlers, images.Handlers)
-	s.Errors = slices.Concat(s.Errors, images.Errors, freezes.Errors)
+	parts := subpath.Helper()
+	maps.Copy(s.Handlers, parts.Handlers)
+	s.Errors = slices.Concat(s.Errors, images.Errors, freezes.Errors, parts.Errors)
 	s.Memory = images.Memory
 	return s
 }

@@ -6,7 +6,7 @@
 //
 // which is the kubelet's path.
 //
-// Owns: these mounts and directories.
+// Owns: these mounts and directories, and the helper's call that makes them.
 //
 // Does not: decide when. The caller must check who may use a volume, and must remove a
 // volume's subpaths before the volume.
@@ -17,7 +17,8 @@
 // Remove unmounts nothing outside its directories.
 //
 // Concurrency: safe for concurrent use. Calls for one volume of a pod run one after the
-// other, and a call that hangs blocks only those.
+// other, and a call that hangs blocks only those. What waits for the volume's storage
+// waits in a helper process.
 package subpath
 
 import (
@@ -49,8 +50,9 @@ var ErrEscapes = mount.ErrEscapes
 
 // Binder mounts parts of volumes. Use [New] to make one.
 type Binder struct {
-	layout state.Layout
-	kernel *mount.Kernel
+	layout  state.Layout
+	kernel  *mount.Kernel
+	helpers Helpers // nil in a helper
 
 	locks keylock.Locks // by lockName, each held by a call for that volume
 }
@@ -59,29 +61,31 @@ type Binder struct {
 func lockName(pod state.PodUID, volume string) string { return string(pod) + "/" + volume }
 
 // New returns a Binder for the node's root of l, which must be one of k's roots.
-func New(l state.Layout, k *mount.Kernel) *Binder {
-	return &Binder{layout: l, kernel: k}
+func New(l state.Layout, k *mount.Kernel, h Helpers) *Binder {
+	return &Binder{layout: l, kernel: k, helpers: h}
 }
 
 // Request is one mount of one container.
 type Request struct {
-	Pod state.PodUID
+	Pod state.PodUID `json:"pod"`
 	// Volume is the pod's own name for the volume.
-	Volume    string
-	Container string
+	Volume    string `json:"volume"`
+	Container string `json:"container"`
 	// Index is the mount's index in the container's list.
-	Index int
-	// Open opens the volume's root directory as an O_PATH descriptor. It may hang.
-	Open func() (*os.File, error)
+	Index int `json:"index"`
+	// Root is the volume's root directory, or for Whole perhaps a file.
+	Root Root `json:"root"`
 	// Path is the path in the volume, relative and without "..".
-	Path string
+	Path string `json:"path,omitempty"`
 	// Whole mounts the whole volume, a directory or a file, together with what is
 	// mounted below it now. Path is then empty.
-	Whole bool
+	Whole bool `json:"whole,omitempty"`
 	// ReadOnly forbids making anything in the volume.
-	ReadOnly bool
+	ReadOnly bool `json:"readOnly,omitempty"`
 	// NoExec, NoDev and NoSuid are options of the mount.
-	NoExec, NoDev, NoSuid bool
+	NoExec bool `json:"noExec,omitempty"`
+	NoDev  bool `json:"noDev,omitempty"`
+	NoSuid bool `json:"noSuid,omitempty"`
 }
 
 func (r Request) options() mount.BindOptions {
@@ -101,21 +105,32 @@ func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 	if r.Index < 0 {
 		return "", fmt.Errorf("index %d is negative", r.Index)
 	}
-	target := filepath.Join(dir.Path(), strconv.Itoa(r.Index))
+	name := lockName(r.Pod, r.Volume)
 	// A call that was left behind continues after Bind returns, so it must not use
 	// variables of this frame that the return changes.
-	err = b.work(ctx, lockName(r.Pod, r.Volume), func() error { return b.bind(ctx, r, dir, target) })
+	err = b.work(ctx, name, func() error { return b.bindAway(ctx, name, r) })
 	switch {
 	case err != nil && r.Whole:
 		return "", fmt.Errorf("volume %s: %w", r.Volume, err)
 	case err != nil:
 		return "", fmt.Errorf("subPath %q of volume %s: %w", r.Path, r.Volume, err)
 	}
-	return target, nil
+	return r.target(dir), nil
 }
 
-func (b *Binder) bind(ctx context.Context, r Request, dir poddir.Dir, path string) error {
-	root, err := r.Open()
+// target is the path of the mount; dir is the directory of the container's mounts.
+func (r Request) target(dir poddir.Dir) string {
+	return filepath.Join(dir.Path(), strconv.Itoa(r.Index))
+}
+
+// bind is Bind in a helper.
+func (b *Binder) bind(ctx context.Context, r Request) error {
+	dir, err := b.dir(r.Pod, r.Volume, r.Container)
+	if err != nil {
+		return err
+	}
+	path := r.target(dir)
+	root, err := r.Root.open(b.kernel, r.Whole)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package subpath_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,30 +15,61 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/test/drivertest"
 )
 
-func TestMain(m *testing.M) { drivertest.Main(m) }
+// TestMain is also the helper that the tests start.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "helper" {
+		if err := isolate.Serve(context.Background(), subpath.Helper()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	drivertest.Main(m)
+}
+
+// newHelpers returns helper processes, or goroutines if command is nil.
+func newHelpers(t *testing.T, command isolate.Command, s isolate.Service) *isolate.Pool {
+	t.Helper()
+	p := isolate.New(isolate.Config{Command: command, Service: s})
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// process starts a helper that runs this test's own program.
+func process() *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "helper")
+	cmd.Stderr = os.Stderr
+	return cmd
+}
 
 const pod = state.PodUID("7f3c2a10-0000-4000-8000-000000000001")
 
 // node is a node's root with one pod and its volume, a directory.
 type node struct {
 	*testing.T
-	layout state.Layout
-	binder *subpath.Binder
-	kernel *mount.Kernel
-	volume string
+	layout  state.Layout
+	binder  *subpath.Binder
+	kernel  *mount.Kernel
+	helpers *isolate.Pool
+	volume  string
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{T: t, layout: state.Layout{Root: t.TempDir()}}
-	n.kernel = mount.New(n.layout.Root)
-	n.binder = subpath.New(n.layout, n.kernel)
+	n.kernel, n.helpers = mount.New(n.layout.Root), newHelpers(t, process, subpath.Helper())
+	n.binder = subpath.New(n.layout, n.kernel, n.helpers)
 	n.volume = n.layout.BuiltinTarget("kubernetes.io/empty-dir", pod, "data")
 	n.must(os.MkdirAll(n.volume, 0o750))
 	n.must(os.Chmod(n.volume, 0o777))
@@ -57,8 +90,7 @@ func (n *node) must(err error) {
 
 func (n *node) request(path string) subpath.Request {
 	return subpath.Request{
-		Pod: pod, Volume: "data", Container: "app", Path: path,
-		Open: func() (*os.File, error) { return n.kernel.Open(n.volume) },
+		Pod: pod, Volume: "data", Container: "app", Path: path, Root: subpath.Root{Path: n.volume},
 	}
 }
 
@@ -161,7 +193,7 @@ func TestAskedAgainTheMountStaysAndWhatWasRecreatedReplacesIt(t *testing.T) {
 	at := n.bind("d")
 	before, err := n.kernel.Look(t.Context(), at)
 	n.must(err)
-	n.binder = subpath.New(n.layout, n.kernel) // like a restart
+	n.binder = subpath.New(n.layout, n.kernel, n.helpers) // like a restart
 	n.bind("d")
 	after, err := n.kernel.Look(t.Context(), at)
 	n.must(err)
@@ -194,7 +226,7 @@ func TestRemoveLeavesTheDataAndNothingElse(t *testing.T) {
 	other.Volume = "other"
 	kept, err := n.binder.Bind(t.Context(), other)
 	n.must(err)
-	places, err := subpath.New(n.layout, n.kernel).Places() // like after a crash
+	places, err := subpath.New(n.layout, n.kernel, n.helpers).Places() // like after a crash
 	n.must(err)
 	if want := []subpath.Place{{Pod: pod, Volume: "data"}, {Pod: pod, Volume: "other"}}; !slices.Equal(places, want) {
 		t.Errorf("places: %v, want %v", places, want)
@@ -299,12 +331,22 @@ func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
 // TestAVolumeThatHangsHoldsUpItselfOnly (rule 9).
 func TestAVolumeThatHangsHoldsUpItselfOnly(t *testing.T) {
 	n := newNode(t)
-	hang := make(chan struct{})
-	r := n.request("d")
-	r.Open = func() (*os.File, error) { <-hang; return nil, errors.New("late") }
+	hang, begun := make(chan struct{}), make(chan struct{}, 2)
+	service := subpath.Helper()
+	for name, call := range service.Handlers {
+		service.Handlers[name] = func(ctx context.Context, request []byte) ([]byte, error) {
+			if bytes.Contains(request, []byte(`"volume":"data"`)) {
+				begun <- struct{}{}
+				<-hang
+			}
+			return call(ctx, request)
+		}
+	}
+	n.binder = subpath.New(n.layout, n.kernel, newHelpers(t, nil, service))
 	ctx, cancel := context.WithCancel(t.Context())
 	inside := make(chan error, 1)
-	go func() { _, err := n.binder.Bind(ctx, r); inside <- err }()
+	go func() { _, err := n.binder.Bind(ctx, n.request("d")); inside <- err }()
+	<-begun
 	cancel()
 	if err := <-inside; !errors.Is(err, context.Canceled) {
 		t.Errorf("the hung one: %v, want context.Canceled", err)
