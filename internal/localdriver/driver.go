@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/filelock"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
 )
@@ -38,20 +39,24 @@ type Config struct {
 	// Roots are the directories that contain staging and target paths. A path to a root may contain
 	// symbolic links; a path below it may not.
 	Roots []string
+	// Helpers grow mounted file systems (an [*isolate.Pool] with [Helper] in its service). Nil means that this
+	// process does, which cannot end then while one is frozen.
+	Helpers isolate.Doer
 	// Logger is where the driver logs; nil discards.
 	Logger *slog.Logger
 }
 
 // Driver serves five CSI services. Its methods are safe for concurrent use.
 type Driver struct {
-	name   string
-	nodeID string
-	dir    string
-	log    *slog.Logger
-	store  *store
-	locks  *locks
-	mounts *mount.Kernel
-	lock   *os.File // holds the flock on the state directory
+	name    string
+	nodeID  string
+	dir     string
+	log     *slog.Logger
+	store   *store
+	locks   *locks
+	mounts  *mount.Kernel
+	helpers isolate.Doer
+	lock    *os.File // holds the flock on the state directory
 
 	// markServing closes serving once the CSI socket answers.
 	serving     chan struct{}
@@ -89,6 +94,7 @@ func New(c Config) (*Driver, error) {
 	d := &Driver{
 		name: c.Name, nodeID: c.NodeID, dir: dir, log: c.Logger.With("driver", c.Name),
 		locks: newLocks(), mounts: mount.New(append([]string{dir}, c.Roots...)...), lock: lock, maxFreeze: maxFreeze,
+		helpers: c.Helpers,
 	}
 	d.serving = make(chan struct{})
 	d.markServing = sync.OnceFunc(func() { close(d.serving) })

@@ -57,7 +57,7 @@ func (d *Driver) mountImage(ctx context.Context, v volume, target string, u use)
 		return err
 	}
 	if v.FSBytes < v.CapacityBytes {
-		_, err = d.growStaged(v, target)
+		_, err = d.growStaged(ctx, v, target)
 	}
 	return err
 }
@@ -181,8 +181,8 @@ func (d *Driver) prepareFS(ctx context.Context, v volume, dev *loopDevice) (volu
 }
 
 // growStaged grows the file system of v, mounted at path, to the size of its image.
-func (d *Driver) growStaged(v volume, path string) (volume, error) {
-	if err := growMounted(v.Formatted, path, v.CapacityBytes); err != nil {
+func (d *Driver) growStaged(ctx context.Context, v volume, path string) (volume, error) {
+	if err := d.grow(ctx, v, path); err != nil {
 		if errors.Is(err, unix.EPERM) {
 			return v, precondition("growing a mounted %s needs CAP_SYS_RESOURCE, which the driver does not have: "+
 				"volume %s grows to %d bytes when it is staged next", v.Formatted, v.ID, v.CapacityBytes)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -12,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 )
 
 func statfsTotal(t *testing.T, path string) int64 {
@@ -64,10 +67,22 @@ func TestVolumeHoldsNoMoreThanItsSize(t *testing.T) {
 	}
 }
 
+// With helpers, they grow the file system, and the answer is the same.
 func TestMountedFileSystemGrows(t *testing.T) {
-	for _, fsType := range []string{"xfs", "btrfs", "ext4"} {
-		t.Run(fsType, func(t *testing.T) {
+	for _, name := range []string{"xfs", "btrfs", "ext4", "xfs in a helper", "ext4 in a helper"} {
+		t.Run(name, func(t *testing.T) {
+			fsType, _, away := strings.Cut(name, " ")
 			r := newRig(t)
+			if away {
+				helpers := isolate.New(isolate.Config{Service: Helper()})
+				r.d.helpers = helpers
+				t.Cleanup(func() {
+					if s := helpers.Stats(); s.Helpers != 1 {
+						t.Errorf("helpers: %d, want 1", s.Helpers)
+					}
+					helpers.Close()
+				})
+			}
 			v := r.create(createReq("v", 256*mib, fsCap(fsType, multi)))
 			target := v.up()
 			mustWrite(t, target+"/file", "text")

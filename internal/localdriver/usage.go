@@ -146,6 +146,6 @@ func (d *Driver) growInUse(ctx context.Context, v volume, path string, block boo
 	if staged {
 		path = a.Stage.Path
 	}
-	_, err = d.growStaged(v, path)
+	_, err = d.growStaged(ctx, v, path)
 	return err
 }

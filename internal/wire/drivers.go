@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/cluster/drivers"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/fsgroup"
 	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/disk"
@@ -65,10 +66,12 @@ func (d adopted) Unstage(ctx context.Context, v state.Volume) error {
 }
 
 // localDriver returns a function that serves the embedded driver, which registers like any other driver.
-func localDriver(c Config, layout state.Layout, log *slog.Logger) func(context.Context) error {
+func localDriver(c Config, helpers *isolate.Pool, log *slog.Logger) func(context.Context) error {
+	layout := state.Layout{Root: c.Root}
 	return func(ctx context.Context) error {
 		return localdriver.Run(ctx, localdriver.Config{
-			NodeID: c.Name, StateDir: filepath.Join(c.StateDir, "local-driver"), Roots: []string{c.Root}, Logger: log,
+			NodeID: c.Name, StateDir: filepath.Join(c.StateDir, "local-driver"), Roots: []string{c.Root},
+			Helpers: helpers, Logger: log,
 		}, localdriver.RegisterConfig{
 			Dir: c.RegistrationDir, Endpoint: filepath.Join(layout.Plugins(), localdriver.DefaultName, "csi.sock"),
 		})

@@ -54,7 +54,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		parts = append(parts, n.runtime.Run, following(n.runtime.Changed, n.changed.send))
 	}
 	if n.cfg.LocalDriver {
-		parts = append(parts, localDriver(n.cfg, n.layout, n.log))
+		parts = append(parts, localDriver(n.cfg, n.helpers, n.log))
 	}
 	return runAll(ctx, parts)
 }

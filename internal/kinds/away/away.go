@@ -27,6 +27,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/poddir"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
+	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -44,6 +45,7 @@ func Service() isolate.Service {
 	s.Handlers = maps.Clone(s.Handlers)
 	s.Handlers[callVerb] = isolate.Handle(doVerb)
 	maps.Copy(s.Handlers, fsgroup.Helper().Handlers)
+	maps.Copy(s.Handlers, localdriver.Helper().Handlers)
 	freezes := freeze.Helper()
 	maps.Copy(s.Handlers, freezes.Handlers)
 	images := image.Helper()
