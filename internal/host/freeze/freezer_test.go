@@ -234,6 +234,32 @@ func TestTheNextDaemonThaws(t *testing.T) {
 	}
 }
 
+// A thaw has a helper also if calls of no volume that hang, as those that wait for it may, leave none.
+func TestCallsThatHangKeepNoThawFromItsHelper(t *testing.T) {
+	r := newRig(t, "ext4")
+	service := Helper()
+	hang, begun := make(chan struct{}), make(chan struct{})
+	service.Handlers["hang"] = func(context.Context, []byte) ([]byte, error) { close(begun); <-hang; return nil, nil }
+	helpers := isolate.New(isolate.Config{Service: service, Limit: 5}) // one call of no volume
+	t.Cleanup(func() { close(hang); helpers.Close() })
+	r.c.Helpers = helpers
+	z := r.freeze(time.Minute)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { _, err := helpers.Do(ctx, "hangs", "hang", nil); left <- err }()
+	<-begun
+	leave()
+	<-left
+	if _, err := helpers.Do(t.Context(), "other", "none", nil); !errors.Is(err, isolate.ErrLimit) {
+		t.Fatalf("another call of no volume: %v, want ErrLimit", err)
+	}
+	within, cancel := context.WithTimeout(t.Context(), time.Minute/2)
+	defer cancel()
+	if z(within) || frozen(t, r.path) {
+		t.Error("it is not thawed")
+	}
+}
+
 // A freeze of another program stays; tmpfs cannot be frozen.
 func TestWhatIsNotFrozen(t *testing.T) {
 	r := newRig(t, "ext4")

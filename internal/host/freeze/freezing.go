@@ -22,6 +22,9 @@ const (
 	lastTry   = 5 * time.Second
 )
 
+// thawShare is the share of the pool of helpers (percent) that thaws may use.
+const thawShare = 20
+
 // freezing is one freeze of a file system. The goroutine of hold or thawUntilDone owns it; the
 // channels report its progress.
 type freezing struct {
@@ -191,6 +194,8 @@ func (z *freezing) tryThaw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Of their own, because other calls may wait for the thaw and have all helpers of a share.
+	ctx = isolate.WithShares(ctx, isolate.Share{Name: "thaws", Percent: thawShare})
 	// Not the key of the freeze, which may be blocked if its helper was lost.
 	_, err = z.f.c.Helpers.Do(ctx, "thaw "+z.rec.Path, callThaw, text)
 	return err
