@@ -74,7 +74,7 @@ func Service() isolate.Service {
 			callForce:   on(unmountAway),
 			callDetach:  on(unmountAway),
 			callSize:    answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.total(r.Path) }),
-			callMapIDs:  answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.tryMapIDs(r.Path) }),
+			callMapIDs:  answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.mapsIDs(r.Path) }),
 			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),
 		},

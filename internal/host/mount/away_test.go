@@ -71,6 +71,20 @@ func (n noHelper) Do(_ context.Context, key, call string, _ []byte) ([]byte, err
 
 func (noHelper) Hung(string) error { return nil }
 
+// answers is a helper that gives one answer to every call.
+type answers string
+
+func (a answers) Do(context.Context, string, string, []byte) ([]byte, error) { return []byte(a), nil }
+func (answers) Hung(string) error                                            { return nil }
+
+// Only the helper resolves a path that may lead through a volume: here there is nothing at it.
+func TestPathsInVolumesAreResolvedAway(t *testing.T) {
+	path := t.TempDir() + "/none/none"
+	if m, err := New().MakeAway(answers(`{"IDs": true, "FSType": "ext4"}`)).MapsIDs(t.Context(), path); err != nil || !m.IDs || m.FSType != "ext4" {
+		t.Errorf("MapsIDs: %+v, %v", m, err)
+	}
+}
+
 // A probe asks the storage: a hanging server does not answer it, a dead one gives an error,
 // and neither delays other calls.
 func TestProbeAsksTheStorage(t *testing.T) {

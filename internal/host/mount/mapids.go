@@ -23,17 +23,21 @@ type Maps struct {
 // namespace (mount_setattr(2), MOUNT_ATTR_IDMAP; Linux 5.12, and not for every file
 // system). It tries on a copy of the mount that no other process sees. Resolving path may
 // wait for storage until ctx ends.
-func (k *Kernel) MapsIDs(ctx context.Context, path string) (m Maps, err error) {
+func (k *Kernel) MapsIDs(ctx context.Context, path string) (Maps, error) {
+	m, err := askAway(ctx, k, callMapIDs, request{Path: path}, func() (Maps, error) { return k.mapsIDs(path) })
+	return m, wrap(err, "map ids of %s", path)
+}
+
+func (k *Kernel) mapsIDs(path string) (m Maps, err error) {
 	row, err := k.rowOf(path)
 	if err != nil {
-		return Maps{}, fmt.Errorf("map ids of %s: %w", path, err)
+		return Maps{}, err
 	}
 	m.FSType = row.fsType
-	if !k.has(MountTree) {
-		return m, nil
+	if k.has(MountTree) {
+		m.IDs, err = k.tryMapIDs(path)
 	}
-	m.IDs, err = askAway(ctx, k, callMapIDs, request{Path: path}, func() (bool, error) { return k.tryMapIDs(path) })
-	return m, wrap(err, "map ids of %s", path)
+	return m, err
 }
 
 func (k *Kernel) tryMapIDs(path string) (bool, error) {
