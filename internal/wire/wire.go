@@ -187,7 +187,8 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store) erro
 	var err error
 	n.manager, err = manager.New(manager.Config{
 		Containers: runtime,
-		Store:      store, Kernel: away.Kernel{Kernel: n.kernel, Allow: n.cfg.HostPaths}, Sources: n.cfg.sources(),
+		Store:      store, Kernel: away.Kernel{Kernel: n.kernel, Helpers: n.helpers, Allow: n.cfg.HostPaths},
+		Sources:  n.cfg.sources(),
 		BootID:   n.bootID,
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: func(v state.Volume) {

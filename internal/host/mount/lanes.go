@@ -63,13 +63,6 @@ func inLane[T any](ctx context.Context, l *lanes, key lane, f func() (T, error))
 	}
 }
 
-// Inspect runs f, which inspects path and may hang with its storage. If ctx ends first, f
-// is abandoned, and until it returns the next call for the path fails.
-func (k *Kernel) Inspect(ctx context.Context, path string, f func() error) error {
-	_, err := inLane(ctx, k.lanes, lane{"aside", path}, func() (struct{}, error) { return struct{}{}, f() })
-	return err
-}
-
 // enter waits until the lane is free, and takes it.
 func (l *lanes) enter(ctx context.Context, key lane) (*pendingCall, error) {
 	for {

@@ -44,6 +44,7 @@ func Service() isolate.Service {
 	s := mount.Service()
 	s.Handlers = maps.Clone(s.Handlers)
 	s.Handlers[callVerb] = isolate.Handle(doVerb)
+	s.Handlers[callHostPath] = isolate.Handle(doHostPath)
 	maps.Copy(s.Handlers, fsgroup.Helper().Handlers)
 	maps.Copy(s.Handlers, localdriver.Helper().Handlers)
 	freezes := freeze.Helper()

@@ -44,6 +44,27 @@ func TestKindsInHelpersKeepTheContract(t *testing.T) {
 	}
 }
 
+// Whether a pod may have what a path of the node leads to is asked in a helper: the path may lead through a
+// file system whose server hangs.
+func TestHostPathsAreLookedAtInHelpers(t *testing.T) {
+	dir, helpers := t.TempDir(), newHelpers(t)
+	for _, link := range []string{"out", "in"} {
+		to := map[string]string{"out": "/etc", "in": dir}[link]
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k := Kernel{Kernel: mount.New(dir), Helpers: helpers, Allow: []string{dir}}
+	for path, denied := range map[string]bool{dir: false, dir + "/none": false, dir + "/in": false, dir + "/out": true, "/etc": true} {
+		if err := k.HostPath(t.Context(), path); errors.Is(err, hostpath.ErrDenied) != denied || !denied && err != nil {
+			t.Errorf("%s: %v, want a denial: %v", path, err, denied)
+		}
+	}
+	if s := helpers.Stats(); s.Helpers != 1 {
+		t.Errorf("helpers: got %d, want 1", s.Helpers)
+	}
+}
+
 // A helper refuses a request that it does not understand, and lives on.
 func TestHelperRefusesWhatItDoesNotKnow(t *testing.T) {
 	p := newHelpers(t)
