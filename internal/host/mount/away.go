@@ -26,6 +26,7 @@ const (
 	callRemove  = "remove"
 	callProbe   = "probe"
 	callSize    = "size"
+	callStatfs  = "statfs"
 	callMapIDs  = "map-ids"
 	callForce   = "force"
 	callDetach  = "detach"
@@ -74,6 +75,7 @@ func Service() isolate.Service {
 			callForce:   on(unmountAway),
 			callDetach:  on(unmountAway),
 			callSize:    answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.total(r.Path) }),
+			callStatfs:  answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.statfs(r.Path) }),
 			callMapIDs:  answer(func(_ context.Context, k *Kernel, r request) (any, error) { return k.mapsIDs(r.Path) }),
 			callProbe:   on(func(_ context.Context, k *Kernel, r request) error { return k.probe(r.Path) }),
 			callRemove:  on(func(ctx context.Context, k *Kernel, r request) error { return k.removeTree(ctx, r.Path) }),

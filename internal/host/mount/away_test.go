@@ -83,6 +83,9 @@ func TestPathsInVolumesAreResolvedAway(t *testing.T) {
 	if m, err := New().MakeAway(answers(`{"IDs": true, "FSType": "ext4"}`)).MapsIDs(t.Context(), path); err != nil || !m.IDs || m.FSType != "ext4" {
 		t.Errorf("MapsIDs: %+v, %v", m, err)
 	}
+	if st, err := New().MakeAway(answers(`{"Blocks": 7}`)).Statfs(t.Context(), path); err != nil || st.Blocks != 7 {
+		t.Errorf("Statfs: %+v, %v", st, err)
+	}
 }
 
 // A probe asks the storage: a hanging server does not answer it, a dead one gives an error,

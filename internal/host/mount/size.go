@@ -69,6 +69,13 @@ func (k *Kernel) total(path string) (int64, error) {
 	return int64(st.Blocks) * st.Frsize, err //nolint:gosec // no file system is that large
 }
 
+// Statfs returns how full the file system at path is (statfs(2)). It asks the storage, so it
+// may take until ctx ends.
+func (k *Kernel) Statfs(ctx context.Context, path string) (unix.Statfs_t, error) {
+	st, err := askAway(ctx, k, callStatfs, request{Path: path}, func() (unix.Statfs_t, error) { return k.statfs(path) })
+	return st, wrap(err, "statfs %s", path)
+}
+
 // statfs asks the storage behind the mount at path.
 func (k *Kernel) statfs(path string) (st unix.Statfs_t, err error) {
 	fd, err := k.openTarget(path)

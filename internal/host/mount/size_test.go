@@ -36,6 +36,11 @@ func TestSizeOfADeviceAndItsFileSystem(t *testing.T) {
 			if s := size(disk); s.Device != raw.Device || s.FileSystem <= raw.Device/2 || s.FileSystem > raw.Device {
 				t.Errorf("its file system: %+v, device %+v", s, raw)
 			}
+			var want unix.Statfs_t
+			must(t, unix.Statfs(disk, &want))
+			if st, err := k.Statfs(t.Context(), disk); err != nil || st != want {
+				t.Errorf("statfs: %+v, %v, want %+v", st, err, want)
+			}
 			for _, path := range []string{part, memory, dir, dir + "/nowhere"} {
 				if s := size(path); s != (Sizes{}) {
 					t.Errorf("%s: %+v", path, s)

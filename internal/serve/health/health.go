@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/watch"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/emptydir"
@@ -172,7 +170,9 @@ func (a *Asker) ofNode(s stats.Subject) (q stats.Question, ok bool) {
 		q.Ask = func(ctx context.Context) (stats.Report, error) { return measured(usage(ctx, v, pod)) }
 	} else if b, _ := kind.Of(s.Driver); b.Mounts && v.Spec.Mode == state.Filesystem {
 		q.Source = "statfs"
-		q.Ask = func(context.Context) (stats.Report, error) { return statfs(v.Mounts[pod].Target) }
+		q.Ask = func(ctx context.Context) (stats.Report, error) {
+			return a.statfs(watch.Within(ctx, v), v.Mounts[pod].Target)
+		}
 	}
 	if a.Mounts.IsFUSE(v.Mounts[pod].Target) {
 		a.askServer(&q, v, pod)
@@ -290,11 +290,11 @@ func (a *Asker) askServer(q *stats.Question, v state.Volume, pod state.PodUID) {
 	}
 }
 
-// statfs asks the kernel. It may hang as long as the storage does, which delays no other question.
-func statfs(path string) (stats.Report, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return stats.Report{}, fmt.Errorf("statfs %s: %w", path, err)
+// statfs asks the kernel.
+func (a *Asker) statfs(ctx context.Context, path string) (stats.Report, error) {
+	st, err := a.Mounts.Kernel.Statfs(ctx, path)
+	if err != nil {
+		return stats.Report{}, err
 	}
 	return stats.Report{
 		Bytes: stats.Usage{
