@@ -73,11 +73,12 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 	if err != nil {
 		return poddir.Refused("Publish", fmt.Errorf("volume %s: %w", v.Spec.Name, err))
 	}
-	if _, err := dir.MakeNew(coveredMode); err != nil {
-		return err
-	}
+	// Look first: MakeNew opens a directory that is there, and a mount's server may hang.
 	seen, err := d.c.Kernel.Look(ctx, dir.Path())
 	if err != nil || seen.Mounted {
+		return err
+	}
+	if _, err := dir.MakeNew(coveredMode); err != nil {
 		return err
 	}
 	if err := d.c.Run(ctx, command); err != nil {

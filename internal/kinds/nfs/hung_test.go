@@ -56,6 +56,46 @@ func TestServerThatIsGoneDoesNotKeepThePod(t *testing.T) {
 	server.Close() // lets umount(2) return
 }
 
+// A mount that is there already is not opened: its server may hang, and this process has to be able to end
+// then.
+func TestAMountThatIsThereIsNotOpened(t *testing.T) {
+	n := newNode(t)
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mountIt := func(_ context.Context, c program.Command) error {
+		data := fmt.Sprintf("rootmode=40000,user_id=0,group_id=0,fd=%d", server.Fd())
+		return unix.Mount(c.Args[0], c.Args[1], "fuse.hung", 0, data)
+	}
+	n.driver = nfs.New(nfs.Config{Layout: n.layout, Kernel: mount.New(n.layout.Root), Run: mountIt})
+	v := n.volume("filer", "/export")
+	if err := n.driver.Publish(t.Context(), v, pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := answerInit(server); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan uint32, 1)
+	go func() {
+		request := make([]byte, 1<<17)
+		if _, err := unix.Read(int(server.Fd()), request); err == nil { // ENODEV: it was unmounted
+			asked <- binary.NativeEndian.Uint32(request[4:]) // struct fuse_in_header
+		}
+		server.Close() // ends the request
+		close(asked)
+	}()
+	if err := n.driver.Publish(t.Context(), v, pod); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if err := unix.Unmount(n.target(), 0); err != nil {
+		t.Error(err)
+	}
+	if request := <-asked; request != 0 {
+		t.Errorf("the server got request %d", request)
+	}
+}
+
 // answerInit answers the first request and no other.
 func answerInit(server *os.File) error {
 	request := make([]byte, 1<<17)
