@@ -244,11 +244,18 @@ func (b *backend) Schedules(context.Context) ([]server.ScheduleStatus, error) {
 	}
 	return []server.ScheduleStatus{{
 		Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7, Snapshots: []string{"monday"}, Next: fixed.Add(time.Hour),
+		Left: []string{"friday"}, Note: "1 of another volume left",
 	}}, nil
 }
 
-func (b *backend) SetSchedule(_ context.Context, r server.ScheduleRequest) error {
-	return b.ask(fmt.Sprintf("schedule %s/%s of %s %s %d %s", r.Namespace, r.Name, r.Claim, r.Every, r.Keep, r.Class))
+func (b *backend) SetSchedule(_ context.Context, r server.ScheduleRequest) (note string, err error) {
+	if r.Keep == 1 && !r.DeleteBeyond {
+		return "", fmt.Errorf("%w: to keep fewer deletes snapshots, 2 of them", server.ErrConflict)
+	}
+	if r.DeleteBeyond {
+		note = "2 beyond 1 are deleted: sunday, monday"
+	}
+	return note, b.ask(fmt.Sprintf("schedule %s/%s of %s %s %d %s", r.Namespace, r.Name, r.Claim, r.Every, r.Keep, r.Class))
 }
 
 func (b *backend) RemoveSchedule(_ context.Context, namespace, name string) error {

@@ -21,6 +21,7 @@ func scheduleColumns() []column[server.ScheduleStatus] {
 		{head: "LAST", value: func(s server.ScheduleStatus, _ view) string { return moment(s.Last) }},
 		{head: "NEXT", value: func(s server.ScheduleStatus, _ view) string { return moment(s.Next) }},
 		{head: "WAITING FOR", value: func(s server.ScheduleStatus, v view) string { return v.reason(s.Waits) }},
+		{head: "NOTE", value: func(s server.ScheduleStatus, v view) string { return v.reason(s.Note) }},
 		{head: "CLASS", wide: true, value: func(s server.ScheduleStatus, _ view) string { return orNone(s.Class) }},
 		{head: "SNAPSHOTS", wide: true, value: func(s server.ScheduleStatus, _ view) string {
 			return orNone(strings.Join(s.Snapshots, ","))
@@ -52,10 +53,14 @@ func (p *program) snapshotScheduleCommand() *cobra.Command {
 hour, daily at midnight and weekly on Monday, all in UTC; the daemon makes the first at
 once. For all times that it missed while it did not run, it makes one snapshot.
 
-When more than --keep are ready, the daemon deletes the oldest that this schedule made, but
-never the last ready one; the audit log has each deletion. While the newest is not ready it makes
-no other. To change a schedule, give it again. get schedules lists schedules; delete schedule
-ends one and leaves its snapshots.`,
+When more than --keep of the claim's volume are ready, the daemon deletes the oldest that this
+schedule made, but never the last ready one; the audit log has each deletion. While the newest is
+not ready it makes no other. If the claim gets another volume, the snapshots of the earlier one
+leave the schedule and stay.
+
+To change a schedule, give it again, with the same claim. A lower --keep that deletes snapshots
+names them, and needs --yes. get schedules lists schedules; delete schedule ends one and leaves
+its snapshots.`,
 		Example: `  csi-volmgr snapshot schedule pvc/data --every=daily --keep=7
   csi-volmgr snapshot schedule pvc/data --every=6h --keep=4 --name=often -n shop
   csi-volmgr get schedules
@@ -73,16 +78,22 @@ ends one and leaves its snapshots.`,
 			}
 			c := p.client()
 			defer c.Close()
-			if err := c.SetSchedule(cmd.Context(), r); err != nil {
+			done, err := c.SetSchedule(cmd.Context(), r)
+			if err != nil {
 				return orCluster(cmd.Context(), c, err, claimThere)
 			}
-			return writeAll(p.stdout, "schedule/"+r.Name+" set\n")
+			line := "schedule/" + r.Name + " set"
+			if done.Note != "" {
+				line += ": " + plain(done.Note)
+			}
+			return writeAll(p.stdout, line+"\n")
 		},
 	}
 	namespaceFlag(cmd, &r.Namespace)
 	p.completes(cmd, "pvc")
 	cmd.Flags().StringVar(&r.Every, "every", "", "hourly, daily, weekly, or a `period` such as 6h")
 	cmd.Flags().IntVar(&r.Keep, "keep", 0, "`number` of ready snapshots that stay")
+	cmd.Flags().BoolVar(&r.DeleteBeyond, "yes", false, "delete the snapshots beyond a lower --keep")
 	cmd.Flags().StringVar(&r.Name, "name", "", "`name` of the schedule (default the claim's and the period)")
 	cmd.Flags().StringVar(&r.Class, "class", "", "`name` of the VolumeSnapshotClass (default the driver's default class)")
 	return cmd

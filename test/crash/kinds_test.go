@@ -100,7 +100,7 @@ func (n *node) make() error {
 		return err
 	}
 	weekly := server.ScheduleRequest{Namespace: "default", Name: "album", Claim: "data", Every: "weekly", Keep: 1}
-	if err := n.API.SetSchedule(n.ctx(), weekly); err != nil {
+	if _, err := n.API.SetSchedule(n.ctx(), weekly); err != nil {
 		return err
 	}
 	return n.there()

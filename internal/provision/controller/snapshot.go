@@ -95,6 +95,9 @@ type SnapshotStatus struct {
 	Driver state.DriverName `json:"driver,omitempty"`
 	// Claim is the claim of the source volume; zero if a person named the snapshot by its handle.
 	Claim Key `json:"claim,omitzero"`
+	// Volume is the source volume, as far as the record has it; "" if a person named the snapshot by
+	// its handle.
+	Volume state.VolumeID `json:"volume,omitempty"`
 	// Group is the group snapshot that it belongs to, if any.
 	Group Key `json:"group,omitzero"`
 	// Content is the name of its VolumeSnapshotContent, or "" until one is bound to it.

@@ -7,8 +7,11 @@
 //
 // Invariants:
 //   - After one or more missed due times, a schedule creates a single snapshot.
-//   - If more snapshots are ready than should be kept, the schedule deletes the ready one that it
-//     created first. It never deletes the last one, and never decides by a clock.
+//   - If more snapshots of the claim's present volume are ready than should be kept, the schedule
+//     deletes the one of them that it created first. It never deletes the last one, and never
+//     decides by a clock.
+//   - It deletes no snapshot that is not known to be of the claim's present volume. One of another
+//     volume leaves the schedule and stays.
 //   - The schedule does not create the next snapshot before the last one is ready, so snapshots
 //     do not pile up while a driver is away.
 //

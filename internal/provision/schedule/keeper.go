@@ -36,6 +36,10 @@ var (
 	ErrKept = errors.New("its deletionPolicy is Retain")
 	// ErrUnreadable means that the schedule's record cannot be read.
 	ErrUnreadable = errors.New("its record cannot be read")
+	// ErrOtherClaim means that the schedule is of another claim.
+	ErrOtherClaim = errors.New("it is of claim")
+	// ErrDeletes means that a lower Keep deletes snapshots, which the caller has to confirm.
+	ErrDeletes = errors.New("to keep fewer deletes snapshots")
 )
 
 // Journal stores schedules durably.
@@ -52,7 +56,9 @@ type Config struct {
 	// Snapshots returns all snapshots by namespace and name, and false while they are not all
 	// known.
 	Snapshots func() (map[string]map[string]Known, bool)
-	// Changed returns a channel that is closed when the result of Snapshots may have changed.
+	// Volume returns the present volume of a claim; "" while it has none.
+	Volume func(namespace, claim string) state.VolumeID
+	// Changed returns a channel that is closed when a result of Snapshots or Volume may have changed.
 	Changed func() <-chan struct{}
 	// Make requests a snapshot; repeating a request is not an error. Snapshots then includes it.
 	Make func(ctx context.Context, s Schedule, name string) error
@@ -70,6 +76,9 @@ type Status struct {
 	Last time.Time
 	// Snapshots lists the snapshots that it created, the oldest first.
 	Snapshots []string
+	// Left lists those that it created of another volume than the claim's, and neither counts nor
+	// deletes.
+	Left []string
 	// Waits is what the schedule waits for; "" means nothing.
 	Waits string
 }
@@ -203,9 +212,14 @@ func (k *Keeper) stepOne(ctx context.Context, key string, all map[string]map[str
 	if !ok {
 		return false
 	}
-	a := next(r, all[r.Namespace], time.Now())
+	f := Facts{Snapshots: all[r.Namespace], Volume: k.c.Volume(r.Namespace, r.Claim)}
+	a := next(r, f, time.Now())
 	if k.waits[key] = a; a.verb == wait {
 		return false
+	}
+	if a.verb == leave {
+		k.c.Logger.Warn("snapshot leaves its schedule and stays: the claim has another volume now", "schedule", key,
+			"snapshot", a.name, "claim", r.Claim, "was", string(f.Snapshots[a.name].Volume), "is", string(f.Volume))
 	}
 	if err := k.act(ctx, r, a); err != nil {
 		if k.failed[key] != err.Error() {
@@ -226,7 +240,7 @@ func (k *Keeper) act(ctx context.Context, r record, a action) error {
 		do = k.c.Make
 	case remove:
 		do = k.c.Delete
-	case begin, forget, wait:
+	case begin, forget, leave, wait:
 	}
 	if do != nil {
 		k.mu.Unlock()
@@ -270,26 +284,58 @@ func (k *Keeper) commit(ctx context.Context, key string, r record) error {
 	return nil
 }
 
-// Set creates or changes a schedule durably. The schedule keeps the snapshots that it created.
-func (k *Keeper) Set(ctx context.Context, s Schedule) error {
+// Set creates or changes a schedule durably. The schedule keeps the snapshots that it created. A
+// lower Keep deletes some of them, which Set returns; it fails with ErrDeletes unless sure is set.
+func (k *Keeper) Set(ctx context.Context, s Schedule, sure bool) (deletes []string, err error) {
 	if err := s.Check(); err != nil {
-		return fmt.Errorf("schedule %s: %w", s.key(), err)
+		return nil, fmt.Errorf("schedule %s: %w", s.key(), err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := k.load(ctx); err != nil {
-		return fmt.Errorf("schedule %s: %w", s.key(), err)
+		return nil, fmt.Errorf("schedule %s: %w", s.key(), err)
 	}
 	if why := k.unreadable[s.key()]; why != "" {
-		return fmt.Errorf("schedule %s: %w: %s", s.key(), ErrUnreadable, why)
+		return nil, fmt.Errorf("schedule %s: %w: %s", s.key(), ErrUnreadable, why)
 	}
-	r := k.rows[s.key()]
+	r, there := k.rows[s.key()]
+	if there {
+		if deletes, err = k.checkChange(r, s, sure); err != nil {
+			return nil, fmt.Errorf("schedule %s: %w", s.key(), err)
+		}
+	}
 	r.Schedule = s
 	if err := k.commit(ctx, s.key(), r); err != nil {
-		return err
+		return nil, err
 	}
 	k.notifyChanged()
-	return nil
+	return deletes, nil
+}
+
+// checkChange returns the snapshots that a change of r to s deletes, or why it is refused. The
+// caller holds mu.
+func (k *Keeper) checkChange(r record, s Schedule, sure bool) (deletes []string, err error) {
+	if r.Claim != s.Claim {
+		return nil, fmt.Errorf("%w %s, and one of claim %s needs another name; to end the one that there is (its snapshots "+
+			"stay): csi-volmgr delete schedule %s -n %s", ErrOtherClaim, r.Claim, s.Claim, s.Name, s.Namespace)
+	}
+	if s.Keep >= r.Keep {
+		return nil, nil
+	}
+	all, known := k.c.Snapshots()
+	if !known {
+		if sure {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%w, and it is not known yet which: try again when every source of objects has answered",
+			ErrDeletes)
+	}
+	deletes = beyond(r, Facts{Snapshots: all[s.Namespace], Volume: k.c.Volume(s.Namespace, s.Claim)}, s.Keep)
+	if len(deletes) > 0 && !sure {
+		return nil, fmt.Errorf("%w, %d of them if %d stay: %s", ErrDeletes, len(deletes), s.Keep,
+			strings.Join(deletes, ", "))
+	}
+	return deletes, nil
 }
 
 // Remove removes a schedule, even if its record is unreadable. Its snapshots stay.
@@ -330,7 +376,7 @@ func (k *Keeper) Schedules(ctx context.Context) ([]Status, error) {
 	var all []Status
 	for _, key := range slices.Sorted(maps.Keys(k.rows)) {
 		r, a := k.rows[key], k.waits[key]
-		s := Status{Schedule: r.Schedule, Last: r.Last, Snapshots: r.Made, Waits: k.failed[key]}
+		s := Status{Schedule: r.Schedule, Last: r.Last, Snapshots: r.Made, Left: r.Left, Waits: k.failed[key]}
 		if a.verb == wait && s.Waits == "" {
 			s.Next, s.Waits = a.due, a.until
 		}

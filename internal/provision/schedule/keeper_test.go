@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -30,10 +31,12 @@ type rig struct {
 	there   map[string]Known
 	log     []string
 	unknown bool
-	fail    error // of Make and Delete
-	kept    bool  // Delete says that the snapshot is to stay
+	volume  state.VolumeID // of the claim
+	fail    error          // of Make and Delete
+	kept    bool           // Delete says that the snapshot is to stay
 	die     func(what string) bool
 	changed chan struct{}
+	text    io.Writer // the log; nil for none
 
 	cancel context.CancelFunc
 	ended  chan error
@@ -69,6 +72,12 @@ func (r *rig) snapshots() (map[string]map[string]Known, bool) {
 	return map[string]map[string]Known{"default": maps.Clone(r.there)}, !r.unknown
 }
 
+func (r *rig) volumeOf(_, _ string) state.VolumeID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.volume
+}
+
 func (r *rig) change() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +99,7 @@ func (r *rig) make(_ context.Context, s Schedule, name string) error {
 		return errDied
 	}
 	if _, again := r.there[name]; !again {
-		r.there[name] = Known{Ready: true}
+		r.there[name] = Known{Ready: true, Volume: r.volume}
 		r.log = append(r.log, "make "+name+" of "+s.Claim)
 		r.tell()
 	}
@@ -152,9 +161,16 @@ func (r *rig) schedules() []Status {
 	return all
 }
 
+func (r *rig) handler() slog.Handler {
+	if r.text == nil {
+		return slog.DiscardHandler
+	}
+	return slog.NewTextHandler(r.text, nil)
+}
+
 // begin makes a keeper, which does not run yet.
 func (r *rig) begin() {
-	r.k = New(Config{Journal: r, Snapshots: r.snapshots, Changed: r.change, Make: r.make, Delete: r.delete, Logger: slog.New(slog.DiscardHandler)})
+	r.k = New(Config{Journal: r, Snapshots: r.snapshots, Volume: r.volumeOf, Changed: r.change, Make: r.make, Delete: r.delete, Logger: slog.New(r.handler())})
 }
 
 func (r *rig) live() {
@@ -180,7 +196,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
-			t: t, values: map[string][]byte{}, there: map[string]Known{}, changed: make(chan struct{}),
+			t: t, values: map[string][]byte{}, there: map[string]Known{}, changed: make(chan struct{}), volume: vol,
 			die: func(string) bool { return false },
 		}
 		r.live()
@@ -196,7 +212,7 @@ func pass(d time.Duration) {
 
 func (r *rig) set(keep int) {
 	r.t.Helper()
-	if err := r.k.Set(context.Background(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: keep}); err != nil {
+	if _, err := r.k.Set(context.Background(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: keep}, false); err != nil {
 		r.t.Fatal(err)
 	}
 	synctest.Wait()
@@ -279,7 +295,7 @@ func TestADaemonThatDiesMakesNoneTwice(t *testing.T) {
 					return calls >= n
 				}
 			})
-			_ = r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: 2})
+			_, _ = r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: 2}, false)
 			pass(3 * time.Hour)
 			r.end()
 			r.with(func() { r.die = func(string) bool { return false } })
@@ -344,7 +360,7 @@ func TestSchedulesThatAreWrong(t *testing.T) {
 		for want, s := range map[string]Schedule{
 			`every: found "monthly"`: {Every: "monthly", Keep: 1}, "keep: found 0": {Every: Daily},
 		} {
-			if err := r.k.Set(t.Context(), s); err == nil || !strings.Contains(err.Error(), want) {
+			if _, err := r.k.Set(t.Context(), s, false); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %s", err, want)
 			}
 		}
@@ -360,7 +376,7 @@ func TestSchedulesThatAreWrong(t *testing.T) {
 		}) {
 			t.Errorf("%+v", all)
 		}
-		if err := r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "torn", Every: Daily, Keep: 1}); !errors.Is(err, ErrUnreadable) {
+		if _, err := r.k.Set(t.Context(), Schedule{Namespace: "default", Name: "torn", Every: Daily, Keep: 1}, false); !errors.Is(err, ErrUnreadable) {
 			t.Errorf("%v", err)
 		}
 		if err := r.k.Remove(t.Context(), "default", "torn"); err != nil || len(r.schedules()) != 3 {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // Every is a schedule's period: hourly, daily or weekly, or a duration such as 6h.
@@ -75,10 +77,38 @@ type record struct {
 	Made []string `json:"made,omitempty"`
 	// Asked is the snapshot in Made that may not have been requested yet.
 	Asked string `json:"asked,omitempty"`
+	// Left lists the snapshots that were in Made and are of another volume than the claim's. The
+	// schedule neither counts nor deletes them.
+	Left []string `json:"left,omitempty"`
 }
 
 // Known is the state of an existing snapshot.
-type Known struct{ Ready, Deleting bool }
+type Known struct {
+	Ready, Deleting bool
+	// Kept means that its deletionPolicy is Retain: the schedule leaves it to the operator.
+	Kept bool
+	// Volume is the volume that the snapshot is of; "" if that is unknown.
+	Volume state.VolumeID
+}
+
+// of reports whether s is a ready snapshot of the volume.
+func (s Known) of(volume state.VolumeID) bool {
+	return s.Ready && !s.Deleting && volume != "" && s.Volume == volume
+}
+
+// foreign reports whether s is a snapshot of another volume. A ready one whose volume is unknown
+// was named by its handle: it has the schedule's name and is not the schedule's.
+func (s Known) foreign(volume state.VolumeID) bool {
+	return volume != "" && !s.Deleting && s.Volume != volume && (s.Ready || s.Volume != "")
+}
+
+// Facts is what a decision about a schedule depends on in addition to its record.
+type Facts struct {
+	// Snapshots are all snapshots in the schedule's namespace.
+	Snapshots map[string]Known
+	// Volume is the present volume of the schedule's claim; "" while it has none.
+	Volume state.VolumeID
+}
 
 // verb is what to do next for a schedule.
 type verb uint8
@@ -89,6 +119,7 @@ const (
 	apply              // create the stored snapshot
 	remove             // delete snapshot name
 	forget             // drop name, which no longer exists
+	leave              // stop counting name, which is of another volume than the claim's
 )
 
 // action is one step.
@@ -99,34 +130,57 @@ type action struct {
 	until string    // for wait, the reason, if it is not only the time
 }
 
-// next returns the next step of a schedule. snapshots are all snapshots in the schedule's
-// namespace.
-func next(r record, snapshots map[string]Known, now time.Time) action {
+// next returns the next step of a schedule. Only snapshots of the claim's present volume count, so
+// that those of a volume that was lost are not deleted in favour of its successor's.
+func next(r record, f Facts, now time.Time) action {
 	if r.Asked != "" {
 		return action{verb: apply, name: r.Asked}
 	}
-	var ready []string
-	for _, name := range r.Made {
-		s, there := snapshots[name]
-		switch {
-		case !there:
+	for _, name := range slices.Concat(r.Left, r.Made) {
+		if _, there := f.Snapshots[name]; !there {
 			return action{verb: forget, name: name}
-		case s.Ready && !s.Deleting:
-			ready = append(ready, name)
+		}
+	}
+	for _, name := range r.Made {
+		if f.Snapshots[name].foreign(f.Volume) {
+			return action{verb: leave, name: name}
 		}
 	}
 	gone := action{verb: remove}
-	if over := len(ready) - max(r.Keep, 1); over > 0 {
+	if ready := counted(r, f); len(ready) > max(r.Keep, 1) {
 		gone.name = ready[0]
-		if over > spare {
+		if len(ready)-max(r.Keep, 1) > spare {
 			return gone
 		}
 	}
-	a := dueNow(r, snapshots, now)
+	a := dueNow(r, f.Snapshots, now)
 	if a.verb == wait && gone.name != "" {
 		return gone
 	}
 	return a
+}
+
+// counted returns the snapshots that count towards Keep, the oldest first.
+func counted(r record, f Facts) (ready []string) {
+	for _, name := range r.Made {
+		if f.Snapshots[name].of(f.Volume) {
+			ready = append(ready, name)
+		}
+	}
+	return ready
+}
+
+// beyond returns the snapshots that a schedule with another Keep would delete. While the claim has
+// no volume, it returns those of every volume, since the claim may get each of them back.
+func beyond(r record, f Facts, keep int) []string {
+	ready := counted(r, f)
+	if f.Volume == "" {
+		ready = slices.DeleteFunc(slices.Clone(r.Made), func(name string) bool {
+			s := f.Snapshots[name]
+			return !s.Ready || s.Deleting
+		})
+	}
+	return slices.DeleteFunc(ready[:max(len(ready)-keep, 0)], func(name string) bool { return f.Snapshots[name].Kept })
 }
 
 // spare is how many snapshots there may be beyond Keep while one cannot be deleted because a claim
@@ -174,8 +228,14 @@ func after(r record, a action) record {
 	case apply:
 		r.Asked = ""
 	case forget:
-		r.Made = slices.DeleteFunc(slices.Clone(r.Made), func(name string) bool { return name == a.name })
+		r.Made, r.Left = without(r.Made, a.name), without(r.Left, a.name)
+	case leave:
+		r.Made, r.Left = without(r.Made, a.name), append(slices.Clone(r.Left), a.name)
 	case wait, remove:
 	}
 	return r
+}
+
+func without(names []string, name string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }

@@ -2,12 +2,21 @@ package schedule
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 var start = time.Date(2026, 11, 25, 17, 20, 30, 0, time.UTC) // a Wednesday
+
+// vol is the volume of the claim.
+const vol state.VolumeID = "d^data"
+
+// of returns the facts about a claim with the volume vol.
+func of(there map[string]Known) Facts { return Facts{Snapshots: there, Volume: vol} }
 
 func hourly(keep int) record {
 	return record{Version: version, Schedule: Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: keep}}
@@ -61,7 +70,7 @@ func TestWhenAScheduleIsDue(t *testing.T) {
 	} {
 		r := hourly(24)
 		r.Every, r.Last = c.every, c.last
-		a := next(r, nil, c.now)
+		a := next(r, Facts{Volume: vol}, c.now)
 		if (a.verb == begin) != (c.want != "") || a.name != c.want || !a.due.Equal(c.due) {
 			t.Errorf("%s: %+v, want %q at %v", what, a, c.want, c.due)
 		}
@@ -79,7 +88,7 @@ func run(t *testing.T, r record, clock func(i int) time.Time, n int, sick func(i
 		heal := func() {
 			for name := range there {
 				if !sick(i) {
-					there[name] = Known{Ready: true}
+					there[name] = Known{Ready: true, Volume: vol}
 				}
 			}
 		}
@@ -88,7 +97,7 @@ func run(t *testing.T, r record, clock func(i int) time.Time, n int, sick func(i
 			if steps > 100 {
 				t.Fatalf("it does not rest: %+v", r)
 			}
-			a := next(r, there, now)
+			a := next(r, of(there), now)
 			if a.verb == wait {
 				break
 			}
@@ -183,10 +192,10 @@ func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
 	r, there := hourly(2), map[string]Known{}
 	begun := 0
 	for i := range 20 {
-		for a := next(r, there, start.Add(time.Duration(i)*time.Hour)); a.verb == begin || a.verb == apply; a = next(r, there, start.Add(time.Duration(i)*time.Hour)) {
+		for a := next(r, of(there), start.Add(time.Duration(i)*time.Hour)); a.verb == begin || a.verb == apply; a = next(r, of(there), start.Add(time.Duration(i)*time.Hour)) {
 			if a.verb == apply {
 				begun++
-				there[a.name] = Known{Ready: true}
+				there[a.name] = Known{Ready: true, Volume: vol}
 			}
 			r = after(r, a)
 		}
@@ -201,20 +210,135 @@ func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
 func TestSnapshotsOfOthers(t *testing.T) {
 	r := hourly(2)
 	r.Made, r.Last = []string{"gone", "here"}, start.Truncate(time.Hour)
-	if a := next(r, map[string]Known{"here": {Ready: true}}, start); a.verb != forget || a.name != "gone" {
+	if a := next(r, of(map[string]Known{"here": {Ready: true, Volume: vol}}), start); a.verb != forget || a.name != "gone" {
 		t.Errorf("%+v", a)
 	}
 	r = hourly(2)
 	name := "s-20261125-170000"
-	if a := next(r, map[string]Known{name: {}, name + "-2": {}}, start); a.verb != begin || a.name != name+"-3" {
+	if a := next(r, of(map[string]Known{name: {}, name + "-2": {}}), start); a.verb != begin || a.name != name+"-3" {
 		t.Errorf("%+v", a)
 	}
 	for i := range 3 { // snapshots of others do not count
 		r.Made = append(r.Made, fmt.Sprint(i))
 	}
 	r.Last = start.Truncate(time.Hour)
-	there := map[string]Known{"0": {Ready: true}, "1": {Ready: true, Deleting: true}, "2": {Ready: true}, "3": {Ready: true}}
-	if a := next(r, there, start); a.verb != wait {
+	there := map[string]Known{"0": {Ready: true, Volume: vol}, "1": {Ready: true, Deleting: true, Volume: vol}, "2": {Ready: true, Volume: vol}, "3": {Ready: true, Volume: vol}}
+	if a := next(r, of(there), start); a.verb != wait {
 		t.Errorf("%+v", a)
+	}
+}
+
+// Whatever each of four snapshots is, and whatever volume the claim has, a schedule deletes only a ready snapshot of the
+// claim's present volume, the oldest, and only if as many of that volume stay as are to be kept. One of another volume
+// leaves it, once, and is never deleted.
+func TestOnlySnapshotsOfTheClaimsVolumeAreDeleted(t *testing.T) {
+	const other state.VolumeID = "d^other"
+	kinds := map[string]*Known{
+		"of the volume": {Ready: true, Volume: vol}, "of another": {Ready: true, Volume: other}, "of none": {Ready: true},
+		"not begun": {}, "being made": {Volume: vol}, "of another, being made": {Volume: other},
+		"deleted": {Ready: true, Deleting: true, Volume: vol}, "of another, deleted": {Deleting: true, Volume: other}, "gone": nil,
+	}
+	names := slices.Sorted(maps.Keys(kinds))
+	var walk func(picked []string)
+	checked := 0
+	walk = func(picked []string) {
+		if len(picked) < 4 {
+			for _, kind := range names {
+				walk(append(slices.Clone(picked), kind))
+			}
+			return
+		}
+		for keep := 1; keep <= 3; keep++ {
+			for _, volume := range []state.VolumeID{vol, other, "", "d^third"} {
+				checked++
+				checkOne(t, kinds, picked, keep, volume)
+			}
+		}
+	}
+	walk(nil)
+	if checked != 9*9*9*9*3*4 {
+		t.Errorf("%d cases", checked)
+	}
+}
+
+// checkOne lets one schedule take its steps until it rests.
+func checkOne(t *testing.T, kinds map[string]*Known, picked []string, keep int, volume state.VolumeID) {
+	t.Helper()
+	r, there := hourly(keep), map[string]Known{}
+	r.Last = start.Truncate(time.Hour) // none is due
+	for i, kind := range picked {
+		r.Made = append(r.Made, fmt.Sprint(i))
+		if s := kinds[kind]; s != nil {
+			there[fmt.Sprint(i)] = *s
+		}
+	}
+	what := fmt.Sprintf("%q, keep %d, volume %q", picked, keep, volume)
+	f := Facts{Snapshots: there, Volume: volume}
+	counts := func() (n int) {
+		for _, s := range there {
+			if s.Ready && !s.Deleting && s.Volume == volume && volume != "" {
+				n++
+			}
+		}
+		return n
+	}
+	before := counts()
+	would := beyond(r, f, keep)
+	var deleted []string
+	for steps := 0; ; steps++ {
+		if steps > 20 {
+			t.Fatalf("%s: it does not rest", what)
+		}
+		a := next(r, f, start)
+		if a.verb == wait {
+			break
+		}
+		s, exists := there[a.name]
+		switch a.verb {
+		case remove:
+			if !exists || !s.Ready || s.Deleting || volume == "" || s.Volume != volume {
+				t.Errorf("%s: it deletes %s, %+v", what, a.name, s)
+			}
+			deleted = append(deleted, a.name)
+			delete(there, a.name)
+		case leave:
+			if !exists || s.Deleting || volume == "" || s.Volume == volume {
+				t.Errorf("%s: %s leaves, %+v", what, a.name, s)
+			}
+		case forget:
+			if exists {
+				t.Errorf("%s: it forgets %s, %+v", what, a.name, s)
+			}
+		default:
+			t.Errorf("%s: %+v", what, a)
+		}
+		r = after(r, a)
+	}
+	if after := counts(); after != min(before, keep) && volume != "" || !slices.IsSorted(deleted) {
+		t.Errorf("%s: %d of the volume, then %d, deleted %q", what, before, after, deleted)
+	}
+	if volume != "" && !slices.Equal(would, deleted) {
+		t.Errorf("%s: deleted %q, announced %q", what, deleted, would)
+	}
+	for name, s := range there {
+		left := volume != "" && !s.Deleting && s.Volume != volume && (s.Ready || s.Volume != "")
+		if left != slices.Contains(r.Left, name) || left == slices.Contains(r.Made, name) {
+			t.Errorf("%s: %s %+v: made %q, left %q", what, name, s, r.Made, r.Left)
+		}
+	}
+}
+
+// While the claim has no volume, a lower number announces what it may delete of any volume. One with the
+// deletionPolicy Retain is not deleted.
+func TestWhatALowerNumberDeletes(t *testing.T) {
+	r := hourly(9)
+	r.Made = []string{"0", "1", "2", "3"}
+	there := map[string]Known{
+		"0": {Ready: true, Volume: vol}, "1": {Ready: true, Kept: true, Volume: vol}, "2": {Ready: true, Volume: "d^old"}, "3": {Volume: vol},
+	}
+	for volume, want := range map[state.VolumeID][]string{vol: {"0"}, "": {"0"}, "d^old": nil} {
+		if got := beyond(r, Facts{Snapshots: there, Volume: volume}, 1); !slices.Equal(got, want) {
+			t.Errorf("volume %q: %q, want %q", volume, got, want)
+		}
 	}
 }

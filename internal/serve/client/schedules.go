@@ -15,15 +15,16 @@ func (c *Client) Schedules(ctx context.Context) ([]server.ScheduleStatus, error)
 	return list[server.ScheduleStatus](ctx, c, "/v1/schedules")
 }
 
-// SetSchedule creates or changes a schedule.
-func (c *Client) SetSchedule(ctx context.Context, r server.ScheduleRequest) error {
+// SetSchedule creates or changes a schedule. The answer's note says which snapshots that deletes.
+func (c *Client) SetSchedule(ctx context.Context, r server.ScheduleRequest) (done server.Applied, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("encode schedule %s/%s: %w", r.Namespace, r.Name, err)
+		return done, fmt.Errorf("encode schedule %s/%s: %w", r.Namespace, r.Name, err)
 	}
-	return c.call(ctx, request{
+	err = c.call(ctx, request{
 		method: http.MethodPut, path: schedulePath(r.Namespace, r.Name), body: body,
-	}, nil)
+	}, &done)
+	return done, err
 }
 
 // RemoveSchedule removes a schedule. Its snapshots stay.

@@ -66,7 +66,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 			t.Errorf("of a claim of the node's own: %v", err)
 		}
 	}
-	err := o.Schedules.SetSchedule(t.Context(), server.ScheduleRequest{Namespace: "shop", Name: "s", Claim: "theirs", Every: "daily", Keep: 7})
+	_, err := o.Schedules.SetSchedule(t.Context(), server.ScheduleRequest{Namespace: "shop", Name: "s", Claim: "theirs", Every: "daily", Keep: 7})
 	if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "kubectl create") {
 		t.Errorf("a schedule: %v", err)
 	}

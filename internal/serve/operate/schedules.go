@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // ScheduleLabel is the label of a VolumeSnapshot that names the schedule that made it.
@@ -34,7 +36,7 @@ type Schedules struct {
 func newSchedules(o *Objects, journal schedule.Journal) *Schedules {
 	s := &Schedules{objects: o}
 	s.Keeper = schedule.New(schedule.Config{
-		Journal: journal, Snapshots: o.knownSnapshots, Changed: o.c.Changed, Make: o.makeSnapshot,
+		Journal: journal, Snapshots: o.knownSnapshots, Volume: o.volumeOf, Changed: o.c.Changed, Make: o.makeSnapshot,
 		Delete: o.dropSnapshot, Logger: o.c.Logger,
 	})
 	return s
@@ -64,9 +66,26 @@ func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) 
 		}
 	}
 	for _, s := range o.c.Controller.Snapshots() {
-		add(s.Snapshot.Namespace, s.Snapshot.Name, schedule.Known{Ready: s.Ready, Deleting: s.Phase == controller.Deleting})
+		add(s.Snapshot.Namespace, s.Snapshot.Name, schedule.Known{
+			Ready: s.Ready, Deleting: s.Phase == controller.Deleting, Volume: s.Volume,
+			Kept: s.ReclaimPolicy == controller.Retain,
+		})
 	}
 	return all, true
+}
+
+// volumeOf returns the volume that a claim has now, or "" if it has none of a CSI driver.
+func (o *Objects) volumeOf(namespace, claim string) state.VolumeID {
+	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: claim}
+	c, ok := o.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return ""
+	}
+	pv := o.c.Catalog.VolumeOf(c)
+	if pv == nil || pv.Spec.CSI == nil {
+		return ""
+	}
+	return state.SharedID(state.DriverName(pv.Spec.CSI.Driver), pv.Spec.CSI.VolumeHandle)
 }
 
 // makeSnapshot applies the VolumeSnapshot that is due by a schedule.
@@ -119,34 +138,51 @@ func (s *Schedules) Schedules(ctx context.Context) ([]server.ScheduleStatus, err
 	for _, k := range kept {
 		all = append(all, server.ScheduleStatus{
 			Namespace: k.Namespace, Name: k.Name, Claim: k.Claim, Class: k.Class, Every: string(k.Every), Keep: k.Keep,
-			Next: k.Next, Last: k.Last, Snapshots: k.Snapshots, Waits: k.Waits,
+			Next: k.Next, Last: k.Last, Snapshots: k.Snapshots, Waits: k.Waits, Left: k.Left, Note: leftNote(k),
 		})
 	}
 	return all, nil
 }
 
+// leftNote says which snapshots left a schedule, or returns "".
+func leftNote(k schedule.Status) string {
+	if len(k.Left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of another volume than claim %s has now left the schedule and stay until you delete them: %s",
+		len(k.Left), k.Claim, strings.Join(k.Left, ", "))
+}
+
 // SetSchedule creates or changes a schedule of a claim, which must exist (server.Schedules).
-func (s *Schedules) SetSchedule(ctx context.Context, r server.ScheduleRequest) error {
+func (s *Schedules) SetSchedule(ctx context.Context, r server.ScheduleRequest) (note string, err error) {
 	want := schedule.Schedule{
 		Namespace: r.Namespace, Name: r.Name, Claim: r.Claim, Class: r.Class, Every: schedule.Every(r.Every), Keep: r.Keep,
 	}
 	if err := want.Check(); err != nil {
-		return fmt.Errorf("%w: schedule %s/%s: %w", server.ErrInvalid, r.Namespace, r.Name, err)
+		return "", fmt.Errorf("%w: schedule %s/%s: %w", server.ErrInvalid, r.Namespace, r.Name, err)
 	}
 	key := source.Key{Kind: resolve.KindClaim, Namespace: r.Namespace, Name: r.Claim}
 	if _, ok := s.objects.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim); !ok {
-		return fmt.Errorf("%w: schedule %s/%s: %s is not known here", server.ErrNotFound, r.Namespace, r.Name, key)
+		return "", fmt.Errorf("%w: schedule %s/%s: %s is not known here", server.ErrNotFound, r.Namespace, r.Name, key)
 	}
 	if s.objects.ofCluster(key) {
-		return fmt.Errorf("%w: schedule %s/%s: claim %s/%s is the cluster's, whose external-snapshotter makes its "+
+		return "", fmt.Errorf("%w: schedule %s/%s: claim %s/%s is the cluster's, whose external-snapshotter makes its "+
 			"snapshots: have a CronJob there create a VolumeSnapshot (kubectl create -f FILE)", server.ErrConflict, r.Namespace,
 			r.Name, r.Namespace, r.Claim)
 	}
-	err := s.Set(ctx, want)
-	if errors.Is(err, schedule.ErrUnreadable) {
+	deletes, err := s.Set(ctx, want, r.DeleteBeyond)
+	switch {
+	case errors.Is(err, schedule.ErrUnreadable):
 		err = fmt.Errorf("%w: %w; delete the schedule first", server.ErrConflict, err)
+	case errors.Is(err, schedule.ErrOtherClaim):
+		err = fmt.Errorf("%w: %w", server.ErrConflict, err)
+	case errors.Is(err, schedule.ErrDeletes):
+		err = fmt.Errorf("%w: %w; to have them deleted, give it with --yes (deleteBeyond in a request)",
+			server.ErrConflict, err)
+	case len(deletes) > 0:
+		note = fmt.Sprintf("%d beyond %d are deleted: %s", len(deletes), r.Keep, strings.Join(deletes, ", "))
 	}
-	return err
+	return note, err
 }
 
 // RemoveSchedule ends a schedule (server.Schedules).

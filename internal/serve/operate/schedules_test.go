@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
@@ -16,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -100,4 +104,42 @@ func TestAScheduleLeavesARetainedSnapshotToItsOwner(t *testing.T) {
 			t.Errorf("a person is told %v, want %v", err, server.ErrConflict)
 		}
 	})
+}
+
+// A schedule's name does not pass to another claim, and a lower number that may delete snapshots wants a word; both are a
+// conflict that says the next command.
+func TestAScheduleThatWouldTakeSnapshotsAwayIsAConflict(t *testing.T) {
+	var none nothing
+	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
+	for _, name := range []string{"data", "other"} {
+		err := catalog.Put(file.Name, &corev1.PersistentVolumeClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := NewObjects(ObjectsConfig{
+		Catalog: catalog, Controller: controller.New(controller.Config{KV: journal.NewMemory(), Usage: none}), Journal: journal.NewMemory(),
+	})
+	for _, c := range []struct {
+		claim string
+		keep  int
+		sure  bool
+		want  string // "" for no refusal
+	}{
+		{"data", 9, false, ""},
+		{"data", 9, false, ""},
+		{"other", 9, true, "csi-volmgr delete schedule s -n shop"},
+		{"data", 1, false, "give it with --yes (deleteBeyond in a request)"}, // the controller has not spoken yet
+		{"data", 1, true, ""},
+		{"data", 9, false, ""},
+	} {
+		_, err := o.Schedules.SetSchedule(t.Context(), server.ScheduleRequest{
+			Namespace: "shop", Name: "s", Claim: c.claim, Every: "daily", Keep: c.keep, DeleteBeyond: c.sure,
+		})
+		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
 }

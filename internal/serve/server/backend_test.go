@@ -129,8 +129,8 @@ func (b *backend) Schedules(context.Context) ([]ScheduleStatus, error) {
 	return []ScheduleStatus{{Namespace: "default", Name: "data-daily", Claim: "data", Every: "daily", Keep: 7}}, nil
 }
 
-func (b *backend) SetSchedule(_ context.Context, r ScheduleRequest) error {
-	return b.remove("schedule " + r.Namespace + "/" + r.Name + " of " + r.Claim + " " + r.Every)
+func (b *backend) SetSchedule(_ context.Context, r ScheduleRequest) (note string, err error) {
+	return "", b.remove("schedule " + r.Namespace + "/" + r.Name + " of " + r.Claim + " " + r.Every)
 }
 
 func (b *backend) RemoveSchedule(_ context.Context, namespace, name string) error {

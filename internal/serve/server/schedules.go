@@ -11,8 +11,8 @@ import (
 type Schedules interface {
 	// Schedules lists the schedules by namespace and name.
 	Schedules(ctx context.Context) ([]ScheduleStatus, error)
-	// SetSchedule durably creates or changes a schedule.
-	SetSchedule(ctx context.Context, r ScheduleRequest) error
+	// SetSchedule durably creates or changes a schedule. The note says which snapshots that deletes.
+	SetSchedule(ctx context.Context, r ScheduleRequest) (note string, err error)
 	// RemoveSchedule removes a schedule; its snapshots stay.
 	RemoveSchedule(ctx context.Context, namespace, name string) error
 }
@@ -29,6 +29,9 @@ type ScheduleRequest struct {
 	Every string `json:"every"`
 	// Keep is how many ready snapshots are kept.
 	Keep int `json:"keep"`
+	// DeleteBeyond permits a lower Keep to delete snapshots. Without it, the request is a conflict that
+	// names them.
+	DeleteBeyond bool `json:"deleteBeyond,omitempty"`
 }
 
 // ScheduleStatus is the state of a schedule of snapshots.
@@ -46,6 +49,11 @@ type ScheduleStatus struct {
 	Last time.Time `json:"last,omitzero"`
 	// Snapshots are the existing snapshots that the schedule made, the oldest first.
 	Snapshots []string `json:"snapshots,omitempty"`
+	// Left are the existing snapshots that the schedule made of another volume than the claim
+	// has now. The schedule neither counts nor deletes them.
+	Left []string `json:"left,omitempty"`
+	// Note says which snapshots left the schedule, and why; "" for none.
+	Note string `json:"note,omitempty"`
 	// Waits says what the schedule waits for; "" for nothing.
 	Waits string `json:"waits,omitempty"`
 }
@@ -83,7 +91,7 @@ func (s *Server) setSchedule(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.Namespace, req.Name = ns, name
-	err = s.cfg.Schedules.SetSchedule(r.Context(), req)
+	note, err := s.cfg.Schedules.SetSchedule(r.Context(), req)
 	s.note(r, "set schedule", ns+"/"+name, fmt.Sprintf("claim %s, %s, keeps %d", req.Claim, req.Every, req.Keep), err)
-	s.reply(w, Applied{Kind: "schedule", Namespace: ns, Name: name, Result: "set"}, err)
+	s.reply(w, Applied{Kind: "schedule", Namespace: ns, Name: name, Result: "set", Note: note}, err)
 }
