@@ -60,6 +60,8 @@ type groupFacts struct {
 	Namesake string
 	// Taken is another snapshot that has the name that one of its snapshots would get, or "".
 	Taken string
+	// Sharers are other records of its snapshots.
+	Sharers []sharer
 }
 
 // nextGroup returns the next step for a group snapshot, or why there is none. w is nil if no source
@@ -165,6 +167,13 @@ func nextGetGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp
 func nextDeleteGroup(r groupRecord, f groupFacts, now time.Time) (groupOp, held) {
 	if f.Used != "" && r.Content.Phase == state.Present {
 		return groupOp{}, held{reason: f.Used}
+	}
+	switch fate, by := r.sharer().fateOf(f.Sharers); fate {
+	case stays:
+		return groupOp{verb: dropGroup}, held{}
+	case waits:
+		return groupOp{}, by.heldBy()
+	case goes:
 	}
 	again := r.Content.Retry()
 	if again.Call != "" && again.Call != deleteGroup.call(r.Spec.Each) {

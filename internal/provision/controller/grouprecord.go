@@ -119,6 +119,12 @@ func (r groupRecord) snapshot(m groupMember) snapshotRecord {
 	}
 }
 
+// sharer returns r as the other records of its snapshots see it.
+func (r groupRecord) sharer() sharer {
+	leaving := r.Content.Phase == state.Leaving
+	return sharer{key: r.Group, group: true, deleting: r.Delete || leaving, leaving: leaving}
+}
+
 // key returns the key of a member among the snapshots.
 func (r groupRecord) key(m groupMember) Key {
 	return Key{Namespace: r.Group.Namespace, Name: m.Snapshot}

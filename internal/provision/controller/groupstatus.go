@@ -62,6 +62,9 @@ func (e *groupEntry) phase() Phase {
 // factsOfGroup collects what nextGroup needs to know about e.
 func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 	f := groupFacts{Driver: c.snapshotDriver(e.driver()), Namesake: c.groups.namesake(e.key, e)}
+	if e.rec.Delete || e.rec.Content.Phase == state.Leaving {
+		f.Sharers = c.sharersOfGroup(e)
+	}
 	if e.rec.Delete {
 		f.Used = c.usedBy(e.members...)
 	}

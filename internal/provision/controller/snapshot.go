@@ -130,7 +130,9 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 		if e.listed && e.want.equal(s) {
 			return
 		}
+		c.touchSharers(e.want.wantedHandle())
 		e.want, e.listed = s, true
+		c.touchSharers(s.wantedHandle())
 		named := e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle
 		if policy := s.Class.policy(); named && e.rec.Spec.Reclaim != policy {
 			// The policy of an existing content may change.
@@ -146,6 +148,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 func (c *Controller) RemoveSnapshot(key Key) {
 	c.post(func(context.Context) {
 		if e := c.snapshots.entries[key]; e != nil && e.listed {
+			c.touchSharers(e.want.wantedHandle())
 			e.want, e.listed = Snapshot{}, false
 			c.snapshots.touch(key)
 			c.touchRestores(key)

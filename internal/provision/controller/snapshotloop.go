@@ -224,7 +224,12 @@ func (c *Controller) releaseVolume(ctx context.Context, driver state.DriverName,
 // it.
 func (c *Controller) setSnapshot(e *snapshotEntry, rec snapshotRecord) {
 	c.touchClaimOf(e.rec.source())
+	before := e.rec.handleOf()
 	c.snapshots.set(e, rec)
+	c.touchSharers(before)
+	if rec.handleOf() != before {
+		c.touchSharers(rec.handleOf())
+	}
 }
 
 // touchClaimOf plans the claim that a volume was made for.

@@ -46,6 +46,8 @@ type snapshotFacts struct {
 	Used string
 	// Namesake is another snapshot that has the name that this one would get, or "".
 	Namesake string
+	// Sharers are the other records of the driver's snapshot, and those that want it.
+	Sharers []sharer
 }
 
 // nextSnapshot returns the next step for a snapshot, or why there is none. w is nil if no source
@@ -96,6 +98,9 @@ func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Tim
 	}
 	r.Spec = s
 	if w.Handle != "" {
+		if by, is := leavingOf(f.Sharers); is {
+			return snapshotOp{}, heldf("%s of driver %s is being deleted, with %s", w.Handle, w.Class.Driver, by)
+		}
 		r.Handle = w.Handle
 		return nextListSnapshot(r, f, now)
 	}
@@ -138,11 +143,17 @@ func nextReadySnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.
 	return nextCreateSnapshot(r, f, now)
 }
 
-// nextDeleteSnapshot repeats the DeleteSnapshot call until it has a definite answer.
+// nextDeleteSnapshot repeats the DeleteSnapshot call until it has a definite answer. If another
+// record has the driver's snapshot, only the record goes.
 func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snapshotOp, held) {
+	fate, by := r.sharer().fateOf(f.Sharers)
 	switch {
 	case f.Used != "" && r.Content.Phase == state.Present:
 		return snapshotOp{}, held{reason: f.Used}
+	case fate == stays:
+		return snapshotOp{verb: dropSnapshot}, held{}
+	case fate == waits:
+		return snapshotOp{}, by.heldBy()
 	case f.Driver.away():
 		return snapshotOp{}, f.Driver.held()
 	case !f.Driver.caps.Snapshot:

@@ -81,6 +81,12 @@ func (r snapshotRecord) mismatch(w Snapshot) string {
 	return ""
 }
 
+// sharer returns r as the other records of the driver's snapshot see it.
+func (r snapshotRecord) sharer() sharer {
+	leaving := r.Content.Phase == state.Leaving
+	return sharer{key: r.Snapshot, deleting: r.Delete || leaving, leaving: leaving}
+}
+
 // source returns the id of the source volume, or "" if it is unknown.
 func (r snapshotRecord) source() state.VolumeID {
 	if r.Spec.Volume == "" {

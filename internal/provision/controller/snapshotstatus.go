@@ -56,8 +56,12 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	f := snapshotFacts{
 		Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source()), Namesake: c.snapshots.namesake(e.key, e),
 	}
-	if e.rec.Delete {
-		f.Used = c.usedBy(e)
+	own := func(s *snapshotEntry) bool { return s == e }
+	switch {
+	case e.rec.Delete:
+		f.Used, f.Sharers = c.usedBy(e), c.sharersOf(e.rec.handleOf(), own)
+	case e.listed && e.rec.Content.Phase == state.Absent:
+		f.Sharers = c.sharersOf(e.want.wantedHandle(), own)
 	}
 	return f
 }

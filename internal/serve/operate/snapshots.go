@@ -141,6 +141,9 @@ func (o *Objects) deleteRetainable(ctx context.Context, c cut, data bool) (note 
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
 	}
+	if c.kind == resolve.KindSnapshot {
+		note = o.sharedNote(c.key)
+	}
 	switch err := c.delete(ctx, c.key, data); {
 	case errors.Is(err, controller.ErrRetained):
 		note = c.kept()
@@ -159,7 +162,24 @@ func (o *Objects) deleteRetainable(ctx context.Context, c cut, data bool) (note 
 	case err != nil:
 		return "", err
 	}
-	return "", o.waitSnapshotGone(ctx, c)
+	return note, o.waitSnapshotGone(ctx, c)
+}
+
+// sharedNote says that the driver's snapshot outlives the record, because another record has it, or
+// returns "".
+func (o *Objects) sharedNote(key controller.Key) string {
+	s, _ := o.c.Controller.Snapshot(key)
+	if s.Handle == "" {
+		return ""
+	}
+	for _, other := range o.c.Controller.Snapshots() {
+		same := other.Driver == s.Driver && other.Handle == s.Handle && other.Content != "" && other.Snapshot != key
+		if same && other.Phase != controller.Deleting {
+			return fmt.Sprintf("only its record: snapshot %s has the same snapshot %s of driver %s, which is deleted with the "+
+				"last record of it", other.Snapshot, s.Handle, s.Driver)
+		}
+	}
+	return ""
 }
 
 // kept tells where the snapshot of a deleted object is, and how to use or delete it.
