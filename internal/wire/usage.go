@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/csi-volmgr/csi-volmgr/pkg/translate"
 )
@@ -25,6 +26,14 @@ func (u usage) InUse(id state.VolumeID, name string) string {
 	return u.n.manager.UsedBy(id, name,
 		u.n.layout.StagePath(state.Filesystem, state.DriverName(driver), handle, name),
 		u.n.layout.StagePath(state.Block, state.DriverName(driver), handle, name))
+}
+
+// Listed implements controller.Usage: it names a PersistentVolume of another name that has the volume.
+func (u usage) Listed(claim controller.Key, id state.VolumeID, name string) string {
+	if key, found := u.n.catalog.Sharing(id, name, made.CatalogKey(claim)); found {
+		return key.String()
+	}
+	return ""
 }
 
 // translated lists the in-tree kinds of volumes that are translated to CSI.

@@ -108,6 +108,7 @@ type others struct{}
 
 func (others) Secret(context.Context, state.SecretRef) (map[string]string, error) { return nil, nil }
 func (others) InUse(state.VolumeID, string) string                                { return "" }
+func (others) Listed(co.Key, state.VolumeID, string) string                       { return "" }
 func (others) Wanted(co.Key) string                                               { return "" }
 
 func (others) Run(context.Context) error { return nil }

@@ -59,3 +59,36 @@ spec: {source: {volumeSnapshotContentName: other}}`)
 		n.nothingLeft()
 	})
 }
+
+// A PersistentVolume of a manifest has the handle of a volume that was made for a claim. Deleting that claim would take
+// the data; it is refused and names the PersistentVolume and what ends it. Once that is withdrawn, the claim goes.
+func TestAClaimWhoseVolumeIsListedTooIsNotDeleted(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.T
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		write(t, filepath.Join(n.HostPath("web", "data"), "f"), "precious")
+		n.DeletePods("web")
+		n.NoVolumes()
+		second := fmt.Sprintf(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: second}
+spec:
+  accessModes: [ReadWriteOnce]
+  capacity: {storage: 64Mi}
+  csi: {driver: %s, volumeHandle: %s}
+  claimRef: {namespace: shop, name: mine}`, n.driver.name, n.handleOf("data"))
+		n.Apply(second)
+		r := n.CLI("", "delete", "pvc", "data")
+		if r.Code == 0 || !strings.Contains(r.Stderr, "also belongs to volume second: delete that first: csi-volmgr delete -f FILE") {
+			t.Errorf("delete: %s%s", r.Stdout, r.Stderr)
+		}
+		n.Apply(harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		wantFile(t, filepath.Join(n.HostPath("web", "data"), "f"), "precious")
+		n.DeletePods("web")
+		n.Do(second, "delete", "-f", "-")
+		n.DeleteClaims("data")
+		n.nothingLeft()
+	})
+}

@@ -73,6 +73,8 @@ func (u usage) Wanted(claim controller.Key) string {
 	return ""
 }
 
+func (usage) Listed(controller.Key, state.VolumeID, string) string { return "" }
+
 func (u usage) InUse(id state.VolumeID, name string) string {
 	return u.l.m.UsedBy(id, name, stagePath(name))
 }

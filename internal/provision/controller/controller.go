@@ -57,13 +57,15 @@ type SecretReader interface {
 }
 
 // Usage reports who uses a volume. It answers at once, from memory, and must not call the
-// Controller. Both methods return a name for people ("pod default/web"), or "" if there is no user.
+// Controller. All methods return a name for people ("pod default/web"), or "" if there is no user.
 type Usage interface {
 	// Wanted reports which pod the sources say uses the claim.
 	Wanted(claim Key) string
 	// InUse reports who on this node has, or may have, the volume. name is the name of its
 	// PersistentVolume.
 	InUse(id state.VolumeID, name string) string
+	// Listed reports which PersistentVolume of another name and for another claim has the volume.
+	Listed(claim Key, id state.VolumeID, name string) string
 }
 
 // Freezer freezes a volume's file system on this node.
@@ -283,6 +285,9 @@ func (c *Controller) checkUnused(e *entry) error {
 	}
 	if by := c.inUse(e); by != "" {
 		return fmt.Errorf("%w: %s has volume %s", ErrInUse, by, e.rec.Name)
+	}
+	if by := c.listed(e); by != "" {
+		return fmt.Errorf("%w: %s is of the same volume %s, whose data goes with this claim", ErrInUse, by, e.rec.Handle)
 	}
 	if e.rec.Attach != state.Absent {
 		return fmt.Errorf("%w: volume %s is attached to this node", ErrInUse, e.rec.Name)

@@ -94,6 +94,9 @@ func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
 		h.usage.set(&h.usage.inUse, string(v.ID()), "pod default/old")
 		refuse(ErrInUse)
 		h.usage.set(&h.usage.inUse, string(v.ID()), "")
+		h.usage.set(&h.usage.listed, string(v.ID()), "volume second")
+		refuse(ErrInUse)
+		h.usage.set(&h.usage.listed, string(v.ID()), "")
 		if _, err := h.c.Attach(t.Context(), volumeOf(v)); err != nil {
 			t.Fatal(err)
 		}

@@ -115,3 +115,10 @@ func (c *Controller) inUse(e *entry) string {
 	}
 	return c.cfg.Usage.InUse(e.id(), e.rec.Name)
 }
+
+func (c *Controller) listed(e *entry) string {
+	if e.rec.Handle == "" {
+		return ""
+	}
+	return c.cfg.Usage.Listed(e.key, e.id(), e.rec.Name)
+}

@@ -125,6 +125,13 @@ func (d *disk) records() map[string][]byte {
 type usage struct {
 	mu            sync.Mutex
 	wanted, inUse map[string]string
+	listed        map[string]string
+}
+
+func (u *usage) Listed(_ Key, id state.VolumeID, _ string) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.listed[string(id)]
 }
 
 func (u *usage) Wanted(claim Key) string {

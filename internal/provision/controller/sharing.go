@@ -29,9 +29,10 @@ const (
 	stays             // the record goes, and the driver's snapshot stays with the other record
 )
 
-// fateOf decides what the deletion of s does, and because of which other record. The driver's
+// fateOf decides what the deletion of s does, and which other record is the reason. The driver's
 // snapshot goes with its last record. Of several that are deleted at once that is one whose call may
-// have been made, then the last by key; a group's snapshots go only with the group, since a driver may delete them only together.
+// have been made, then the last by key; a group's snapshots go only with the group, since a driver
+// may delete them only together.
 func (s sharer) fateOf(others []sharer) (f fate, because sharer) {
 	for _, o := range others {
 		if one := s.against(o); one > f || one == f && f != goes && o.before(because) {
@@ -124,7 +125,8 @@ func (c *Controller) sharersOf(h handleOf, own func(*snapshotEntry) bool) []shar
 		if !has && !wants {
 			continue
 		}
-		s := sharer{key: e.key, wanted: !has, deleting: e.rec.Delete || content == state.Leaving, leaving: content == state.Leaving}
+		s := e.rec.sharer()
+		s.key, s.wanted = e.key, !has
 		if e.group != nil {
 			s.key, s.group = e.group.key, true
 		}

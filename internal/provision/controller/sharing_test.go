@@ -32,7 +32,7 @@ func (self shared) see(all []shared) (others []sharer) {
 	return others
 }
 
-// Two snapshots and three group snapshots, two of which are of one group_snapshot_id, may be records of one of a
+// Two snapshots and three group snapshots, two of them of one group_snapshot_id, may be records of one of a
 // driver's snapshots. Whatever is wanted, kept, deleted or half deleted of them, and in whatever order their names are,
 // and although all decide at once: the driver's snapshot goes only when no record stays that has it; if all records are
 // to go, they go, and it goes with them; and a deletion waits only for something that a person can end.

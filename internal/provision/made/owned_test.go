@@ -27,11 +27,12 @@ import (
 // idle is a node without pods and volumes.
 type idle struct{}
 
-func (idle) SetPod(state.PodWant)                {}
-func (idle) RemovePod(state.PodUID)              {}
-func (idle) SourceSynced(string)                 {}
-func (idle) Wanted(controller.Key) string        { return "" }
-func (idle) InUse(state.VolumeID, string) string { return "" }
+func (idle) SetPod(state.PodWant)                                 {}
+func (idle) RemovePod(state.PodUID)                               {}
+func (idle) SourceSynced(string)                                  {}
+func (idle) Wanted(controller.Key) string                         { return "" }
+func (idle) InUse(state.VolumeID, string) string                  { return "" }
+func (idle) Listed(controller.Key, state.VolumeID, string) string { return "" }
 
 // clones is a driver that declares that it makes and clones volumes, and makes none.
 type clones struct{ grpc.ClientConnInterface }

@@ -52,6 +52,9 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 			server.ErrConflict, needed, key)
 	}
 	if isMade && status.Volume != nil {
+		if err := o.checkOnly(key, *status.Volume, d.Data); err != nil {
+			return "", err
+		}
 		if err := o.waitUnused(ctx, key, *status.Volume); err != nil {
 			return "", err
 		}
@@ -62,6 +65,20 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 		return note, err
 	})
 	return note, err
+}
+
+// checkOnly returns an error if the deletion of a claim would delete a volume that another
+// PersistentVolume has.
+func (o *Objects) checkOnly(key controller.Key, volume controller.Volume, data bool) error {
+	if !data && (volume.ReclaimPolicy == controller.Retain || o.keeps(key)) {
+		return nil
+	}
+	other, found := o.c.Catalog.Sharing(volume.ID(), volume.Name, made.CatalogKey(key))
+	if !found {
+		return nil
+	}
+	return fmt.Errorf("%w: the volume of claim %s, handle %s of driver %s, whose data goes with the claim, also belongs to "+
+		"%s", server.ErrConflict, key, volume.Handle, volume.Driver, o.origin(other).blocks())
 }
 
 // deleteClaim deletes a claim that no pod uses, its volume and its data. If the volume is to stay and

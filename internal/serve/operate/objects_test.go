@@ -19,11 +19,12 @@ import (
 // nothing is a node without pods and volumes in use.
 type nothing struct{}
 
-func (nothing) SetPod(state.PodWant)                {}
-func (nothing) RemovePod(state.PodUID)              {}
-func (nothing) SourceSynced(string)                 {}
-func (nothing) Wanted(controller.Key) string        { return "" }
-func (nothing) InUse(state.VolumeID, string) string { return "" }
+func (nothing) SetPod(state.PodWant)                                 {}
+func (nothing) RemovePod(state.PodUID)                               {}
+func (nothing) SourceSynced(string)                                  {}
+func (nothing) Wanted(controller.Key) string                         { return "" }
+func (nothing) InUse(state.VolumeID, string) string                  { return "" }
+func (nothing) Listed(controller.Key, state.VolumeID, string) string { return "" }
 
 // After the deletion of a claim the user finds no volume of it either: the catalog still
 // shows the volume for a moment after the controller removed it.

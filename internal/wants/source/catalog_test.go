@@ -526,3 +526,28 @@ func TestAClaimsVolumeIsNotThatOfAnEarlierClaimOfTheName(t *testing.T) {
 		}
 	}
 }
+
+// A PersistentVolume shares a claim's volume if it has the driver and the handle, and is neither the claim's own nor
+// reserved for it.
+func TestAVolumeThatIsListedTwice(t *testing.T) {
+	const volume = `{apiVersion: v1, kind: PersistentVolume, metadata: {name: %s}, spec: {accessModes: [ReadWriteOnce]%s}}`
+	claim := source.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "c"}
+	for what, tc := range map[string]struct {
+		name, spec string
+		shares     bool
+	}{
+		"another name":               {"second", ", csi: {driver: d, volumeHandle: a}", true},
+		"for another claim":          {"second", ", csi: {driver: d, volumeHandle: a}, claimRef: {namespace: shop, name: c}", true},
+		"for the claim":              {"second", ", csi: {driver: d, volumeHandle: a}, claimRef: {namespace: default, name: c}", false},
+		"the claim's own":            {"pv-a", ", csi: {driver: d, volumeHandle: a}", false},
+		"another handle":             {"second", ", csi: {driver: d, volumeHandle: b}", false},
+		"another driver":             {"second", ", csi: {driver: e, volumeHandle: a}", false},
+		"of another kind of storage": {"second", ", nfs: {server: d, path: /a}", false},
+	} {
+		c, _ := start()
+		put(t, c, "file", fmt.Sprintf(volume, tc.name, tc.spec))
+		if got, shares := c.Sharing(state.SharedID("d", "a"), "pv-a", claim); shares != tc.shares || shares && got.Name != tc.name {
+			t.Errorf("%s: %v, %v", what, got, shares)
+		}
+	}
+}

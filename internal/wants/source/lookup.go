@@ -147,7 +147,20 @@ func (c *Catalog) Volumes() []*corev1.PersistentVolume {
 	return all[*corev1.PersistentVolume](c, resolve.KindVolume)
 }
 
-// Classes lists the StorageClasses by name.
+// Sharing returns the first PersistentVolume that has the CSI volume id, unless its name is name or its
+// claimRef names the claim.
+func (c *Catalog) Sharing(id state.VolumeID, name string, claim Key) (volume Key, found bool) {
+	for _, pv := range c.Volumes() {
+		csi, ref := pv.Spec.CSI, pv.Spec.ClaimRef
+		own := pv.Name == name || ref != nil && ref.Namespace == claim.Namespace && ref.Name == claim.Name
+		if csi != nil && !own && state.SharedID(state.DriverName(csi.Driver), csi.VolumeHandle) == id {
+			return Key{Kind: resolve.KindVolume, Name: pv.Name}, true
+		}
+	}
+	return Key{}, false
+}
+
+// Classes the StorageClasses by name.
 func (c *Catalog) Classes() []*storagev1.StorageClass {
 	return all[*storagev1.StorageClass](c, resolve.KindClass)
 }
