@@ -67,13 +67,11 @@ func (d adopted) Unstage(ctx context.Context, v state.Volume) error {
 
 // localDriver returns a function that serves the embedded driver, which registers like any other driver.
 func localDriver(c Config, helpers *isolate.Pool, log *slog.Logger) func(context.Context) error {
-	layout := state.Layout{Root: c.Root}
+	dir := filepath.Join(c.StateDir, "local-driver")
+	socket := filepath.Join(state.Layout{Root: c.Root}.Plugins(), localdriver.DefaultName, "csi.sock")
 	return func(ctx context.Context) error {
-		return localdriver.Run(ctx, localdriver.Config{
-			NodeID: c.Name, StateDir: filepath.Join(c.StateDir, "local-driver"), Roots: []string{c.Root},
-			Helpers: helpers, Logger: log,
-		}, localdriver.RegisterConfig{
-			Dir: c.RegistrationDir, Endpoint: filepath.Join(layout.Plugins(), localdriver.DefaultName, "csi.sock"),
-		})
+		return localdriver.Run(ctx,
+			localdriver.Config{NodeID: c.Name, StateDir: dir, Roots: []string{c.Root}, Helpers: helpers, Logger: log},
+			localdriver.RegisterConfig{Dir: c.RegistrationDir, Endpoint: socket})
 	}
 }

@@ -166,8 +166,8 @@ func (n *Node) newViews() *operate.Views {
 		Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Journal: n.journal,
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
 		Inputs: []func() []source.Problem{
-			n.api.Problems, n.catalog.Problems, func() []source.Problem { return n.Named.Problems() },
-			func() []source.Problem { return n.Bindings.Problems() },
+			n.api.Problems, n.catalog.Problems,
+			func() []source.Problem { return append(n.Named.Problems(), n.Bindings.Problems()...) },
 		},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
 		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },
@@ -186,10 +186,8 @@ func (n *Node) newViews() *operate.Views {
 func (n *Node) wireManager(runtime manager.Containers, store manager.Store) error {
 	var err error
 	n.manager, err = manager.New(manager.Config{
-		Containers: runtime,
-		Store:      store, Kernel: away.Kernel{Kernel: n.kernel, Helpers: n.helpers, Allow: n.cfg.HostPaths},
-		Sources:  n.cfg.sources(),
-		BootID:   n.bootID,
+		Containers: runtime, Store: store, Sources: n.cfg.sources(), BootID: n.bootID,
+		Kernel:   away.Kernel{Kernel: n.kernel, Helpers: n.helpers, Allow: n.cfg.HostPaths},
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: func(v state.Volume) {
 			n.controller.NodeSize(v.ID, v.SizeBytes)

@@ -77,8 +77,8 @@ func (o *Objects) checkOnly(key controller.Key, volume controller.Volume, data b
 	if !found {
 		return nil
 	}
-	return fmt.Errorf("%w: the volume of claim %s, handle %s of driver %s, whose data goes with the claim, also belongs to "+
-		"%s", server.ErrConflict, key, volume.Handle, volume.Driver, o.origin(other).blocks())
+	return fmt.Errorf("%w: the volume of claim %s, handle %s of driver %s, whose data goes with the claim, also "+
+		"belongs to %s", server.ErrConflict, key, volume.Handle, volume.Driver, o.origin(other).blocks())
 }
 
 // deleteClaim deletes a claim that no pod uses, its volume and its data. If the volume is to stay and
