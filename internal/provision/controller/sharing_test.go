@@ -20,13 +20,13 @@ type shared struct {
 	id string
 }
 
-// see returns all as self sees them.
-func (self shared) see(all []shared) (others []sharer) {
+// see returns all as s sees them.
+func (s shared) see(all []shared) (others []sharer) {
 	for _, o := range all {
-		if o.key == self.key {
+		if o.key == s.key {
 			continue
 		}
-		o.whole = self.group && o.group && o.id == self.id
+		o.whole = s.group && o.group && o.id == s.id
 		others = append(others, o.sharer)
 	}
 	return others
