@@ -18,14 +18,14 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// parts are a claim of the local driver, and a pod whose containers each mount a part of a volume: one
-// of the claim's, one of an emptyDir.
+// parts are a claim of the local driver, by its file system and size, and a pod whose containers each mount
+// a part of a volume: one of the claim's, one of an emptyDir.
 const parts = `apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: own}
-provisioner: %s
+provisioner: local.csi-volmgr.dev
 allowVolumeExpansion: true
-parameters: {csi.storage.k8s.io/fstype: xfs}
+parameters: {csi.storage.k8s.io/fstype: %s}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -44,8 +44,8 @@ spec:
   - {name: scratch, emptyDir: {}}
 `
 
-// frozenNode is a daemon that serves the local driver itself, with a volume of 32 MiB that is frozen, as
-// for a snapshot.
+// frozenNode is a daemon that serves the local driver itself, with a volume that is frozen, as for a
+// snapshot.
 type frozenNode struct {
 	*node
 	volume string // where pod web has it
@@ -53,14 +53,15 @@ type frozenNode struct {
 	thaw   func()
 }
 
-// newFrozenNode freezes the volume until the test ends or thaw is called.
-func newFrozenNode(t *testing.T) *frozenNode {
+// newFrozenNode freezes the volume until the test ends or thaw is called. The file system is not xfs, since
+// mkfs.xfs looks at other mounts, and those of tests beside this one may hang.
+func newFrozenNode(t *testing.T, fsType, size string) *frozenNode {
 	t.Helper()
 	n := &frozenNode{node: newPlace(t)}
 	n.flags = []string{"--local-driver"}
 	n.start()
 	n.DriverUp(localdriver.DefaultName)
-	n.Apply(fmt.Sprintf(parts, localdriver.DefaultName, "32Mi"))
+	n.Apply(fmt.Sprintf(parts, fsType, size))
 	n.Mounted("web")
 	n.volume = n.HostPath("web", "data")
 	for _, m := range n.Mounts() {
@@ -128,7 +129,7 @@ func (n *frozenNode) partOf(container string) (string, error) {
 // would thaw, by its journal, what its predecessor froze for a snapshot.
 func TestAMissingSubPathInAFrozenVolumeKeepsNoDaemonAlive(t *testing.T) {
 	t.Parallel()
-	n := newFrozenNode(t)
+	n := newFrozenNode(t, "ext4", "16Mi")
 	defer n.thaw() // before the daemons are killed
 	asked := make(chan error, 1)
 	go func() {
@@ -165,9 +166,9 @@ func TestAMissingSubPathInAFrozenVolumeKeepsNoDaemonAlive(t *testing.T) {
 // replaced meanwhile.
 func TestAGrowthOfAFrozenVolumeKeepsNoDaemonAlive(t *testing.T) {
 	t.Parallel()
-	n := newFrozenNode(t)
+	n := newFrozenNode(t, "btrfs", "256Mi")
 	defer n.thaw()
-	n.Apply(fmt.Sprintf(parts, localdriver.DefaultName, "64Mi"))
+	n.Apply(fmt.Sprintf(parts, "btrfs", "384Mi"))
 	n.Eventually("the growth to wait for the thaw", func() bool { return waitsIn(n.stage, unix.SYS_IOCTL) })
 	n.replaced()
 	if !waitsIn(n.stage, unix.SYS_IOCTL) {
@@ -176,7 +177,7 @@ func TestAGrowthOfAFrozenVolumeKeepsNoDaemonAlive(t *testing.T) {
 	n.thaw()
 	n.Eventually("the growth", func() bool {
 		var st unix.Statfs_t
-		return unix.Statfs(n.volume, &st) == nil && int64(st.Blocks)*st.Bsize > 40<<20
+		return unix.Statfs(n.volume, &st) == nil && int64(st.Blocks)*st.Bsize > 300<<20
 	})
 	n.removed()
 }
