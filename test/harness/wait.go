@@ -138,6 +138,19 @@ func (n *Node) NoVolumes() {
 	Until(n, "no volume to be left", n.API.WatchVolumes, func(all map[string]server.VolumeStatus) bool { return len(all) == 0 })
 }
 
+// NoUnwanted waits until each volume on the node is wanted by a pod: the rest is removed and detached.
+func (n *Node) NoUnwanted() {
+	n.T.Helper()
+	Until(n, "what no pod wants to be gone", n.API.WatchVolumes, func(all map[string]server.VolumeStatus) bool {
+		for _, v := range all {
+			if len(v.Wanted) == 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // DriverUp waits until the daemon knows the driver.
 func (n *Node) DriverUp(name string) {
 	n.T.Helper()
