@@ -67,12 +67,10 @@ type Binder struct {
 	loaded     bool
 	choices    map[source.Key]choice
 	unreadable map[source.Key]string
-	shown      map[source.Key]resolve.Binding // what the catalog has
-	owners     map[string]resolve.Owner       // by the volume's name
-	// ownersShown are the volumes whose owner the catalog has.
-	ownersShown []string
-	contended   map[string][]string                 // claims that name one volume, and no one has it
-	storages    map[*corev1.PersistentVolume]string // resolve.Storage of listed volumes
+	shown      map[source.Key]resolve.Binding      // what the catalog has
+	owners     map[string]resolve.Owner            // by the volume's name
+	contended  map[string][]string                 // claims that name one volume, and no one has it
+	storages   map[*corev1.PersistentVolume]string // resolve.Storage of listed volumes
 }
 
 // New returns a Binder that does nothing until Load or Run is called.
@@ -130,7 +128,9 @@ func (b *Binder) load(ctx context.Context) error {
 		return err
 	}
 	b.loaded = true
-	b.showOwners()
+	for name, o := range b.owners {
+		b.c.Catalog.SetOwner(name, o)
+	}
 	b.show(nil)
 	b.c.Catalog.Synced(Name)
 	return nil
@@ -322,14 +322,14 @@ func (b *Binder) inputs() inputs {
 		choices: b.choices, unreadable: b.unreadable, here: b.c.Catalog.CheckAffinity, owners: b.owners,
 		named: map[string][]asker{}, listed: map[string]bool{}, uids: map[string]types.UID{}, storage: b.storage,
 	}
-	mounted := b.mounted()
+	mounted := sync.OnceValue(b.mounted) // most nodes have no claim that names a volume
 	for _, claim := range b.c.Catalog.Claims() {
 		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 		of := claim.Namespace + "/" + claim.Name
 		w.listed[of], w.uids[of] = true, claim.UID
 		if name := claim.Spec.VolumeName; name != "" {
 			if b.c.Catalog.Provider(key) != b.c.Remote {
-				w.named[name] = append(w.named[name], asker{of, claim.UID, slices.Contains(mounted[name], of)})
+				w.named[name] = append(w.named[name], asker{of, claim.UID, slices.Contains(mounted()[name], of)})
 			}
 			continue
 		}

@@ -169,31 +169,20 @@ func (b *Binder) setOwners(ctx context.Context, owners map[string]resolve.Owner)
 			changes[name] = nil
 		}
 	}
-	if len(changes) > 0 {
-		if err := b.c.Journal.CommitBucket(ctx, ownersBucket, changes); err != nil {
-			return fmt.Errorf("store the owners of volumes: %w", err)
-		}
+	if len(changes) == 0 {
+		return nil
+	}
+	if err := b.c.Journal.CommitBucket(ctx, ownersBucket, changes); err != nil {
+		return fmt.Errorf("store the owners of volumes: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		if o := owners[name]; o.Claim != b.owners[name].Claim {
 			b.c.Logger.Info("owner of a volume changed", "volume", name, "claim", o.Claim)
 		}
+		b.c.Catalog.SetOwner(name, owners[name])
 	}
 	b.owners = owners
-	b.showOwners()
 	return nil
-}
-
-func (b *Binder) showOwners() {
-	for _, name := range slices.Sorted(maps.Keys(b.owners)) {
-		b.c.Catalog.SetOwner(name, b.owners[name])
-	}
-	for _, name := range b.ownersShown {
-		if _, stays := b.owners[name]; !stays {
-			b.c.Catalog.SetOwner(name, resolve.Owner{})
-		}
-	}
-	b.ownersShown = slices.Collect(maps.Keys(b.owners))
 }
 
 // Errors of [Binder.ReleaseVolume].
