@@ -120,3 +120,39 @@ func TestWhetherAFUSEFileSystemIsServedIsKnownWithoutAskingIt(t *testing.T) {
 		t.Errorf("and it is asked: %v", err)
 	}
 }
+
+// The kernel gives the number of a connection again once its file system is unmounted, while
+// a process may still have that one's /dev/fuse open.
+func TestAProcessWhoseFileSystemIsGoneServesNoOther(t *testing.T) {
+	dir := scratch(t)
+	k := New()
+	gone, target := mkdir(t, dir, "gone"), mkdir(t, dir, "target")
+	number := func(server *os.File) string { return connectionOf(fmt.Sprintf("/proc/self/fdinfo/%d", server.Fd())) }
+	for {
+		stale := mountFUSE(t, gone)
+		if number(stale) == "" {
+			t.Skip("this kernel does not say what /dev/fuse is open for: Linux 6.14 does")
+		}
+		must(t, unix.Unmount(gone, unix.UMOUNT_NOFOLLOW))
+		server := mountFUSE(t, target)
+		if number(stale) != number(server) { // another process took the number
+			must(t, unix.Unmount(target, unix.UMOUNT_NOFOLLOW))
+			must(t, server.Close())
+			must(t, stale.Close())
+			continue
+		}
+		t.Cleanup(func() { unix.Unmount(target, unix.MNT_DETACH) })
+		must(t, server.Close())
+		for range 2 { // the second time with what the first has found
+			k.fuse.scanned = time.Time{}
+			yes, err := k.FUSEServed(t.Context(), target)
+			if !errors.Is(err, errors.ErrUnsupported) { // else another process is about to mount something
+				must(t, err)
+			}
+			if yes {
+				t.Error("its server is gone, and another file system's counts as its server")
+			}
+		}
+		return
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // fuseServers remembers which process serves each FUSE file system: one that has
@@ -18,10 +20,13 @@ import (
 // process no longer serves the connection.
 type fuseServers struct {
 	mu         sync.Mutex
-	at         map[uint32]string // connection -> the fdinfo file that shows it
-	incomplete bool              // the kernel does not show the connection of some open /dev/fuse
+	at         map[uint32]devFUSE // by connection
+	incomplete bool               // the kernel does not show the connection of some open /dev/fuse
 	scanned    time.Time
 }
+
+// devFUSE is an open /dev/fuse: a process and its file descriptor.
+type devFUSE struct{ pid, fd string }
 
 // scanPause is the minimum time between two scans of all processes.
 const scanPause = 5 * time.Second
@@ -45,7 +50,7 @@ func (k *Kernel) FUSEServed(ctx context.Context, path string) (bool, error) {
 }
 
 func (s *fuseServers) served(connection uint32) (bool, error) {
-	if file, known := s.at[connection]; known && connectionOf(file) == fmt.Sprint(connection) {
+	if f, known := s.at[connection]; known && f.connection() == fmt.Sprint(connection) {
 		return true, nil
 	}
 	delete(s.at, connection)
@@ -63,7 +68,7 @@ func (s *fuseServers) served(connection uint32) (bool, error) {
 
 // scan reads the open files of all processes. It ignores processes that end meanwhile.
 func (s *fuseServers) scan() error {
-	s.at, s.incomplete, s.scanned = map[uint32]string{}, false, time.Now()
+	s.at, s.incomplete, s.scanned = map[uint32]devFUSE{}, false, time.Now()
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -79,21 +84,57 @@ func (s *fuseServers) scan() error {
 			if file, err := os.Readlink(dir + "/fd/" + fd.Name()); err != nil || filepath.Base(file) != "fuse" {
 				continue
 			}
-			s.note(dir + "/fdinfo/" + fd.Name())
+			s.note(devFUSE{pid: p.Name(), fd: fd.Name()})
 		}
 	}
 	return nil
 }
 
-func (s *fuseServers) note(file string) {
-	text := connectionOf(file)
+func (s *fuseServers) note(f devFUSE) {
+	text := f.connection()
 	connection, err := strconv.ParseUint(text, 10, 32)
 	switch {
 	case err == nil:
-		s.at[uint32(connection)] = file
+		s.at[uint32(connection)] = f
 	case text == "": // an older kernel, or not mounted yet
 		s.incomplete = true
 	}
+}
+
+// connection returns the FUSE connection that f serves: "-" if it serves none, "" if the kernel does not show it.
+func (f devFUSE) connection() string {
+	number := connectionOf("/proc/" + f.pid + "/fdinfo/" + f.fd)
+	if number != "-" && number != "" && f.aborted() {
+		return "-" // the kernel may have given the number to another file system since
+	}
+	return number
+}
+
+// aborted reports whether the kernel has ended the connection of f: its file system is unmounted, and the process
+// still has the file open. A kernel or a process that does not let the file be asked (before Linux 5.6, or without
+// CAP_SYS_PTRACE) leaves that unknown: false.
+func (f devFUSE) aborted() bool {
+	pid, err := strconv.Atoi(f.pid)
+	if err != nil {
+		return false
+	}
+	fd, err := strconv.Atoi(f.fd)
+	if err != nil {
+		return false
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(process)
+	device, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(device)
+	events := []unix.PollFd{{Fd: int32(device)}}
+	_, err = unix.Poll(events, 0)
+	return err == nil && events[0].Revents&unix.POLLERR != 0 // fuse_dev_poll: not connected
 }
 
 // connectionOf returns the FUSE connection number in a /proc/PID/fdinfo file: "-" if the
