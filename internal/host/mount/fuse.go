@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,16 +25,16 @@ type fuseServers struct {
 }
 
 // devFUSE is an open /dev/fuse: a process and its file descriptor.
-type devFUSE struct{ pid, fd string }
+type devFUSE struct{ pid, fd int }
 
 // scanPause is the minimum time between two scans of all processes.
 const scanPause = 5 * time.Second
 
 // FUSEServed reports whether a process serves the FUSE file system mounted at path. It
-// asks /proc only. If no process does, the file system is dead and can be asked without
-// risk; a served one may not answer, and the process that asks it then holds the mount,
-// which therefore cannot be unmounted. The error is [errors.ErrUnsupported] if the kernel
-// cannot tell: before Linux 6.14.
+// asks /proc, and the kernel about open /dev/fuse files, but no server. If no process serves
+// the file system, it is dead and can be asked without risk; a served one may not answer, and
+// the process that asks it then holds the mount, which therefore cannot be unmounted. The
+// error is [errors.ErrUnsupported] if the kernel cannot tell: before Linux 6.14.
 func (k *Kernel) FUSEServed(ctx context.Context, path string) (bool, error) {
 	info, err := k.Look(ctx, path)
 	if err != nil {
@@ -74,8 +73,9 @@ func (s *fuseServers) scan() error {
 		return err
 	}
 	for _, p := range processes {
-		if strings.Trim(p.Name(), "0123456789") != "" {
-			continue
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue // no process
 		}
 		dir := filepath.Join("/proc", p.Name())
 		fds, _ := os.ReadDir(dir + "/fd") // none if it has ended
@@ -84,7 +84,9 @@ func (s *fuseServers) scan() error {
 			if file, err := os.Readlink(dir + "/fd/" + fd.Name()); err != nil || filepath.Base(file) != "fuse" {
 				continue
 			}
-			s.note(devFUSE{pid: p.Name(), fd: fd.Name()})
+			if number, err := strconv.Atoi(fd.Name()); err == nil {
+				s.note(devFUSE{pid, number})
+			}
 		}
 	}
 	return nil
@@ -103,7 +105,7 @@ func (s *fuseServers) note(f devFUSE) {
 
 // connection returns the FUSE connection that f serves: "-" if it serves none, "" if the kernel does not show it.
 func (f devFUSE) connection() string {
-	number := connectionOf("/proc/" + f.pid + "/fdinfo/" + f.fd)
+	number := connectionOf(fmt.Sprintf("/proc/%d/fdinfo/%d", f.pid, f.fd))
 	if number != "-" && number != "" && f.aborted() {
 		return "-" // the kernel may have given the number to another file system since
 	}
@@ -114,20 +116,12 @@ func (f devFUSE) connection() string {
 // still has the file open. A kernel or a process that does not let the file be asked (before Linux 5.6, or without
 // CAP_SYS_PTRACE) leaves that unknown: false.
 func (f devFUSE) aborted() bool {
-	pid, err := strconv.Atoi(f.pid)
-	if err != nil {
-		return false
-	}
-	fd, err := strconv.Atoi(f.fd)
-	if err != nil {
-		return false
-	}
-	process, err := unix.PidfdOpen(pid, 0)
+	process, err := unix.PidfdOpen(f.pid, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(process)
-	device, err := unix.PidfdGetfd(process, fd, 0)
+	device, err := unix.PidfdGetfd(process, f.fd, 0)
 	if err != nil {
 		return false
 	}
