@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +28,8 @@ type follower struct {
 
 	uid     types.UID // of the object that the catalog has
 	version string    // of the object that the catalog has
+	// listing is that of [attachments] when the attachment that the catalog has was read.
+	listing uint64
 }
 
 func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
@@ -54,6 +55,8 @@ func (f *follower) run() {
 		f.bundleStream().run(f.ctx)
 	case resolve.KindClaim:
 		f.runClaim()
+	case resolve.KindVolumeAttachment:
+		f.runAttachment()
 	default:
 		f.get()
 	}
@@ -161,6 +164,9 @@ const never = 1000 * time.Hour
 
 // getOnce reads the object and returns the pause before the next read.
 func (f *follower) getOnce(b *outage.Backoff) time.Duration {
+	if f.key.Kind == resolve.KindVolumeAttachment {
+		return f.getAttachment(b)
+	}
 	obj, err := f.p.get(f.ctx, f.key)
 	switch {
 	case f.ctx.Err() != nil:
@@ -182,8 +188,6 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 		pause = outage.Jitter(f.p.config.Refresh, 0.2)
 	case *corev1.PersistentVolumeClaim:
 		pause, settled = outage.Jitter(f.p.config.Refresh, 0.2), o.Status.Phase == corev1.ClaimBound
-	case *storagev1.VolumeAttachment:
-		settled = o.Status.Attached // the node's volumesAttached does not announce a failed attachment
 	}
 	if !settled {
 		return b.Next(nil)

@@ -69,7 +69,9 @@ type Provider struct {
 	poke    chan struct{} // capacity 1: wanted changed
 	memory  *memory
 	claims  verdict
-	uids    map[source.Key]types.UID // of restored objects; read-only once followers run
+	// attachments says which attachments may be delivered.
+	attachments *attachments
+	uids        map[source.Key]types.UID // of restored objects; read-only once followers run
 
 	problems outage.Findings // what could not be read
 
@@ -95,7 +97,8 @@ func New(c Config) *Provider {
 			resolve.KindClaim:  newGather(resolve.KindClaim, kinds[resolve.KindClaim].lister),
 			resolve.KindVolume: newGather(resolve.KindVolume, kinds[resolve.KindVolume].lister),
 		},
-		memory: newMemory(c.KV, c.Logger), uids: map[source.Key]types.UID{},
+		attachments: newAttachments(),
+		memory:      newMemory(c.KV, c.Logger), uids: map[source.Key]types.UID{},
 		config: c, logger: c.Logger, kinds: kinds, poke: make(chan struct{}, 1),
 		wanted: map[source.Key][]source.Key{}, followers: map[source.Key]*follower{},
 		changed: make(chan struct{}), bundles: map[source.Key]bool{},

@@ -86,7 +86,7 @@ func TestAnAttachmentIsNotRemembered(t *testing.T) {
 		kv := journal.NewMemory()
 		w, stop := startAs(t, func(s *fakeapi.Server) {
 			claim(s, "a")
-			s.Put(driver(true), claimPod("p", "a"), attached("a"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+			s.Put(driver(true), claimPod("p", "a"), attached("a"), attaching("a"))
 		}, remembers(kv))
 		w.expect("p", "", "")
 		stop()

@@ -16,26 +16,19 @@ import (
 )
 
 // nodeStream returns the stream of this node's Node object. When a volume enters or leaves the Node's
-// list of attached volumes, its attachment is read again. After a list all attachments are, because
-// changes that were reverted since the last event are invisible.
+// list of attached volumes, its attachment is forgotten and read again, before the reporter sees the
+// Node and may allow the volume's calls. After a list all attachments are, because changes that were
+// reverted since the last event are invisible.
 func (p *Provider) nodeStream() *stream {
-	var attached map[corev1.UniqueVolumeName]string
+	var was attachedList
 	compare := func(n *corev1.Node, listed bool) {
-		now := map[corev1.UniqueVolumeName]string{}
-		if n != nil {
-			for _, v := range n.Status.VolumesAttached {
-				now[v.Name] = v.DevicePath
-			}
-		}
+		is := attachedOf(n)
 		p.apply(nodeUpdate(p.config.NodeName, n))
+		p.relist(p.changedAttachments(was, is, listed), p.keysOf(is))
+		was = is
 		if p.config.OnNode != nil {
 			p.config.OnNode(n)
 		}
-		changed := p.attachments(attached, now)
-		if attached != nil && (listed || len(changed) > 0) {
-			p.refetch(func(k source.Key) bool { return k.Kind == resolve.KindVolumeAttachment && (listed || changed[k]) })
-		}
-		attached = now
 	}
 	k := p.kinds[resolve.KindNode]
 	return &stream{
@@ -81,21 +74,30 @@ func nodeUpdate(name string, n *corev1.Node) source.Update {
 	}, Allocatable: n.Status.Allocatable}}}
 }
 
-// attachments returns the attachments of the CSI volumes that differ between the two lists.
-func (p *Provider) attachments(was, is map[corev1.UniqueVolumeName]string) map[source.Key]bool {
-	changed := map[source.Key]bool{}
-	note := func(a, b map[corev1.UniqueVolumeName]string) {
+// changedAttachments returns the attachments of the CSI volumes that differ between the two lists, or
+// all of them.
+func (p *Provider) changedAttachments(was, is attachedList, all bool) map[source.Key]bool {
+	changed := attachedList{}
+	note := func(a, b attachedList) {
 		for name, device := range a {
-			if other, both := b[name]; both && other == device {
-				continue
-			}
-			if id, ok := strings.CutPrefix(string(name), "kubernetes.io/csi/"); ok {
-				driver, handle, _ := strings.Cut(id, "^")
-				changed[resolve.AttachmentKey(state.DriverName(driver), handle, p.config.NodeName)] = true
+			if other, both := b[name]; all || !both || other != device {
+				changed[name] = device
 			}
 		}
 	}
 	note(was, is)
 	note(is, was)
-	return changed
+	return p.keysOf(changed)
+}
+
+// keysOf returns the attachments of the CSI volumes in the list.
+func (p *Provider) keysOf(list attachedList) map[source.Key]bool {
+	keys := map[source.Key]bool{}
+	for name := range list {
+		if id, ok := strings.CutPrefix(string(name), "kubernetes.io/csi/"); ok {
+			driver, handle, _ := strings.Cut(id, "^")
+			keys[resolve.AttachmentKey(state.DriverName(driver), handle, p.config.NodeName)] = true
+		}
+	}
+	return keys
 }

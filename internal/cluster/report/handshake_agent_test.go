@@ -24,8 +24,10 @@ type rules struct {
 	used func(state.Want, state.Volume) string
 	held func(state.Want, state.VolumeID, bool) state.Want
 	// claims: the first write of a process changes the Node. versions: a write is for
-	// one version of the Node. settles: the reporter waits for the manager.
-	claims, versions, settles bool
+	// one version of the Node. settles: the reporter waits for the manager. forgets: an attachment
+	// is forgotten when its volume enters or leaves volumesAttached, and used only if the volume
+	// was listed when its read began. discards: an answer from before that is dropped.
+	claims, versions, settles, forgets, discards bool
 
 	// looks and kinds cache the decisions, by their inputs.
 	looks map[agent]agent
@@ -45,7 +47,7 @@ func (r *rules) look(a *agent) {
 
 // calls returns the kind of agent.call, cached by the inputs of the manager's part.
 func (r *rules) calls(a agent) plan.Kind {
-	of := agent{pod: a.pod, ready: a.ready, flipped: a.flipped, reported: a.reported, phase: a.phase, free: a.free}
+	of := agent{pod: a.pod, knows: a.knows, flipped: a.flipped, reported: a.reported, phase: a.phase, free: a.free}
 	kind, known := r.kinds[of]
 	if !known {
 		op, _, _ := of.call(r)
@@ -59,7 +61,7 @@ func program() *rules {
 	return &rules{
 		looks: map[agent]agent{}, kinds: map[agent]plan.Kind{},
 		see: (*inUse).see, next: (*inUse).next, used: plan.AttachedAs, held: plan.HoldUntilListed,
-		claims: true, versions: true, settles: true,
+		claims: true, versions: true, settles: true, forgets: true, discards: true,
 	}
 }
 
@@ -111,12 +113,22 @@ const (
 	refused
 )
 
+// What a process knows of the attachment of its volume.
+const (
+	unread uint8 = iota
+	notAttached
+	present // its context is the present one
+	past    // its context is that of an earlier attachment
+)
+
 // agent is csi-volmgr on one node.
 type agent struct {
 	up       bool
-	pod      bool // from the watch of pods
-	ready    bool // as read from the VolumeAttachment
-	flipped  bool // as known from the CSIDriver
+	pod      bool  // from the watch of pods
+	knows    uint8 // as read from the VolumeAttachment
+	late     uint8 // an answer about it on the way
+	missed   bool  // volumesAttached has changed since the watch told
+	flipped  bool  // as known from the CSIDriver
 	watched  snapshot
 	doing    uint8
 	inFlight [2]write
@@ -139,7 +151,7 @@ func (a *agent) want() state.Want {
 		return state.Want{}
 	}
 	w := state.Want{Spec: a.spec(a.flipped), Pods: map[state.PodUID]state.WantMount{podUID: {MountSpec: state.MountSpec{Target: "/t"}}}}
-	if !a.flipped && !a.ready {
+	if !a.flipped && a.knows < present {
 		w.Hold = "waiting for the VolumeAttachment"
 	}
 	return w
@@ -167,7 +179,7 @@ func (a *agent) used(r *rules) []state.InUse {
 
 // report is one round of Reporter.reportInUse.
 func (a *agent) report(r *rules) {
-	w := inUse{node: a.node.node()}
+	w := inUse{node: a.node.node()} // see sets watched
 	if a.claimed {
 		w.uid = "u"
 	}
@@ -222,11 +234,43 @@ func (a *agent) end() {
 	}
 }
 
+// read returns what a read of c says of the attachment. It is unread if it is of no use.
+func (a *agent) read(r *rules, c attachment) uint8 {
+	switch {
+	case !c.there || !c.ready || c.deleting:
+		return notAttached
+	case r.forgets && !a.watched.attached:
+		return unread
+	}
+	return present
+}
+
+// watch takes in the newest Node, after those between.
+func (a *agent) watch(r *rules, n snapshot) {
+	a.watched = n
+	if a.missed && r.forgets {
+		a.knows = unread
+	}
+	if a.missed && r.discards {
+		a.late = unread
+	}
+	a.missed = false
+}
+
+// detached makes what is known of the attachment that of an earlier one.
+func (a *agent) detached() {
+	for _, known := range []*uint8{&a.knows, &a.late} {
+		if *known == present {
+			*known = past
+		}
+	}
+}
+
 // crash ends the process. The writes in flight go on without it.
 func (a *agent) crash() {
 	inFlight := a.inFlight
 	for i := range inFlight {
 		inFlight[i].owned = false
 	}
-	*a = agent{watched: a.watched, inFlight: inFlight, phase: a.phase, free: a.free, flipped: a.flipped}
+	*a = agent{watched: a.watched, missed: a.missed, inFlight: inFlight, phase: a.phase, free: a.free, flipped: a.flipped}
 }

@@ -18,9 +18,9 @@ type bug struct {
 
 // bugs breaks one rule each; the first four were found by an audit.
 func bugs() []bug {
-	return append(found(), []bug{
+	return append(append(found(), contexts()...), []bug{
 		{"an older Node replaces a newer answer", replaced, func(r *rules) {
-			r.see = func(w *inUse, n *corev1.Node) { w.node = n }
+			r.see = func(w *inUse, n *corev1.Node) { w.node, w.watched = n, n }
 		}},
 		{"a write is for any version of the Node", late, func(r *rules) { r.versions = false }},
 		{"a write without an answer is forgotten", late, func(r *rules) {
@@ -52,6 +52,17 @@ func bugs() []bug {
 			}
 		}},
 	}...)
+}
+
+// contexts are the bugs by which a volume is mounted with the context of an earlier attachment.
+func contexts() []bug {
+	return []bug{
+		{"the attachment of before is kept", replaced, func(r *rules) { r.forgets = false }},
+		{"an answer from before counts", lateRead, func(r *rules) { r.discards = false }},
+		{"more is marked while the watch lags", replaced, func(r *rules) {
+			r.next = func(w *inUse, used []state.InUse) step { w.watched = w.node; return w.next(used) }
+		}},
+	}
 }
 
 // found are the bugs that an audit found in an earlier version.

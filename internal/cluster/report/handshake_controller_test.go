@@ -55,6 +55,7 @@ func controllerMoves(s *system, n int, on acts) {
 	case c.there && c.deleting:
 		on("the attacher detaches", false, func(s *system, n int) string {
 			s.attached[n], s.claims[n] = false, attachment{}
+			s.agents[n].detached()
 			if a := s.agents[n]; a.may() && !a.free && !s.excused {
 				return "detached while it may be mounted"
 			}
@@ -73,6 +74,7 @@ func (s *system) setAttached(n int, attached bool) {
 	if s.nodes[n].attached != attached {
 		s.nodes[n].attached = attached
 		s.nodes[n].version++
+		s.agents[n].missed = true
 	}
 }
 

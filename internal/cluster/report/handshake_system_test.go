@@ -131,7 +131,7 @@ func (r *rules) moves(s system) (out []move) {
 		}
 		r.agentMoves(&s.agents[n], on)
 		controllerMoves(&s, n, on)
-		faults(&s, n, on)
+		r.faults(&s, n, on)
 	}
 	if s.left.flips > 0 {
 		to := s
@@ -163,14 +163,21 @@ func (r *rules) agentMoves(a *agent, on acts) {
 		on("csi-volmgr starts", false, func(s *system, n int) string { s.agents[n].up, s.agents[n].pod = true, s.pods[n]; return "" })
 		return
 	}
-	on("the watch tells of the Node", false, func(s *system, n int) string { s.agents[n].watched = s.nodes[n]; return "" })
+	on("the watch tells of the Node", false, func(s *system, n int) string { s.agents[n].watch(r, s.nodes[n]); return "" })
 	on("the watch tells of the pod", false, func(s *system, n int) string { s.agents[n].pod = s.pods[n]; return "" })
 	on("the watch tells of the CSIDriver", false, func(s *system, n int) string { s.agents[n].flipped = s.flipped; return "" })
-	on("the attachment is read", false, func(s *system, n int) string {
-		c := s.claims[n]
-		s.agents[n].ready = c.there && c.ready && !c.deleting
-		return ""
-	})
+	if a.late != unread {
+		on("the answer about the attachment comes", false, func(s *system, n int) string {
+			b := &s.agents[n]
+			b.knows, b.late = b.late, unread
+			return ""
+		})
+	} else {
+		on("the attachment is read", false, func(s *system, n int) string {
+			s.agents[n].knows = s.agents[n].read(r, s.claims[n])
+			return ""
+		})
+	}
 	on("the manager takes in what is marked", false, func(s *system, n int) string { s.agents[n].reported = s.agents[n].marked; return "" })
 	switch a.doing {
 	case idle:
@@ -196,6 +203,8 @@ func (r *rules) agentMoves(a *agent, on acts) {
 				return "mounted on two nodes"
 			case !s.attached[n] && !b.free:
 				return "mounted where it is not attached"
+			case b.knows == past && !b.free:
+				return "mounted with the context of a previous attachment"
 			}
 			return ""
 		})
@@ -228,7 +237,7 @@ func (s *system) apply(versions bool, n, i int) string {
 }
 
 // faults are what may go wrong, and the changes that users make.
-func faults(s *system, n int, on acts) {
+func (r *rules) faults(s *system, n int, on acts) {
 	if s.left.toggles[n] > 0 {
 		on("the pod comes or goes", true, func(s *system, n int) string { s.left.toggles[n]--; s.pods[n] = !s.pods[n]; return "" })
 	}
@@ -240,6 +249,13 @@ func faults(s *system, n int, on acts) {
 			s.left.erased--
 			s.nodes[n].inUse, s.excused = false, true
 			s.nodes[n].version++
+			return ""
+		})
+	}
+	if a := s.agents[n]; s.left.lateReads > 0 && a.up && a.late == unread {
+		on("the answer about the attachment is late", true, func(s *system, n int) string {
+			s.left.lateReads--
+			s.agents[n].late = a.read(r, s.claims[n])
 			return ""
 		})
 	}

@@ -14,7 +14,8 @@ import (
 // state and checks:
 //
 //   - a volume is not detached from a node on which it may be mounted;
-//   - it is not mounted on two nodes, nor on a node to which it is not attached;
+//   - it is not mounted on two nodes, nor on a node to which it is not attached, nor with the publish
+//     context of an earlier attachment: each attachment has a context of its own;
 //   - from each state the wishes can be fulfilled without a fault or a change of wishes.
 //
 // The model leaves out the controller's forced detachment after six minutes, and a DELETE of a VolumeAttachment
@@ -22,8 +23,8 @@ import (
 
 // budget is how much more may go wrong on one path.
 type budget struct {
-	toggles                                                     [2]uint8 // changes of the pod on each node
-	agentCrashes, controllerCrashes, lost, beats, erased, flips uint8
+	toggles                                                                [2]uint8 // changes of the pod on each node
+	agentCrashes, controllerCrashes, lost, beats, erased, flips, lateReads uint8
 }
 
 // scenario is a budget that is walked on its own: one walk with all of them would be too large.
@@ -39,6 +40,7 @@ func scenarios() map[string]scenario {
 		replaced:      {budget: budget{toggles: [2]uint8{4, 0}, beats: 1}},
 		erased:        {budget: budget{toggles: [2]uint8{1, 0}, erased: 1, beats: 1}},
 		flips:         {budget: budget{toggles: [2]uint8{2, 0}, flips: 1}},
+		lateRead:      {budget: budget{toggles: [2]uint8{3, 0}, lateReads: 1}},
 		controlFails:  {budget: budget{toggles: [2]uint8{3, 0}, controllerCrashes: 1}},
 		late:          {budget: budget{toggles: [2]uint8{3, 0}, lost: 2}, large: true},
 		agentFails:    {budget: budget{toggles: [2]uint8{3, 0}, agentCrashes: 1, lost: 1}, large: true},
@@ -51,6 +53,7 @@ const (
 	replaced      = "a pod is replaced"
 	erased        = "another program erases the list"
 	flips         = "no attachment is needed any more"
+	lateRead      = "a read of the attachment is late"
 	controlFails  = "the controller crashes"
 	late          = "writes are late"
 	agentFails    = "the daemon crashes"

@@ -67,6 +67,8 @@ func (r *Reporter) runInUse(ctx context.Context) {
 type inUse struct {
 	// node is the newest Node from the watch or an answer; nil while there is none.
 	node *corev1.Node
+	// watched is the Node that the watch showed last.
+	watched *corev1.Node
 	// unanswered is a list that was sent and not answered: the server may have applied it
 	// or still apply it. It is sent again until the server answers.
 	unanswered *[]corev1.UniqueVolumeName
@@ -85,10 +87,17 @@ type inUse struct {
 
 // see sets a Node from the watch, unless an answer already had a newer version of it.
 func (w *inUse) see(n *corev1.Node) {
+	w.watched = n
 	if n != nil && w.node != nil && n.UID == w.node.UID && older(n, w.node) {
 		return
 	}
 	w.node = n
+}
+
+// ahead reports whether node is from an answer and the watch has not shown it yet. Then the
+// attachments that are known may be those from before it.
+func (w *inUse) ahead() bool {
+	return w.watched == nil || w.watched.UID != w.node.UID || older(w.watched, w.node)
 }
 
 // older reports whether version a is before version b. It returns false for versions
@@ -132,7 +141,11 @@ func (w *inUse) wanted(used []state.InUse) step {
 	case w.node.UID != w.uid || !slices.Equal(w.node.Status.VolumesInUse, w.list(used)):
 		return step{mark: intersection(w.marked, w.listed(used)), write: true, list: w.list(used)}
 	}
-	return step{mark: w.attached(used)}
+	mark := w.attached(used)
+	if w.ahead() { // a volume that left volumesAttached and came back has another attachment
+		mark = common(w.marked, mark)
+	}
+	return step{mark: mark}
 }
 
 // answered records the Node in the answer to a write.
@@ -309,6 +322,16 @@ func (r *Reporter) patchInUse(ctx context.Context, change map[string]any) (*core
 		return nil, fmt.Errorf("write status.volumesInUse: %w", err)
 	}
 	return n, nil
+}
+
+// common returns the ids that are in both lists, which are sorted.
+func common(a, b []state.VolumeID) (both []state.VolumeID) {
+	for _, id := range b {
+		if _, there := slices.BinarySearch(a, id); there {
+			both = append(both, id)
+		}
+	}
+	return both
 }
 
 // intersection returns the ids that are also in used. Both are sorted.

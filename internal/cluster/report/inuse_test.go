@@ -187,6 +187,28 @@ func TestAWatchBehindTheAnswerIsIgnored(t *testing.T) {
 	})
 }
 
+// The answer to a write may be ahead of the watch. A volume may then have been detached and attached again without the
+// provider of attachments knowing it, so nothing more is marked until the watch has shown that Node. What was marked
+// stays marked.
+//
+// Faults: A182.
+func TestNothingMoreIsMarkedWhileTheWatchLags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := using(t, "d^a", "d^b")
+		w.use("d^a")
+		w.want("a pod left", "d^a", "d^a")
+		w.mu.Lock()
+		w.lags = true
+		w.mu.Unlock()
+		w.change(attached("d^a")) // d^b is detached
+		w.change(attached("d^a", "d^b"))
+		w.use("d^a", "d^b")
+		w.want("its successor came, and the watch lags", "d^a d^b", "d^a")
+		w.seeNode()
+		w.want("the watch has caught up", "d^a d^b", "d^a", "d^b")
+	})
+}
+
 // A watch that lags may show a Node from before this process: no volume may be mounted until the server has answered
 // once.
 func TestAListThatIsThereIsAskedForOnce(t *testing.T) {

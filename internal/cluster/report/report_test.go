@@ -37,6 +37,26 @@ type world struct {
 	unsure bool
 	// settling is called while the manager takes over the marked volumes.
 	settling func()
+	// lags: the watch of the Node does not show the reporter's own writes.
+	lags bool
+}
+
+// watching shows the reporter its own writes of the Node, as the watch does.
+type watching struct {
+	next http.RoundTripper
+	w    *world
+}
+
+func (r watching) RoundTrip(q *http.Request) (*http.Response, error) {
+	answer, err := r.next.RoundTrip(q)
+	n := &corev1.Node{}
+	r.w.mu.Lock()
+	shows := !r.w.lags
+	r.w.mu.Unlock()
+	if shows && err == nil && q.Method == http.MethodPatch && strings.HasSuffix(q.URL.Path, "/nodes/n1/status") && r.w.server.Get("nodes", "n1", n) {
+		r.w.reporter.Node(n)
+	}
+	return answer, err
 }
 
 func (w *world) AttachedInUse() (used []state.InUse, all bool) {
@@ -82,7 +102,7 @@ func (w *world) marks() []state.VolumeID { w.mu.Lock(); defer w.mu.Unlock(); ret
 func start(t *testing.T, opts ...func(*report.Config)) *world {
 	t.Helper()
 	w := &world{t: t, server: fakeapi.New(), changed: make(chan struct{})}
-	core, storage := w.server.Clients(nil)
+	core, storage := w.server.Clients(func(next http.RoundTripper) http.RoundTripper { return watching{next, w} })
 	c := report.Config{
 		Core: core, Storage: storage, NodeName: "n1", Volumes: w, Limit: w.limit,
 		Period: func(state.DriverName) time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.ask.period },
