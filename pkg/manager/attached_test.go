@@ -44,6 +44,56 @@ func TestWhatWasAttachedStaysInUseWhenItsDriverNeedsNoAttachmentAnyMore(t *testi
 	})
 }
 
+// A pod runs on a mount of an earlier attachment: nothing is done to the mount, containers may be started in the pod,
+// and the status of the volume and the pod says so until it is gone. A restart changes nothing about that.
+//
+// Faults: A182.
+func TestARunningPodOnAnEarlierAttachmentIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newFakeNode(t), newDisk()
+		attached := func(uid, device string) state.PodWant {
+			p := podWant("a", "v")
+			p.Volumes[0].Spec.Attachment, p.Volumes[0].Spec.PublishContext = uid, map[string]string{"device": device}
+			return p
+		}
+		shown := func(l *life) string { s, _ := l.Pod("a"); return s.Volumes[0].Drift }
+		l := live(t, h, d)
+		l.up(h)
+		l.SetPod(attached("1", "x"))
+		mounted(t, l, "a")
+		rest()
+		if got := shown(l); got != "" {
+			t.Errorf("with its own: %q", got)
+		}
+		before := len(h.calls())
+		unread := attached("", "")
+		unread.Volumes[0].Spec.PublishContext, unread.Volumes[0].Hold = nil, "not read"
+		l.SetPod(unread)
+		rest()
+		if got := shown(l); got != "" {
+			t.Errorf("while the attachment is not read: %q", got)
+		}
+		l.SetPod(attached("2", "y"))
+		rest()
+		if got := shown(l); !strings.Contains(got, "by UID 2 (its publish context differs)") {
+			t.Errorf("with another: %q", got)
+		}
+		if err := l.Verify(t.Context(), "a"); err != nil {
+			t.Errorf("a container may not be started: %v", err)
+		}
+		_ = l.stop()
+		l = live(t, h, d, sources("s"))
+		l.up(h)
+		l.SetPod(attached("2", "y"))
+		l.SourceSynced("s")
+		rest()
+		if got := shown(l); got == "" {
+			t.Error("after a restart: nothing is shown")
+		}
+		equal(t, "calls", h.calls()[before:], nil)
+	})
+}
+
 // A volume of a built-in kind that a cluster attaches is reported under the controller's name
 // for it; volumes of other kinds and inline volumes are not. No call is made for it before it
 // is reported, a report without it prevents new calls, and it is in use until it is unstaged.

@@ -66,3 +66,16 @@ func (v *volume) allDrift() map[string]string {
 	maps.Copy(all, v.drift)
 	return all
 }
+
+// shownDrift is allDrift with the stage that was made with an earlier attachment. That is no finding of
+// a look at the mounts, so containers may still be started in the pod that has it.
+func (l *loop) shownDrift(v *volume) map[string]string {
+	anew := plan.AttachedAnew(l.mergedWish(v), v.recordOrEmpty())
+	if anew == "" {
+		return v.allDrift()
+	}
+	all := map[string]string{}
+	maps.Copy(all, v.allDrift())
+	all[v.record.Spec.StagePath] = anew
+	return all
+}

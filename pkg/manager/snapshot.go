@@ -143,7 +143,7 @@ func (l *loop) volumeStatus(id state.VolumeID, wanted []state.PodUID) (VolumeSta
 	}
 	s := VolumeStatus{
 		Volume: r, Wanted: v.wantedBy(wanted), Quarantined: v.quarantined, SELinux: v.selinuxStatus(r.Spec),
-		Drift: v.allDrift(), emptied: l.gates.drain == DrainEmpty,
+		Drift: l.shownDrift(v), emptied: l.gates.drain == DrainEmpty,
 	}
 	if v.held != nil {
 		s.Held, s.Since = v.held.Held, v.held.since

@@ -1,6 +1,12 @@
 package plan
 
-import "github.com/csi-volmgr/csi-volmgr/pkg/state"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
 
 const reasonListed = "waiting for the Node's status to list the volume in volumesInUse and in volumesAttached"
 
@@ -24,6 +30,32 @@ func HoldUntilListed(w state.Want, id state.VolumeID, listed bool) state.Want {
 		w.Hold = reasonListed
 	}
 	return w
+}
+
+// AttachedAnew says, for people, that a pod uses a mount that was made with another attachment than
+// the one that the cluster has now; "" if that is not so or not known. Such a mount stays, because
+// containers may use it (rule 5); one that no pod uses is undone.
+func AttachedAnew(w state.Want, v state.Volume) string {
+	if v.Spec == nil || len(w.Pods) == 0 || w.Hold != "" || w.Spec.Attachment == "" {
+		return ""
+	}
+	was := v.Spec.Attachment
+	if was == "" && len(v.Spec.PublishContext) == 0 || !reattached(w, v) {
+		return "" // it was made without one
+	}
+	for _, m := range v.Mounts {
+		if !used(v, m) {
+			continue
+		}
+		differ := "its UID"
+		if !maps.Equal(v.Spec.PublishContext, w.Spec.PublishContext) {
+			differ = "its publish context"
+		}
+		return fmt.Sprintf("it was mounted by VolumeAttachment UID %s, and the cluster has attached it anew since, by UID %s "+
+			"(%s differs): its device may be gone or have another volume's data. Stop the pod and delete it; the volume is "+
+			"staged anew for its next pod", cmp.Or(was, "unknown"), w.Spec.Attachment, differ)
+	}
+	return ""
 }
 
 // Unattachable says why the volume must not be begun: its driver needs it attached, and

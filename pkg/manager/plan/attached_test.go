@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -29,6 +30,52 @@ func TestTheRecordSaysUnderWhichNameAVolumeIsAttached(t *testing.T) {
 		if got := AttachedAs(state.Want{Spec: c.wished}, v); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// A mount in use that was made with another attachment, by its UID or its publish context, is a problem. One
+// that no pod uses is undone, and what is not known is no finding.
+//
+// Faults: A182.
+func TestAMountOfAnEarlierAttachmentIsTold(t *testing.T) {
+	x, y := map[string]string{"device": "x"}, map[string]string{"device": "y"}
+	for name, c := range map[string]struct {
+		was, is  string
+		had, has map[string]string
+		hold     string
+		phase    state.Phase
+		wanted   bool
+		want     string
+	}{
+		"the same one":          {"1", "1", x, x, "", state.Present, true, ""},
+		"another one":           {"1", "2", x, x, "", state.Present, true, "by UID 2 (its UID differs)"},
+		"another context":       {"1", "1", x, y, "", state.Present, true, "(its publish context differs)"},
+		"both":                  {"1", "2", x, y, "", state.Present, true, "VolumeAttachment UID 1, and"},
+		"an old record":         {"", "2", x, y, "", state.Present, true, "VolumeAttachment UID unknown"},
+		"an old record, same":   {"", "2", x, x, "", state.Present, true, ""},
+		"begun without one":     {"", "2", nil, y, "", state.Present, true, ""},
+		"not read":              {"1", "", x, nil, "waits", state.Present, true, ""},
+		"needs none any more":   {"1", "", x, nil, "", state.Present, true, ""},
+		"used by no pod":        {"1", "2", x, y, "", state.Leaving, true, ""},
+		"not mounted":           {"1", "2", x, y, "", state.Absent, true, ""},
+		"wanted by no pod":      {"1", "2", x, y, "", state.Present, false, ""},
+		"waits for the lists":   {"1", "2", x, y, reasonListed, state.Present, true, ""},
+		"not published for all": {"1", "2", x, y, "", state.Entering, true, ""},
+	} {
+		v := state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d", Attachment: c.was, PublishContext: c.had}}
+		if c.phase != state.Absent {
+			v.Mounts = map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: c.phase}}}
+		}
+		w := state.Want{Spec: &state.Spec{Driver: "d", Attachment: c.is, PublishContext: c.has}, Hold: c.hold}
+		if c.wanted {
+			w.Pods = map[state.PodUID]state.WantMount{"a": {}}
+		}
+		if got := AttachedAnew(w, v); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got := AttachedAnew(state.Want{}, state.Volume{}); got != "" {
+		t.Errorf("no record: %q", got)
 	}
 }
 
