@@ -14,7 +14,7 @@ const root = "../.."
 // The limits of the front door: a reader has to learn what it has, and a release has to keep it.
 const (
 	// maxNames is for all packages below pkg together.
-	maxNames = 500
+	maxNames = 501
 	// maxFields goes down, never up. It is the number when the front door was complete.
 	maxFields = 591
 )

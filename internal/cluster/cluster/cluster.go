@@ -113,6 +113,7 @@ func New(cfg Config) (*Cluster, error) {
 		Core: clients.Core, Storage: clients.Storage, NodeName: cfg.NodeName, Volumes: cfg.Loop, Logger: cfg.Logger,
 		Annotations: map[string]string{translate.MigratedAnnotation: translate.MigratedPlugins(cfg.Translate)},
 		Limit:       cfg.Limit, Period: c.limitPeriod, Health: c.health, Alive: cfg.Alive,
+		Mounted: c.mounted,
 	})
 	c.events = events.New(events.Config{
 		NodeName: cfg.NodeName, Volumes: cfg.Loop, Objects: cfg.Catalog, Facts: cfg.Facts, Event: c.Report.Event,
@@ -143,4 +144,10 @@ func (c *Cluster) CallEnded(e manager.EndedCall) {
 	if c != nil {
 		c.events.Ended(e)
 	}
+}
+
+// mounted reports whether anything of a volume may be on the node.
+func (c *Cluster) mounted(id state.VolumeID) bool {
+	v, ok := c.cfg.Loop.Volume(id)
+	return ok && (v.Quarantined != "" || v.Volume.InUse())
 }

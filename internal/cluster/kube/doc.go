@@ -9,7 +9,9 @@
 // One watch covers the node's pods and one its Node object. Objects that pods name are read by
 // name. Secrets, configMaps, CSIDrivers and, if the identity may, claims are read by a list and
 // watch of the single object. Volumes and attachments are read by a get: when the pod arrives, when
-// its claim changes, and when the node's volumesAttached changes. Each request lists only a node's
+// its claim changes, and when the node's volumesAttached changes. An attachment is forgotten when its
+// volume enters or leaves that list, and delivered as attached only if its read began after the list
+// with the volume was seen. Each request lists only a node's
 // pods, one named object, or the ClusterTrustBundles, which everyone may read. So a node's own
 // identity (system:node:NAME) is sufficient. That identity may not watch claims; they are then read
 // every Config.Refresh. If the identity may, claims and volumes are listed when pods wait for very

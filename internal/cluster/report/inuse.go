@@ -38,16 +38,18 @@ func (r *Reporter) runInUse(ctx context.Context) {
 			} else if err != nil {
 				wait := b.Next(err)
 				if p, ok := errors.AsType[paced](err); ok {
-					wait, b = time.Duration(p), outage.Backoff{}
+					wait, b = time.Duration(p), outage.Backoff{} // w.again is for failures: a pace depends on the write
+				} else {
+					w.again = time.Now().Add(wait)
 				}
 				r.problem("status.volumesInUse", err, wait)
 				timer.Reset(wait)
 				// Changes of the Node still wake the loop: they may end what the manager may use.
-				retry, used, w.again = timer.C, nil, time.Now().Add(wait)
+				retry, used = timer.C, nil
 			} else {
 				b, w.again = outage.Backoff{}, time.Time{}
 				r.problem("status.volumesInUse", nil, 0)
-				if wait := r.showOverwritten(&o, time.Now()); wait > 0 {
+				if wait := r.showLists(&w, &o, time.Now()); wait > 0 {
 					timer.Reset(wait)
 					retry = timer.C
 				}
@@ -80,6 +82,10 @@ type inUse struct {
 	marked []state.VolumeID
 	// sent is when a list was last sent, and again the earliest time of the next attempt after a failure.
 	sent, again time.Time
+	// missing has the mounted volumes that volumesAttached lacks, and since when.
+	missing map[string]time.Time
+	// told has those of them that an event was written about.
+	told map[string]bool
 	// more is set if volumes that the manager does not know may be in use. Then no volume
 	// is removed from the list.
 	more bool
@@ -177,7 +183,7 @@ func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwri
 			if wait := time.Until(w.again); wait > 0 {
 				return gathering(wait)
 			}
-			if wait := o.pause(time.Now()); wait > 0 {
+			if wait := o.pause(time.Now(), w.lacks(r.mounted(used))); wait > 0 {
 				return paced(wait)
 			}
 			if wait := w.pause(len(s.list), time.Now()); wait > 0 && o.times == 0 {
@@ -187,7 +193,7 @@ func (r *Reporter) reportInUse(ctx context.Context, v view, w *inUse, o *overwri
 				return err
 			}
 			if slices.Equal(w.node.Status.VolumesInUse, s.list) {
-				o.rewritten = time.Now()
+				o.wrote(time.Now())
 			}
 		}
 	}

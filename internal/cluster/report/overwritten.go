@@ -1,11 +1,16 @@
 package report
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/outage"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // overwrittenShown is how long the reporter shows that another program replaced the
@@ -16,8 +21,11 @@ const overwrittenShown = 10 * time.Minute
 type overwritten struct {
 	times       int
 	first, last time.Time
-	// rewritten is when the reporter last wrote its own list.
-	rewritten time.Time
+	// by is the program as the Node's managedFields last named it, "" if they have not.
+	by string
+	// rewritten is when the reporter last wrote its own list, and again the earliest time of the
+	// next write that adds a mounted volume.
+	rewritten, again time.Time
 }
 
 // notice compares the newest Node with the list that the reporter last wrote. A controller
@@ -36,9 +44,9 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	if o.times == 0 {
 		o.first = now
 	}
-	o.times, o.last = o.times+1, now
+	o.times, o.last, o.by = o.times+1, now, cmp.Or(writerOf(n), o.by)
 	r.logger.Warn("another program replaced status.volumesInUse of the Node; writing it again", "node", n.Name,
-		"found", len(n.Status.VolumesInUse), "want", len(w.written), "times", o.times)
+		"by", cmp.Or(o.by, "unknown"), "found", len(n.Status.VolumesInUse), "want", len(w.written), "times", o.times)
 	w.written = n.Status.VolumesInUse
 	r.Event(Event{
 		About:   corev1.ObjectReference{Kind: "Node", Name: n.Name, UID: n.UID, APIVersion: "v1"},
@@ -46,32 +54,76 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 	})
 }
 
-// After overwrittenOften replacements by another program the reporter waits
-// overwrittenPause between writes, so that the two do not overload the server.
+// writerOf returns the field manager that owns the Node's status.volumesInUse; "" if none does, as after
+// the field was removed.
+func writerOf(n *corev1.Node) (manager string) {
+	var latest time.Time
+	for _, m := range n.ManagedFields {
+		var fields struct {
+			Status map[string]json.RawMessage `json:"f:status"`
+		}
+		if m.FieldsV1 == nil || m.Time == nil || json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		if _, owns := fields.Status["f:volumesInUse"]; owns && !m.Time.Time.Before(latest) {
+			manager, latest = m.Manager, m.Time.Time
+		}
+	}
+	return manager
+}
+
+// After overwrittenOften replacements by another program the reporter waits between writes, so that
+// the two do not overload the server: overwrittenPause, or addPause and up to as much more if the write
+// adds a mounted volume. Without that one, a controller may detach what is mounted at any moment.
 const (
 	overwrittenOften = 3
 	overwrittenPause = time.Second
+	addPause         = 100 * time.Millisecond
 )
 
-// pause returns how long the next write must wait.
-func (o *overwritten) pause(now time.Time) time.Duration {
-	if o.times <= overwrittenOften {
+// pause returns how long the next write must wait. adds says that it adds a mounted volume.
+func (o *overwritten) pause(now time.Time, adds bool) time.Duration {
+	switch {
+	case o.times <= overwrittenOften:
 		return 0
+	case adds:
+		return o.again.Sub(now)
 	}
 	return o.rewritten.Add(overwrittenPause).Sub(now)
 }
+
+// wrote notes that the reporter has written its list.
+func (o *overwritten) wrote(now time.Time) {
+	o.rewritten, o.again = now, now.Add(outage.Jitter(addPause, 1))
+}
+
+// mounted returns those of used that may be mounted.
+func (r *Reporter) mounted(used []state.InUse) []state.InUse {
+	if r.config.Mounted == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(used), func(u state.InUse) bool { return !r.config.Mounted(u.ID) })
+}
+
+// lacks reports whether the Node's list lacks one of the volumes.
+func (w *inUse) lacks(mounted []state.InUse) bool { return len(w.listed(mounted)) < len(mounted) }
 
 // paced is the error of a write that must wait; its value is how long.
 type paced time.Duration
 
 func (p paced) Error() string {
-	return "write status.volumesInUse: another program keeps replacing it; csi-volmgr writes it once a second"
+	return "write status.volumesInUse: another program keeps replacing it; csi-volmgr writes a mounted volume into it " +
+		"again at once, ten times a second at most, and other changes once a second"
 }
 
 func (o *overwritten) text(node string) string {
-	return fmt.Sprintf("another program replaced status.volumesInUse of Node %s %d times since %s: a controller may "+
+	by := ""
+	if o.by != "" {
+		by = " (" + o.by + " in managedFields)"
+	}
+	return fmt.Sprintf("another program%s replaced status.volumesInUse of Node %s %d times since %s: a controller may "+
 		"detach a volume while it is mounted. Stop the other program, or make it leave this field alone; csi-volmgr writes "+
-		"the field again each time", node, o.times, o.first.UTC().Format(time.RFC3339))
+		"the field again each time, which may be too late", by, node, o.times, o.first.UTC().Format(time.RFC3339))
 }
 
 // showOverwritten shows the problem for overwrittenShown, and returns the time that is left.

@@ -14,7 +14,8 @@
 //
 // The manager may stage or publish a volume that a controller attaches only while the
 // newest Node that was seen lists it in status.volumesInUse and in
-// status.volumesAttached. The controller removes a volume from volumesAttached, then
+// status.volumesAttached, and the watch has shown that Node, since package kube forgets
+// attachments by it. The controller removes a volume from volumesAttached, then
 // reads volumesInUse, then detaches. So if a Node lists a volume in both, a later detach
 // sees it in use (kubernetes, pkg/controller/volume/attachdetach). A volume stays in use
 // until everything of it is gone (rule 3): a list without a volume is sent only after
@@ -68,6 +69,8 @@ type Config struct {
 	Storage  *kubeclient.Storage
 	NodeName string
 	Volumes  Volumes
+	// Mounted reports whether anything of a volume may be on the node; nil means that it is never known.
+	Mounted func(state.VolumeID) bool
 	// Annotations are set on the CSINode; an empty value removes one. Other annotations
 	// are left alone.
 	Annotations map[string]string

@@ -29,6 +29,7 @@ type world struct {
 
 	mu      sync.Mutex
 	used    []state.VolumeID
+	mounted bool // each volume in use is mounted
 	synced  bool
 	marked  []state.VolumeID
 	changed chan struct{}
@@ -105,7 +106,8 @@ func start(t *testing.T, opts ...func(*report.Config)) *world {
 	core, storage := w.server.Clients(func(next http.RoundTripper) http.RoundTripper { return watching{next, w} })
 	c := report.Config{
 		Core: core, Storage: storage, NodeName: "n1", Volumes: w, Limit: w.limit,
-		Period: func(state.DriverName) time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.ask.period },
+		Mounted: func(state.VolumeID) bool { w.mu.Lock(); defer w.mu.Unlock(); return w.mounted },
+		Period:  func(state.DriverName) time.Duration { w.mu.Lock(); defer w.mu.Unlock(); return w.ask.period },
 	}
 	for _, o := range opts {
 		o(&c)

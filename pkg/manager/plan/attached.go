@@ -51,8 +51,8 @@ func AttachedAnew(w state.Want, v state.Volume) string {
 		if !maps.Equal(v.Spec.PublishContext, w.Spec.PublishContext) {
 			differ = "its publish context"
 		}
-		return fmt.Sprintf("it was mounted by VolumeAttachment UID %s, and the cluster has attached it anew since, by UID %s "+
-			"(%s differs): its device may be gone or have another volume's data. Stop the pod and delete it; the volume is "+
+		return fmt.Sprintf("it was mounted by VolumeAttachment UID %s, and the cluster has attached it anew since, by UID "+
+			"%s (%s differs): its device may be gone or have another volume's data. Stop the pod and delete it; the volume is "+
 			"staged anew for its next pod", cmp.Or(was, "unknown"), w.Spec.Attachment, differ)
 	}
 	return ""
