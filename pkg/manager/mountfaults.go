@@ -70,7 +70,12 @@ func (v *volume) allDrift() map[string]string {
 // shownDrift is allDrift with the stage that was made with an earlier attachment. That is no finding of
 // a look at the mounts, so containers may still be started in the pod that has it.
 func (l *loop) shownDrift(v *volume) map[string]string {
-	anew := plan.AttachedAnew(l.mergedWish(v), v.recordOrEmpty())
+	r := v.recordOrEmpty()
+	if r.Spec == nil || r.Spec.Attachment == "" && len(r.Spec.PublishContext) == 0 || len(v.wants) == 0 {
+		return v.allDrift() // nearly always without a cluster, and without merging the wishes
+	}
+	listed := !l.cfg.InUseHandshake || l.gates.reported.has(v.id)
+	anew := plan.AttachedAnew(plan.HoldUntilListed(v.mergeWishes(), v.id, listed), r)
 	if anew == "" {
 		return v.allDrift()
 	}
