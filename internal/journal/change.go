@@ -12,6 +12,8 @@ const (
 	volumesBucket = "volumes"
 	metaBucket    = "meta"
 	kvPrefix      = "kv/"
+	// olderPrefix is before the names of buckets in a spare copy that hold older values.
+	olderPrefix = "older/"
 )
 
 // Keys of metaBucket.

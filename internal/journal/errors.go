@@ -9,6 +9,8 @@ var (
 	// ErrDamaged means that the journal's file cannot be trusted and no sound spare copy
 	// was found.
 	ErrDamaged = errors.New("the journal is damaged")
+	// ErrUnreadable means that single values of the journal cannot be read. The rest is whole.
+	ErrUnreadable = errors.New("the journal has values that cannot be read")
 	// ErrFormat means that a newer version wrote the journal in a format that this
 	// version cannot read.
 	ErrFormat = errors.New("the journal has a newer format")

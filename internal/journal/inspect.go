@@ -52,10 +52,10 @@ func inspect(path string) Inspection {
 	i.Recovery = recoveryOf(c[metaBucket][recoveryKey])
 	for bucket, values := range c {
 		i.Counts[bucket] = len(values)
+		if bucket == metaBucket || strings.HasPrefix(bucket, olderPrefix) {
+			continue
+		}
 		for key, value := range values {
-			if bucket == metaBucket {
-				continue
-			}
 			if err := unreadable(bucket, value); err != nil {
 				i.Unreadable[bucket+"/"+key] = err.Error()
 			}
@@ -124,7 +124,7 @@ func entryOf(bucket, key string, value []byte) Entry {
 // and doubts the facts of volumes restored that way. It returns, as "bucket/key", what it
 // mended and what still cannot be read. Call it before Load.
 func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
-	spare, err := readSpare(b.path+spareSuffix, "")
+	spare, err := readSpare(b.path + spareSuffix)
 	if err != nil {
 		spare = content{}
 	}
@@ -139,8 +139,8 @@ func (b *Bolt) Mend(ctx context.Context) (mended, left []string, err error) {
 	}
 	var errs []error
 	for _, at := range bad {
-		value, there := spare[at.bucket][at.key]
-		if !there || unreadable(at.bucket, value) != nil {
+		value, sound := spare.sound(at)
+		if value, sound = doubted(at.bucket, value, sound); !sound {
 			left = append(left, at.String())
 			continue
 		}

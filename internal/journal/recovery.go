@@ -44,6 +44,18 @@ func (c content) doubt(why string) error {
 	return nil
 }
 
+// doubted returns a value of a spare copy, as doubt changes it. sound is false if it cannot be read.
+func doubted(bucket string, value []byte, sound bool) ([]byte, bool) {
+	if !sound || unreadable(bucket, value) != nil || bucket != volumesBucket {
+		return value, sound && unreadable(bucket, value) == nil
+	}
+	v, err := DecodeRecord(value)
+	if err == nil {
+		value, err = EncodeRecord(doubt(v))
+	}
+	return value, err == nil
+}
+
 func doubt(v state.Volume) state.Volume {
 	v.Attach, v.Stage = doubtFact(v.Attach), doubtFact(v.Stage)
 	mounts := make(map[state.PodUID]state.Mount, len(v.Mounts))

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -79,9 +81,9 @@ func (b *Bolt) size() int {
 	return int(info.Size())
 }
 
-// saveSpare atomically replaces the spare copy with the current content of db, if all of
-// that is as it was written: the earlier copy may still have a value that can no longer
-// be read.
+// saveSpare atomically replaces the spare copy with the current content of db. A value that can no
+// longer be read is copied as it is, with the last sound value of its key ([content.keepOlder]). Then
+// the error is ErrUnreadable, although the copy is made.
 func saveSpare(db *bolt.DB, path string) error {
 	err := catchDamage(func() error {
 		return db.View(func(tx *bolt.Tx) error {
@@ -92,7 +94,7 @@ func saveSpare(db *bolt.DB, path string) error {
 			case err != nil:
 				return err
 			case len(bad) > 0:
-				return fmt.Errorf("%w: %v; the earlier copy stays", errUnreadable, bad)
+				return saveUnsound(tx, path+spareSuffix, bad)
 			}
 			return writeFile(path+spareSuffix, func(f *os.File) error {
 				w := &keptErr{File: f}
@@ -101,10 +103,65 @@ func saveSpare(db *bolt.DB, path string) error {
 			})
 		})
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrUnreadable) {
 		return fmt.Errorf("make spare copy of %s: %w", path, err)
 	}
-	return nil
+	return err
+}
+
+// saveUnsound makes the spare copy of a file with the unsound values bad.
+func saveUnsound(tx *bolt.Tx, spare string, bad []entryKey) error {
+	c, err := copyOf(tx)
+	if err != nil {
+		return err
+	}
+	old, err := readSpare(spare)
+	if err != nil {
+		old = content{}
+	}
+	lost := c.keepOlder(bad, old)
+	if err := rebuild(spare, c.sums(), c.entries); err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("%w: %v; the spare copy has no sound value of %v", ErrUnreadable, bad, lost)
+	}
+	return fmt.Errorf("%w: %v", ErrUnreadable, bad)
+}
+
+// keepOlder puts the last sound value of each bad one, as the earlier spare copy has it, into a bucket
+// of its own, and returns those that it does not have. A restore of the spare copy does not use them: an
+// older pod or record among newer ones would be taken for the present one, while what cannot be read
+// counts as in use. Mend does, at an operator's request.
+func (c content) keepOlder(bad []entryKey, old content) (lost []entryKey) {
+	for _, at := range bad {
+		value, ok := old.sound(at)
+		if !ok {
+			lost = append(lost, at)
+			continue
+		}
+		bucket := olderPrefix + at.bucket
+		if c[bucket] == nil {
+			c[bucket] = map[string][]byte{}
+		}
+		c[bucket][at.key] = value
+	}
+	return lost
+}
+
+// sound returns the sound value that a spare copy has of a key, be it the last one or an older one.
+func (c content) sound(at entryKey) ([]byte, bool) {
+	for _, bucket := range []string{at.bucket, olderPrefix + at.bucket} {
+		if value, ok := c[bucket][at.key]; ok && unsound(at.bucket, value) == nil {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
+// dropOlder removes what keepOlder put.
+func (c content) dropOlder() {
+	maps.DeleteFunc(c, func(bucket string, _ map[string][]byte) bool { return strings.HasPrefix(bucket, olderPrefix) })
 }
 
 // keptErr keeps the error of a write, which bbolt returns as text only.
@@ -126,13 +183,14 @@ func (w *keptErr) ReadFrom(r io.Reader) (int64, error) {
 	return n, err
 }
 
-// errUnreadable means that the journal has values with a wrong checksum.
-var errUnreadable = errors.New("it has values that cannot be read")
-
 // restoreSpare puts the damaged file aside and writes a new one with the spare copy's
 // content, with every fact in doubt.
 func restoreSpare(path string, damage error) error {
-	c, err := readSpare(path+spareSuffix, damage.Error())
+	c, err := readSpare(path + spareSuffix)
+	if err == nil {
+		c.dropOlder()
+		err = c.doubt(damage.Error())
+	}
 	if err != nil {
 		return fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
 			"Look with csi-volmgr journal check. Restore %s from a backup; or move it and %s away to start without records, "+
@@ -150,8 +208,8 @@ func restoreSpare(path string, damage error) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// readSpare reads the spare copy and doubts its facts for the given reason.
-func readSpare(path, why string) (content, error) {
+// readSpare reads the spare copy.
+func readSpare(path string) (content, error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.New("there is none")
@@ -160,11 +218,7 @@ func readSpare(path, why string) (content, error) {
 	case info.Size() == 0:
 		return nil, errors.New("it is empty")
 	}
-	c, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return c, c.doubt(why)
+	return readFile(path)
 }
 
 // keepAside keeps the damaged file, if it exists, under a name next to it, by calling

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -144,7 +145,7 @@ func (k entryKey) String() string { return k.bucket + "/" + k.key }
 // refused lists, in order, the values for which why returns an error.
 func refused(tx *bolt.Tx, why func(bucket string, value []byte) error) (all []entryKey, err error) {
 	err = walk(tx, func(bucket string, key, value []byte) error {
-		if bucket != metaBucket && why(bucket, value) != nil {
+		if bucket != metaBucket && !strings.HasPrefix(bucket, olderPrefix) && why(bucket, value) != nil {
 			all = append(all, entryKey{bucket, string(key)})
 		}
 		return nil

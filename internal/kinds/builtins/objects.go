@@ -42,7 +42,7 @@ func (c Catalog) Secret(_ context.Context, namespace, name string) (*corev1.Secr
 
 // TrustBundles implements [files.Source].
 func (c Catalog) TrustBundles(context.Context) ([]*certificatesv1.ClusterTrustBundle, error) {
-	if err := c.allSpoken(source.Key{Kind: resolve.KindTrustBundles}); err != nil {
+	if err := c.known(source.Key{Kind: resolve.KindTrustBundles}); err != nil {
 		return nil, err
 	}
 	return c.Objects().TrustBundles(), nil
@@ -54,17 +54,20 @@ func (c Catalog) Pod(_ context.Context, namespace, name string) (*corev1.Pod, er
 }
 
 // object returns an object of the catalog, nil if there is none, and an error if a source that may have
-// it has not spoken yet.
+// it has not spoken yet or cannot read it.
 func object[T any](c Catalog, key source.Key) (found T, err error) {
 	found, ok := c.Objects().Get(key).(T)
 	if ok {
 		return found, nil
 	}
-	return found, c.allSpoken(key)
+	return found, c.known(key)
 }
 
-// allSpoken returns an error if a source has not spoken yet.
-func (c Catalog) allSpoken(key source.Key) error {
+// known returns an error if a source has not spoken yet, or has the object and cannot read it.
+func (c Catalog) known(key source.Key) error {
+	if why := c.Objects().Unread(key); why != "" {
+		return fmt.Errorf("%s: %s", key, why)
+	}
 	if silent := c.Silent(); len(silent) > 0 {
 		return fmt.Errorf("%s: not known yet: sources %s have not spoken", key, strings.Join(silent, ", "))
 	}

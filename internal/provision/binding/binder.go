@@ -323,6 +323,9 @@ func (b *Binder) inputs() inputs {
 		named: map[string][]asker{}, listed: map[string]bool{}, uids: map[string]types.UID{}, storage: b.storage,
 	}
 	mounted := sync.OnceValue(b.mounted) // most nodes have no claim that names a volume
+	for _, key := range b.c.Catalog.Unreadable(resolve.KindClaim, resolve.KindVolume, resolve.KindClass) {
+		w.hidden = key.String() + ": " + b.c.Catalog.Unread(key)
+	}
 	for _, claim := range b.c.Catalog.Claims() {
 		key := source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
 		of := claim.Namespace + "/" + claim.Name

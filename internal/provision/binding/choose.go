@@ -45,7 +45,9 @@ type inputs struct {
 	choices map[source.Key]choice
 	// unreadable holds the error for each claim whose choice cannot be read.
 	unreadable map[source.Key]string
-	here       func(*corev1.PersistentVolume) error
+	// hidden says which listed claim, volume or class cannot be read, and why; "" if all can.
+	hidden string
+	here   func(*corev1.PersistentVolume) error
 }
 
 type claimOf struct {
@@ -74,7 +76,7 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]note) {
 		volumes[pv.Name] = pv
 	}
 	for key, c := range choices {
-		if c.Released && volumes[c.Volume] == nil {
+		if c.Released && volumes[c.Volume] == nil && w.hidden == "" {
 			delete(choices, key)
 		}
 	}
@@ -88,6 +90,8 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]note) {
 		switch {
 		case w.unreadable[key] != "":
 			notes[key] = badRecord("the record of its volume cannot be read: " + w.unreadable[key])
+		case has && volumes[c.Volume] == nil && w.hidden != "":
+			notes[key] = badRecord(fmt.Sprintf("its PersistentVolume %s is not listed, and %s", c.Volume, w.hidden))
 		case has && (volumes[c.Volume] == nil || resolve.Storage(volumes[c.Volume]) != c.Storage):
 			notes[key] = noVolume(fmt.Sprintf("its PersistentVolume %s is no longer listed with the storage that it had; list "+
 				"that again, or delete the claim", c.Volume))
@@ -104,6 +108,8 @@ func next(w inputs) (choices map[source.Key]choice, notes map[source.Key]note) {
 			notes[key] = badRecord(fmt.Sprintf("the record of the volume of %s cannot be read, so it is unknown which volumes "+
 				"are free; name one in spec.volumeName",
 				slices.MinFunc(slices.Collect(maps.Keys(w.unreadable)), source.Key.Compare)))
+		case w.hidden != "":
+			notes[key] = badRecord("it is unknown which volumes are free: " + w.hidden)
 		default:
 			pv, why := choose(w, claim, taken)
 			if pv == nil {

@@ -51,6 +51,9 @@ func (o *Objects) deleteOf(ctx context.Context, by audit.By, d server.ClaimDelet
 		return "", fmt.Errorf("%w: %s is to be made of claim %s: delete it first, or wait until it is made",
 			server.ErrConflict, needed, key)
 	}
+	if why := o.unknown(key, status); why != "" {
+		return "", fmt.Errorf("%w: cannot tell whether claim %s may be deleted: %s", server.ErrConflict, key, why)
+	}
 	if isMade && status.Volume != nil {
 		if err := o.checkOnly(key, *status.Volume, d.Data); err != nil {
 			return "", err
@@ -79,6 +82,41 @@ func (o *Objects) checkOnly(key controller.Key, volume controller.Volume, data b
 	}
 	return fmt.Errorf("%w: the volume of claim %s, handle %s of driver %s, whose data goes with the claim, also "+
 		"belongs to %s", server.ErrConflict, key, volume.Handle, volume.Driver, o.origin(other).blocks())
+}
+
+// unknown names an applied object that cannot be read and that decides whether the claim may be deleted: one
+// that may be to be made of its volume, or the class of a volume whose record has no reclaimPolicy. It
+// returns "" if there is none.
+func (o *Objects) unknown(key controller.Key, c controller.ClaimStatus) string {
+	for _, k := range o.c.Catalog.Unreadable(resolve.KindClaim, resolve.KindSnapshot, resolve.KindGroupSnapshot) {
+		if k.Namespace == key.Namespace && k != made.CatalogKey(key) && !o.begun(k) {
+			return fmt.Sprintf("%s may be to be made of it: %s", k, o.c.Catalog.Unread(k))
+		}
+	}
+	if c.Volume == nil || c.Volume.ReclaimPolicy != "" {
+		return ""
+	}
+	class := source.Key{Kind: resolve.KindClass, Name: c.Volume.Class}
+	if why := o.c.Catalog.Unread(class); why != "" {
+		return fmt.Sprintf("%s says whether its volume is kept: %s", class, why)
+	}
+	return ""
+}
+
+// begun reports whether a claim, snapshot or group snapshot has its storage, or may have: then nothing is to
+// be made for it any longer.
+func (o *Objects) begun(k source.Key) (known bool) {
+	of := controller.Key{Namespace: k.Namespace, Name: k.Name}
+	switch k.Kind {
+	case resolve.KindClaim:
+		_, known = o.c.Controller.Claim(of)
+		return known || o.c.Catalog.Binding(k).Volume != ""
+	case resolve.KindSnapshot:
+		_, known = o.c.Controller.Snapshot(of)
+	case resolve.KindGroupSnapshot:
+		_, known = o.c.Controller.Group(of)
+	}
+	return known
 }
 
 // deleteClaim deletes a claim that no pod uses, its volume and its data. If the volume is to stay and

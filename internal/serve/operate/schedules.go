@@ -65,6 +65,9 @@ func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) 
 			add(key.Namespace, key.Name, schedule.Known{})
 		}
 	}
+	for _, key := range o.c.Catalog.Unreadable(resolve.KindSnapshot) {
+		add(key.Namespace, key.Name, schedule.Known{})
+	}
 	for _, s := range o.c.Controller.Snapshots() {
 		add(s.Snapshot.Namespace, s.Snapshot.Name, schedule.Known{
 			Ready: s.Ready, Deleting: s.Phase == controller.Deleting, Volume: s.Volume,

@@ -1,12 +1,14 @@
 package operate
 
 import (
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
@@ -210,7 +212,11 @@ func (v *Views) journalProblems() (out []server.Problem) {
 	}
 	if why := v.Blocked(); why != "" {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: why})
-	} else if err := v.c.Journal.SpareErr(); err != nil {
+	} else if err := v.c.Journal.SpareErr(); errors.Is(err, journal.ErrUnreadable) {
+		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() +
+			"; what they are about is not touched; stop the daemon and take older values from the spare copy with: " +
+			"csi-volmgr journal repair"})
+	} else if err != nil {
 		out = append(out, server.Problem{Source: "journal", Object: path, Message: err.Error() +
 			": damage of the journal could not be mended; stop the daemon and look with csi-volmgr journal check"})
 	}

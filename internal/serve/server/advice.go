@@ -20,6 +20,8 @@ func (s step) advice() string {
 		return ""
 	case s.code == plan.NoProgram:
 		return adviceProgram
+	case s.unreadable():
+		return adviceUnreadable(s.id)
 	case s.dead():
 		return s.adviceDead()
 	case s.operator():
@@ -72,6 +74,16 @@ func (s step) deletions() string {
 // noEffect reports whether the driver answered OK but the kernel shows no effect.
 func (s step) noEffect() bool {
 	return s.retry.Reason == state.NoEffect
+}
+
+// nextUnreadable says what ends the wait for a record that cannot be read.
+const nextUnreadable = "not automatically: the volume counts as in use and is not touched until its record can be read"
+
+// adviceUnreadable is the advice for a volume whose record cannot be read.
+func adviceUnreadable(id state.VolumeID) string {
+	return fmt.Sprintf("stop the daemon and take an older record from the spare copy: csi-volmgr journal repair; if a newer "+
+		"csi-volmgr wrote the record, run that version; otherwise delete the volume's pods, unmount what csi-volmgr gc "+
+		"--dry-run shows of it, and drop the record: csi-volmgr forget '%s' --even-mounted", id)
 }
 
 // adviceProgram is the advice for a kind whose program is not installed.

@@ -209,9 +209,8 @@ func (f Facts) explainVolume(e *Explanation) error {
 		e.worsen(Stuck)
 		e.add("volume", "id %s", vol.ID)
 		e.add("because", "its record in the journal cannot be read: %s", v.Quarantined)
-		e.add("next", "nothing: the volume counts as in use and is not touched until its record can be read")
-		e.add("you can", "run the version of csi-volmgr that wrote the record; or restore the journal from a copy; the "+
-			"record's bytes are kept")
+		e.add("next", nextUnreadable)
+		e.add("you can", "%s", adviceUnreadable(vol.ID))
 		return nil
 	}
 	e.add("volume", "%s, id %s", f.title(vol.Spec.Value()), vol.ID)

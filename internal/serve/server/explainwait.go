@@ -137,7 +137,7 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	case state.Halfway:
 		return fmt.Sprintf("delete the claim with what was begun for it: csi-volmgr delete pvc %s -n %s", c.Name, c.Namespace)
 	case state.BadRecord:
-		return "stop the daemon and see what of the journal can be read: csi-volmgr journal check"
+		return "stop the daemon and take older values from the spare copy: csi-volmgr journal repair"
 	case state.ClaimGoes, state.ClusterBinds:
 		return fmt.Sprintf("see what the cluster says of it: kubectl describe pvc %s -n %s", c.Name, c.Namespace)
 	}

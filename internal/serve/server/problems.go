@@ -32,7 +32,7 @@ func (f Facts) StuckProblems() (out []Problem) {
 	}
 	for _, v := range f.Volumes {
 		id := string(v.Volume.ID)
-		if !explained[id] && (v.Quarantined != "" || v.Held.Waits() || v.Volume.Stage.Failed != nil ||
+		if v.Quarantined != "" || !explained[id] && (v.Held.Waits() || v.Volume.Stage.Failed != nil ||
 			v.Unmount != nil) {
 			add("volumes", "volume "+id, "volume", id, "volume '"+id+"'")
 		}

@@ -1,9 +1,42 @@
 package server
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 )
+
+// quarantinedPod is a pod whose volume's record cannot be read, before its driver has registered.
+func quarantinedPod() Facts {
+	f := quarantined()
+	f.Drivers = nil
+	p := manager.PodVolumeStatus{
+		Names: []string{"data"}, ID: f.Volumes[0].Volume.ID, Driver: nfs, Code: plan.NoRecord,
+		BlockedBy: "the volume's record in the journal cannot be read: record version 9",
+	}
+	f.Pods = []manager.PodStatus{{Pod: web, Listed: true, Volumes: []manager.PodVolumeStatus{p}}}
+	return f
+}
+
+// The pod of a volume whose record cannot be read is a problem beside the volume, also before its driver registers. No
+// explanation says that it goes on by itself.
+func TestThePodOfAnUnreadableRecordIsAProblem(t *testing.T) {
+	f := quarantinedPod()
+	var of []string
+	for _, p := range f.StuckProblems() {
+		of = append(of, p.Object)
+	}
+	if want := []string{"pod default/web", "volume nfs.example.com^vol-1"}; !slices.Equal(of, want) {
+		t.Errorf("problems of %q, want %q", of, want)
+	}
+	e, err := Explain(f, "pod", "default/web")
+	if text := e.String(); err != nil || !strings.Contains(text, "csi-volmgr journal repair") || strings.Contains(text, "continues automatically") {
+		t.Errorf("%v\n%s", err, text)
+	}
+}
 
 // A state that does not fix itself is a problem, with its cause and where to look further. A state that is as wanted,
 // or in progress, is none.

@@ -33,6 +33,7 @@ type step struct {
 	unmount *plan.UnmountProgress
 	// mountedBy are the pods that have the volume mounted, sorted by name.
 	mountedBy []state.Pod
+	id        state.VolumeID
 	// other is the pod whose use of an exclusive volume blocks this one.
 	other state.Pod
 	// ends has the words that end pods of other origins.
@@ -53,13 +54,16 @@ func (s step) dead() bool { return s.code == plan.DeadMount }
 // operator reports whether the step waits for an operator.
 func (s step) operator() bool { return s.code == plan.Unrecorded }
 
+// unreadable reports whether nothing is done because the volume's record cannot be read.
+func (s step) unreadable() bool { return s.code == plan.NoRecord }
+
 // removes reports whether the step removes something.
 func (s step) removes() bool { return s.kind.Removes() }
 
 func stepOfPod(f Facts, uid state.PodUID, v manager.PodVolumeStatus) step {
 	s := step{
 		kind: v.Step, since: v.Since, reason: v.BlockedBy, code: v.Code, retry: v.Retry, driver: v.Driver, target: v.HostPath,
-		ends: f.Ends,
+		ends: f.Ends, id: v.ID,
 	}
 	if vs, ok := f.volume(v.ID); ok {
 		s.about(vs, uid)
@@ -144,7 +148,7 @@ func (s step) explain(f Facts, e *Explanation) {
 			e.add("because", "%s", n)
 		}
 	}
-	if up && !s.spec.Builtin && !s.inFlight {
+	if up && !s.spec.Builtin && !s.inFlight && !s.unreadable() {
 		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.otherVolumes(s))
 	}
 	if s.unmount != nil {
@@ -152,7 +156,7 @@ func (s step) explain(f Facts, e *Explanation) {
 	}
 	e.add("next", "%s", s.next(f.Now, up))
 	a := s.advice()
-	if !up && !s.inFlight && s.driver != "" {
+	if !up && !s.inFlight && s.driver != "" && !s.unreadable() {
 		a = f.startDriver(s.driver)
 	}
 	if a != "" && !slices.Contains(e.Lines, Line{Label: "you can", Text: a}) {
@@ -165,6 +169,8 @@ func (s step) verdict(up bool) string {
 	switch {
 	case s.inFlight:
 		return Working
+	case s.unreadable():
+		return Stuck
 	case !up:
 		return Waiting
 	case s.operator(), s.dead(), s.code == plan.NoProgram, s.retry.Stray > 0, s.unreached && s.noEffect(),
@@ -205,6 +211,8 @@ func (s step) next(now time.Time, up bool) string {
 	switch {
 	case s.inFlight:
 		return "the call ends or times out; a call without an answer is repeated"
+	case s.unreadable():
+		return nextUnreadable
 	case !up:
 		return "continues automatically as soon as the driver registers"
 	case s.dead():

@@ -112,7 +112,7 @@ func (p *Provider) acquire(ctx context.Context) (release func(), err error) {
 }
 
 // Load reads the objects that were applied before and delivers them to the catalog. It declares the
-// source synced unless an object could not be read. After an error, Load has had no effect and may
+// source synced unless a pod could not be read. After an error, Load has had no effect and may
 // be called again.
 func (p *Provider) Load(ctx context.Context) error {
 	release, err := p.acquire(ctx)
@@ -153,10 +153,11 @@ func (p *Provider) load(ctx context.Context) error {
 		all = append(all, kept{key: source.Key{Kind: resolve.KindSecret, Name: file}, err: damaged[file]})
 	}
 	p.mu.Lock()
-	var u source.Update
+	u := source.Update{Unreadable: map[source.Key]string{}}
 	for _, k := range all {
 		if k.err != nil {
 			p.unreadable[k.key] = k.err.Error()
+			u.Unreadable[k.key] = notReadable(k.key, k.err.Error())
 			p.logger.Error("applied object not readable", "object", k.key.String(), "err", k.err)
 			continue
 		}
@@ -170,12 +171,12 @@ func (p *Provider) load(ctx context.Context) error {
 }
 
 // applyUpdate delivers checked objects to the catalog. It declares the source synced once all
-// objects are loaded and readable.
+// objects are loaded and every pod among them is readable.
 func (p *Provider) applyUpdate(u source.Update) error {
 	u.Checked = true
 	err := p.config.Catalog.Apply(Name, u)
 	p.mu.Lock()
-	speak := p.loaded && !p.spoken && len(p.unreadable) == 0
+	speak := p.loaded && !p.spoken && !hidesPod(maps.Keys(p.unreadable))
 	p.spoken = p.spoken || speak
 	p.mu.Unlock()
 	if speak {
@@ -287,8 +288,9 @@ func (p *Provider) note(u *source.Update, it item) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.unreadable, it.key)
-	if it.key.Kind == resolve.KindSecret {
-		delete(p.unreadable, fileKey(it.key))
+	if file := fileKey(it.key); it.key.Kind == resolve.KindSecret && p.unreadable[file] != "" {
+		delete(p.unreadable, file)
+		u.Delete = append(u.Delete, file)
 	}
 	if it.object == nil {
 		delete(p.objects, it.key)
@@ -316,7 +318,7 @@ func (p *Provider) Problems() []source.Problem {
 	defer p.mu.Unlock()
 	var problems []source.Problem
 	for _, key := range slices.SortedFunc(maps.Keys(p.unreadable), source.Key.Compare) {
-		problems = append(problems, source.Problem{Provider: Name, Where: key.String(), Text: p.unreadable[key]})
+		problems = append(problems, source.Problem{Provider: Name, Where: key.String(), Text: problem(key, p.unreadable[key])})
 	}
 	return problems
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -45,6 +46,8 @@ var all = []source.Key{key("PersistentVolumeClaim", "data"), key("Pod", "web"), 
 type catalog struct {
 	objects map[source.Key]runtime.Object
 	synced  int
+	// unreadable has what the provider cannot read.
+	unreadable map[source.Key]string
 	// durable, if set, is called before anything takes effect.
 	durable func(source.Update)
 }
@@ -58,6 +61,9 @@ func (c *catalog) Apply(provider string, u source.Update) error {
 	}
 	if c.durable != nil {
 		c.durable(u)
+	}
+	for k, why := range u.Unreadable {
+		c.unreadable[k] = why
 	}
 	for _, k := range u.Delete {
 		delete(c.objects, k)
@@ -82,7 +88,7 @@ func (c *catalog) keys() []source.Key {
 
 func start(t *testing.T, kv api.KV, dir string) (*api.Provider, *catalog) {
 	t.Helper()
-	c := &catalog{objects: map[source.Key]runtime.Object{}}
+	c := &catalog{objects: map[source.Key]runtime.Object{}, unreadable: map[source.Key]string{}}
 	p := api.New(api.Config{KV: kv, Catalog: c, SecretsDir: dir})
 	if err := p.Load(t.Context()); err != nil {
 		t.Fatal(err)
@@ -261,7 +267,7 @@ func TestHalfWrittenSecretIsDropped(t *testing.T) {
 }
 
 // One damaged file among the secrets keeps no other object out: the daemon starts. The file is named and its content is
-// not shown, and the source has not spoken until the secret is applied again or deleted.
+// not shown, and it is a problem until the secret is applied again or deleted.
 func TestADamagedSecretKeepsNothingElseOut(t *testing.T) {
 	kv, dir := journal.NewMemory(), t.TempDir()
 	p, _ := start(t, kv, dir)
@@ -291,8 +297,8 @@ func TestADamagedSecretKeepsNothingElseOut(t *testing.T) {
 		if len(problems) == 0 {
 			continue // the file has another value now, or another name of a field
 		}
-		if c.synced != 0 {
-			t.Fatalf("bit %d: the source has spoken with problems %v", i, problems)
+		if c.synced != 1 { // a secret hides no pod
+			t.Fatalf("bit %d: the source has not spoken with problems %v", i, problems)
 		}
 		if i%2 == 0 {
 			apply(t, p, objects)
@@ -315,8 +321,8 @@ func TestForeignFileAmongSecretsIsNamedAndNotShown(t *testing.T) {
 	}
 	p, c := start(t, journal.NewMemory(), dir)
 	got := p.Problems()
-	if len(got) != 2 || c.synced != 0 || !strings.Contains(got[0].Text, "x.json: damaged, or not a secret stored by csi-volmgr") ||
-		!strings.Contains(got[1].Text, "y.json: is a directory; apply the secret again") || strings.Contains(fmt.Sprint(got), secretValue) {
+	if len(got) != 2 || c.synced != 1 || !strings.Contains(got[0].Text, "x.json: damaged, or not a secret stored by csi-volmgr") ||
+		!strings.Contains(got[1].Text, "y.json: is a directory); apply the secret again") || strings.Contains(fmt.Sprint(got), secretValue) {
 		t.Errorf("got %v, synced %d", got, c.synced)
 	}
 }
@@ -441,11 +447,33 @@ func (j torn) LoadBucket(ctx context.Context, bucket string) (state.Values, erro
 func TestAValueThatTheJournalCannotReadKeepsTheSourceSilent(t *testing.T) {
 	kv := torn{journal.NewMemory(), map[string]string{"Pod/default/web": "checksum mismatch"}}
 	p, c := start(t, kv, "")
-	if l := p.Problems(); c.synced != 0 || len(l) != 1 || l[0].Where != "pod default/web" || l[0].Text != "checksum mismatch" {
+	if l := p.Problems(); c.synced != 0 || len(l) != 1 || l[0].Where != "pod default/web" || !strings.Contains(l[0].Text, "(checksum mismatch); apply it again: csi-volmgr apply -f FILE") {
 		t.Errorf("synced %d, %+v", c.synced, l)
 	}
 	if err := p.Delete(t.Context(), all[1]); err != nil || c.synced == 0 || len(p.Problems()) != 0 {
 		t.Errorf("deleted: %v, synced %d, problems %v", err, c.synced, p.Problems())
+	}
+}
+
+// What is not a pod hides no pod: the source speaks. The catalog hears of it by its key until it is applied again or
+// deleted, so that it does not count as absent. A kind that only a newer version knows may want volumes as a pod does.
+//
+// Faults: A184.
+func TestOnlyAnUnreadablePodKeepsTheSourceSilent(t *testing.T) {
+	for _, kind := range append(manifest.KindNames(), "PodGroup", "") {
+		kv := torn{journal.NewMemory(), map[string]string{kind + "/default/web": "checksum mismatch"}}
+		p, c := start(t, kv, "")
+		silent := kind == resolve.KindPod || kind == "PodGroup" || kind == ""
+		of := source.Key{Kind: kind, Namespace: "default", Name: "web"}
+		if l := p.Problems(); silent != (c.synced == 0) || len(l) != 1 || !strings.Contains(l[0].Text, "apply it again: csi-volmgr apply -f FILE") {
+			t.Errorf("%q: synced %d, %+v", kind, c.synced, l)
+		}
+		if why := c.unreadable[of]; !strings.Contains(why, "checksum mismatch") {
+			t.Errorf("%q: the catalog heard %q", kind, c.unreadable)
+		}
+		if err := p.Delete(t.Context(), of); err != nil || c.synced != 1 || len(p.Problems()) != 0 {
+			t.Errorf("%q deleted: %v, synced %d, problems %v", kind, err, c.synced, p.Problems())
+		}
 	}
 }
 

@@ -7,8 +7,9 @@
 // Does not: decode what a client sends (package manifest does), or serve the API.
 //
 // Invariants: an object, or its deletion, is durable before it takes effect. An object that cannot
-// be read at start stays stored, appears in Problems, and keeps the source from having spoken until
-// it is deleted or applied again: otherwise volumes that it wants would be removed.
+// be read at start stays stored and appears in Problems until it is deleted or applied again. A pod
+// of that kind keeps the source from having spoken: otherwise volumes that it wants would be removed.
+// The catalog knows the others by their keys, so that they do not count as absent.
 //
 // Secrets are not in the journal. A client that applies a Secret wants it stored, since pods need
 // it again after a restart. So each secret is in its own file with mode 0600, in its own directory

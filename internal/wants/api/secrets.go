@@ -84,14 +84,13 @@ func (s secretFiles) load() (values map[string][]byte, unreadable map[string]err
 
 // read reads one secret's file.
 func (s secretFiles) read(root *os.Root, file string) (f secretFile, err error) {
-	const cure = "apply the secret again, or remove the file and restart csi-volmgr"
 	b, err := root.ReadFile(file)
 	if err != nil {
-		return f, fmt.Errorf("%s: %w; %s", s.dir, err, cure)
+		return f, fmt.Errorf("%s: %w", s.dir, err)
 	}
 	if json.Unmarshal(b, &f) != nil || fileName(f.Name) != file {
 		// The error's text could contain a piece of the secret.
-		return f, fmt.Errorf("%s/%s: damaged, or not a secret stored by csi-volmgr; %s", s.dir, file, cure)
+		return f, fmt.Errorf("%s/%s: damaged, or not a secret stored by csi-volmgr", s.dir, file)
 	}
 	return f, nil
 }

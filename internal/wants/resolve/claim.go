@@ -190,6 +190,8 @@ func (r *resolver) volumeOf(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error) {
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: b.Volume}).(*corev1.PersistentVolume)
 	switch {
+	case !ok && r.unread(Key{Kind: KindVolume, Name: b.Volume}) != nil:
+		return nil, r.unread(Key{Kind: KindVolume, Name: b.Volume})
 	case !ok:
 		return nil, fmt.Errorf("%s: its volume %s no longer exists; apply it again, or delete the claim", claim,
 			show(b.Volume))
@@ -287,6 +289,9 @@ func (r *resolver) unbound(claim *corev1.PersistentVolumeClaim) error {
 			fmt.Errorf("%s: not bound yet: no volume without a class was chosen for it; %s", key, wantVolumeName))
 	}
 	class, ok := r.objects.Get(Key{Kind: KindClass, Name: *name}).(*storagev1.StorageClass)
+	if err := r.unread(Key{Kind: KindClass, Name: *name}); !ok && err != nil {
+		return because(state.NoClass, *name, err)
+	}
 	if !ok {
 		return because(state.NoClass, *name, fmt.Errorf("%s: not bound: spec.storageClassName: found %s, but there is no "+
 			"such class; %s", key, show(*name), wantVolumeName))

@@ -59,6 +59,10 @@ type Update struct {
 	// Checked means that the provider ran [resolve.Check] on every object in Put and found nothing.
 	Checked bool
 	Delete  []Key
+	// Unreadable says why the provider cannot read an object that it has. What else is known of the object
+	// stays, and a pod that names it keeps what it has. A key of a kind with namespaces that has none stands
+	// for an object of unknown name. Put and Delete end it.
+	Unreadable map[Key]string
 	// Remote is what else [Config.Remote] knows; every other provider leaves it empty.
 	Remote Remote
 }
@@ -95,6 +99,8 @@ type Catalog struct {
 	published map[state.PodUID]state.PodWant
 	hear      []func(Key)
 	remote    remote
+	// unreadable holds the objects that their providers cannot read.
+	unreadable map[Key]unreadable
 }
 
 // New returns an empty Catalog.
@@ -120,7 +126,7 @@ func New(c Config) *Catalog {
 		users:     map[Key]*smallSet[Key]{},
 		uids:      map[state.PodUID]*smallSet[Key]{},
 		published: map[state.PodUID]state.PodWant{},
-		remote:    newRemote(c.Remote, c.Demand),
+		remote:    newRemote(c.Remote, c.Demand), unreadable: map[Key]unreadable{},
 	}
 }
 
@@ -248,7 +254,7 @@ func (c *Catalog) store(provider string, u Update) ([]Key, error) {
 			changed[key] = true
 		}
 	}
-	for _, key := range c.remote.learn(provider, u) {
+	for _, key := range slices.Concat(c.remote.learn(provider, u), c.noteUnreadable(provider, u, all)) {
 		changed[key] = true
 	}
 	var errs []error

@@ -119,6 +119,10 @@ func (v *view) Binding(claim Key) resolve.Binding {
 }
 
 func (v *view) Unread(key Key) string {
+	if hidden, why := v.catalog.unread(key); why != "" {
+		v.seen[hidden] = true
+		return why
+	}
 	if !v.remote {
 		return ""
 	}

@@ -196,11 +196,15 @@ func (c *Catalog) Objects(kind string) []runtime.Object {
 
 // ClassOf returns the StorageClass that provisions the claim's volume, or nil: the one that the
 // claim names or, if storageClassName is unset (not ""), the default class. Of several default
-// classes it returns the newest and then the first by name, as Kubernetes does.
+// classes it returns the newest and then the first by name, as Kubernetes does. It returns no default class
+// while a class cannot be read.
 func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
 	if name := claim.Spec.StorageClassName; name != nil {
 		class, _ := c.Get(Key{Kind: resolve.KindClass, Name: *name}).(*storagev1.StorageClass)
 		return class
+	}
+	if len(c.Unreadable(resolve.KindClass)) > 0 {
+		return nil // it may be the default
 	}
 	var found *storagev1.StorageClass
 	for _, class := range c.Classes() {
@@ -237,6 +241,12 @@ func (c *Catalog) MissingClass(claim *corev1.PersistentVolumeClaim) (text string
 		return "", state.Cause{}
 	case name == nil:
 		text, cause.Code = "there is no default StorageClass", state.NoDefaultClass
+		if hidden := c.Unreadable(resolve.KindClass); len(hidden) > 0 {
+			return fmt.Sprintf("%s may be the default: %s", hidden[0], c.Unread(hidden[0])), cause
+		}
+	case c.Unread(Key{Kind: resolve.KindClass, Name: *name}) != "":
+		return fmt.Sprintf("StorageClass %s: %s", *name, c.Unread(Key{Kind: resolve.KindClass, Name: *name})),
+			state.Cause{Code: state.NoClass, Of: *name}
 	default:
 		text, cause = fmt.Sprintf("StorageClass %s not found", *name), state.Cause{Code: state.NoClass, Of: *name}
 	}
