@@ -178,8 +178,9 @@ func (p *program) repairJournal(cmd *cobra.Command, path string) (err error) {
 		return err
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%d values are not in the spare copy: restore %s from a backup, or continue without them (their "+
-			"volumes and claims count as in use)", len(left), path)
+		return fmt.Errorf("%d values are not in the spare copy: move %s away and copy a backup of it to %[2]s.spare, which "+
+			"the start takes for an older copy; or continue without them (their volumes and claims count as in use)",
+			len(left), path)
 	}
 	return nil
 }

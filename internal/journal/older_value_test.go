@@ -76,8 +76,8 @@ func TestAValueThatCannotBeReadDoesNotLetTheSpareCopyAge(t *testing.T) {
 	}
 }
 
-// A value of which no copy is sound is copied as it is, and named.
-func TestAValueOfWhichNoCopyIsSoundIsNamed(t *testing.T) {
+// A value without a sound copy is copied as it is, and named.
+func TestAValueWithoutASoundCopyIsNamed(t *testing.T) {
 	bad, at := []byte("xxxxbad"), entryKey{"kv/claims", "a"}
 	for name, old := range map[string]content{
 		"no spare copy": {}, "the spare copy has it damaged too": {"kv/claims": {"a": []byte("yyyybad")}},

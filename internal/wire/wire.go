@@ -13,6 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/watch"
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/away"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/builtins"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/subpath"
@@ -54,7 +55,7 @@ func (n *Node) wire() error {
 	}
 	n.controller = controller.New(controller.Config{
 		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), OnDemand: n.cfg.Cluster != nil,
-		Logger: n.log,
+		Lost: lost(n.journal), Logger: n.log,
 	})
 	n.sync = source.NewSyncTracker(n.cfg.sources())
 	store, err := store(n.cfg.Metrics, n.journal)
@@ -110,6 +111,10 @@ func (n *Node) wireKernel() error {
 	return nil
 }
 
+// lost returns a function that reports whether the journal may have lost records and no operator has accepted
+// that.
+func lost(j *journal.Bolt) func() bool { return func() bool { return j.Recovery().Lost() } }
+
 // sources lists the names of the sources of objects.
 func (c Config) sources() []string {
 	names := []string{api.Name, binding.Name, made.Name, named.Name}
@@ -127,7 +132,7 @@ func (n *Node) wireOperators() {
 	n.Objects = operate.NewObjects(operate.ObjectsConfig{
 		API: n.api, Journal: n.journal, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
 		Audit: n.audit, Manifests: n.cfg.Manifests, Loaded: n.loaded,
-		Silent: n.views.NotReady, Changed: n.changed.next, Logger: n.log,
+		Silent: n.views.NotReady, Lost: lost(n.journal), Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
 			Catalog: n.catalog, Journal: n.journal, Remote: source.Kube, Made: n.made.Provisions, Silent: n.sync.Silent,
 			Volumes: n.manager.Volumes, Logger: n.log,
@@ -136,12 +141,13 @@ func (n *Node) wireOperators() {
 	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
 	n.Named = operate.NewNamed(operate.NamedConfig{
 		Root: n.root, Catalog: n.catalog, Journal: n.journal, Objects: n.Objects, Manager: n.manager, Containers: n.Giver,
-		Helpers: n.helpers, BootID: n.bootID, Logger: n.log,
+		Helpers: n.helpers, BootID: n.bootID, Lost: lost(n.journal), Logger: n.log,
 	})
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, Stale: n.Named.Stale, RetrySnapshot: n.controller.RetrySnapshot,
 		RetryGroup: n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
+		Accepted: func() { n.controller.LossAccepted(); n.Named.LossAccepted() },
 	})
 	list := listing{
 		n.controller, n.made, n.sync, n.catalog, &n.changed,

@@ -194,6 +194,8 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 		Offline: d.status.Offline, Lacks: d.status.Unusable,
 	}}
 	f.Doubt, f.Taken = l.doubt(r, w), l.takenPlaces(v, r, w)
+	v.old = v.old && len(w.Pods) == 0
+	f.Doubt.Attached = v.old && l.unrecorded != nil && l.unrecorded.lost
 	if v.dead.known {
 		f.Dead = plan.Dead{Known: true, Until: v.dead.until}
 	}

@@ -16,6 +16,7 @@ func (l *loop) recover(loaded state.Loaded) {
 	for id, v := range loaded.Volumes {
 		l.journal.durable[id] = &v
 		l.setRecord(new(plan.Reset(plan.RetryExpandOnNewDriver(v))))
+		l.row(id).old = loaded.Recovery.Lost()
 		delete(l.journal.unsaved, id)
 		l.driverOf(v, state.Want{})
 		l.dirty.push(id)

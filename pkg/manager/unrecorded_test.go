@@ -90,6 +90,53 @@ func TestALostRecordOfAnExclusiveVolume(t *testing.T) {
 	})
 }
 
+// An attachment of a journal that may have lost newer records is not removed on that record's word: the volume may have been
+// detached and attached again since. Unmounting and unstaging, which the kernel shows, do not wait. The wait ends when an
+// operator accepts the loss, or when a pod has used the volume again.
+//
+// Faults: A186.
+func TestAnOldAttachmentIsNotRemovedBeforeTheLossIsAccepted(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, l *life){
+		"an operator accepts": func(_ *testing.T, l *life) { l.AcceptUnrecorded() },
+		"a pod uses it": func(t *testing.T, l *life) {
+			l.SetPod(podWant("b", "v"))
+			mounted(t, l, "b")
+			l.RemovePod("b")
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, d := newFakeNode(t), newDisk()
+			l := live(t, h, d)
+			l.DriverUp(DriverInfo{Name: "d", Attach: true, Stage: true, MountsTarget: true}, h)
+			l.SetPod(podWant("u", "v"))
+			mounted(t, l, "u")
+			if err := l.stop(); err != nil {
+				t.Fatal(err)
+			}
+			d.lose(t)
+			before := len(h.calls())
+			l = live(t, h, d, sources("s"), places)
+			l.DriverUp(DriverInfo{Name: "d", Attach: true, Stage: true, MountsTarget: true}, h)
+			l.SourceSynced("s")
+			l.MountsSeen(oneLayer("/stage/v", "/pods/u/v"))
+			rest()
+			calls := h.calls()[before:]
+			if slices.Contains(calls, "Detach d^v") || !slices.Contains(calls, "Unstage d^v") {
+				t.Errorf("%s: calls %v", name, calls)
+			}
+			v, _ := l.Volume("d^v")
+			if !v.Held.Operator || !strings.Contains(v.Held.Reason, "csi-volmgr journal accept") {
+				t.Errorf("%s: held %+v", name, v.Held)
+			}
+			end(t, l)
+			rest()
+			if calls := h.calls()[before:]; !slices.Contains(calls, "Detach d^v") {
+				t.Errorf("%s: calls in the end %v", name, calls)
+			}
+		})
+	}
+}
+
 // TestWhatHasNoRecordStaysUntilItIsUnderstood: until the mount is gone or an operator accepts it,
 // the stage below an unknown pod is not removed and the volume is not given to another pod. A
 // volume without a mount is made as usual.

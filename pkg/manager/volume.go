@@ -16,6 +16,9 @@ type volume struct {
 	// record is the volume's record; nil if nothing of the volume is on the host. It is
 	// replaced, never changed, since the journal may hold the same one.
 	record *state.Volume
+	// old means that the record is that of a journal that may have lost newer ones, and no pod has wanted
+	// the volume since.
+	old bool
 	// quarantined is why the journal's record cannot be read; "" if it can.
 	quarantined string
 

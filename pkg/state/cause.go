@@ -43,6 +43,8 @@ const (
 	Halfway CauseCode = "Halfway"
 	// BadRecord: the record in the journal cannot be read.
 	BadRecord CauseCode = "BadRecord"
+	// RecordsLost: the journal may have lost records, and the deletion was read from it.
+	RecordsLost CauseCode = "RecordsLost"
 	// ClaimGoes: the claim is being deleted.
 	ClaimGoes CauseCode = "ClaimGoes"
 	// ClusterBinds: the cluster has to bind the claim.
@@ -53,6 +55,7 @@ const (
 func CauseCodes() []CauseCode {
 	return []CauseCode{
 		DriverAway, DriverSilent, DriverUnable, NoClass, NoDefaultClass, NoVolume, BadClass, BadClaim, NoSnapshot, NoSource,
-		NoSecret, CallFailed, HasPod, Halfway, BadRecord, ClaimGoes, ClusterBinds,
+		NoSecret, CallFailed, HasPod, Halfway, BadRecord, RecordsLost, ClaimGoes,
+		ClusterBinds,
 	}
 }

@@ -52,6 +52,8 @@ func nameOf(item any) string {
 		return string(i.Name)
 	case server.ClaimStatus:
 		return i.Namespace + "/" + i.Name
+	case server.SnapshotStatus:
+		return i.Namespace + "/" + i.Name
 	case server.PVStatus:
 		return i.Name
 	}

@@ -33,6 +33,7 @@ func (w *world) damage() {
 	w.disk.records, w.disk.lost, w.disk.damaged = loaded.Volumes, true, true
 	w.doubt()
 	w.count.faults["damage"]++
+	clear(w.asked)
 	if !maps.EqualFunc(newest, loaded.Volumes, func(a, b state.Volume) bool { return a.ID == b.ID && len(a.Mounts) == len(b.Mounts) }) {
 		w.count.faults["damage that lost records"]++
 	}
@@ -166,4 +167,5 @@ func (w *world) accept() {
 	}
 	w.disk.lost = false
 	w.life.m.AcceptUnrecorded()
+	w.life.c.LossAccepted()
 }

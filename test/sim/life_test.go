@@ -95,6 +95,11 @@ func (w *world) start() error {
 		cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	own := controller.Config{Logger: cfg.Logger, KV: claims{w, l}, Secrets: noSecrets{}, Usage: usage{w, l}, Freezer: newFreezer(w, l)}
+	own.Lost = func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.disk.lost
+	}
 	if w.set.limited {
 		own.MaxCalls = 2
 	}

@@ -114,7 +114,8 @@ var mends = []mend{
 	{"deleted-and-made-again-before-an-older-journal", []bug{
 		{
 			"a deletion that began goes on while a pod has the volume", "internal/provision/controller/next.go",
-			`r.Volume.Phase == state.Leaving && f.InUse != "":`,
+			"f.Doubt && (r.Delete || r.Volume.Phase == state.Leaving) && w.Attach != detachVolume:\n\t\treturn op{}, doubted(\"pvc\", r.Claim)\n\t" +
+				`case r.Volume.Phase == state.Leaving && f.InUse != "":`,
 			`r.Volume.Phase == state.Leaving && f.InUse != "" && false:`,
 		},
 	}},

@@ -17,6 +17,7 @@ func (w *world) order(name string, data bool, heirs []heir, deletion func(contex
 		allows = 0
 	}
 	w.orders[name] += allows
+	w.asked[name] = true
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()

@@ -373,6 +373,9 @@ func (j *judge) deleted(name string) {
 	if j.of(id).made() {
 		j.w.breach("claims: DeleteVolume of %s, which is staged or published or may be", id)
 	}
+	if j.w.disk.lost && !j.w.asked[name] {
+		j.w.breach("claims: DeleteVolume of %s, which was asked for before the journal lost records", name)
+	}
 	if j.w.orders[name] == 0 && j.w.backend[name] != nil && !j.w.disk.damaged {
 		j.w.breach("claims: DeleteVolume of %s, which its owner keeps", name)
 	}
@@ -394,6 +397,8 @@ func (j *judge) discarded(id string) {
 	s := j.w.shelf[id]
 	switch {
 	case s == nil:
+	case j.w.disk.lost && !isGroup(s.owner) && !j.w.asked[s.owner]:
+		j.w.breach("snapshots: DeleteSnapshot of %s, which was asked for before the journal lost records", id)
 	case s.bundle != "":
 		j.w.breach("groups: DeleteSnapshot of %s, which is one of group %s", id, s.bundle)
 	case j.w.orders[s.owner] == 0 && (!isGroup(s.owner) || j.whole[s.owner]):
@@ -407,6 +412,8 @@ func (j *judge) dissolved(id string, snapshots []string) {
 	b := j.w.bundles[id]
 	switch {
 	case b == nil:
+	case j.w.disk.lost && !j.w.asked[b.owner] && j.whole[b.owner]:
+		j.w.breach("groups: DeleteVolumeGroupSnapshot of %s, which was asked for before the journal lost records", id)
 	case j.w.orders[b.owner] == 0:
 		j.w.breach("groups: DeleteVolumeGroupSnapshot of %s, which its owner keeps", id)
 	case !slices.Equal(snapshots, b.snapshots):

@@ -167,6 +167,8 @@ type world struct {
 	groups map[string]grouped
 	asks   map[string]asked
 	orders map[string]int
+	// asked holds what was to be deleted by an order since the journal was last damaged.
+	asked map[string]bool
 	// unlisted counts how often a claim ceased to be listed.
 	unlisted map[string]int
 	// backend and shelf are the storage's volumes and snapshots.
@@ -222,6 +224,7 @@ func newWorld(set settings, count *tally) *world {
 		w.objects[name] = object{fs: "x", size: 1}
 	}
 	w.claims, w.cuts, w.asks, w.orders = map[string]bool{}, map[string]bool{}, map[string]asked{}, map[string]int{}
+	w.asked = map[string]bool{}
 	w.unlisted = map[string]int{}
 	w.backend, w.shelf = map[string]*stored{}, map[string]*stored{}
 	w.groups, w.bundles, w.holds = map[string]grouped{}, map[string]*bundle{}, map[state.VolumeID]*hold{}

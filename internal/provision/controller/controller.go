@@ -94,6 +94,9 @@ type Config struct {
 	// OnDemand asks a driver for its capabilities only once a claim or snapshot here needs it,
 	// because in a cluster sidecars call its Controller service.
 	OnDemand bool
+	// Lost reports whether the journal may have lost records and no operator has accepted that: then the
+	// Controller carries out no deletion that it read from the journal. nil means never.
+	Lost func() bool
 	// Logger is where the Controller logs; nil discards.
 	Logger *slog.Logger
 }
@@ -258,7 +261,8 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	case e.unreadable != "":
 		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
 	case e.rec.Delete:
-		return nil
+		c.claims.touch(key)
+		return askAgain(c, &e.row, e.want.Listed)
 	case e.want.Listed:
 		return ErrListed
 	case e.rec.Spec.Reclaim == Retain && e.rec.Volume.Phase != state.Absent && !retained:
@@ -272,7 +276,7 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 	if err := claimBucket().commit(ctx, c.cfg, map[Key]record{key: rec}); err != nil {
 		return err
 	}
-	e.rec = rec
+	e.rec, e.old = rec, false
 	c.claims.touch(key)
 	return nil
 }

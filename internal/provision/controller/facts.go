@@ -18,7 +18,7 @@ func driverOf(e *entry) state.DriverName {
 
 // facts collects what next needs to know about e.
 func (c *Controller) facts(e *entry) facts {
-	f := facts{InUse: c.inUse(e), Namesake: c.claims.namesake(e.key, e)}
+	f := facts{InUse: c.inUse(e), Doubt: e.old && c.lost(), Namesake: c.claims.namesake(e.key, e)}
 	name := driverOf(e)
 	switch d := c.drivers[name]; {
 	case d == nil:

@@ -171,6 +171,7 @@ type fakeNode struct {
 	c       *Controller
 	disk    *disk
 	lazy    bool // drivers are asked for their capabilities on demand
+	lost    func() bool
 	backend *backend
 	usage   *usage
 	secrets safe
@@ -190,7 +191,7 @@ func newFakeNode(t *testing.T, b *backend) *fakeNode {
 func (h *fakeNode) live() {
 	h.t.Helper()
 	h.c = New(Config{
-		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4, OnDemand: h.lazy,
+		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4, OnDemand: h.lazy, Lost: h.lost,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

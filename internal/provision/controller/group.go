@@ -80,8 +80,10 @@ type GroupStatus struct {
 	Consistency   Consistency   `json:"consistency,omitempty"`
 	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
 	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
-	Call    string      `json:"call,omitempty"`
-	Reason  string      `json:"reason,omitempty"`
+	Call   string `json:"call,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Doubted is as in [SnapshotStatus].
+	Doubted bool        `json:"doubted,omitempty"`
 	Refused bool        `json:"refused,omitempty"`
 	Until   time.Time   `json:"until,omitzero"`
 	Since   time.Time   `json:"since,omitzero"`
@@ -155,7 +157,8 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 	case e.unreadable != "":
 		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
 	case e.rec.Delete:
-		return nil
+		c.touchGroup(e)
+		return askAgain(c, &e.row, e.listed)
 	case e.listed:
 		return ErrListed
 	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase != state.Absent && !retained:
@@ -169,6 +172,7 @@ func (c *Controller) deleteGroup(ctx context.Context, key Key, retained bool) er
 	if err := groupBucket().commit(ctx, c.cfg, map[Key]groupRecord{key: rec}); err != nil {
 		return err
 	}
+	e.old = false
 	c.setGroup(e, rec)
 	c.touchGroup(e)
 	return nil

@@ -56,6 +56,8 @@ type groupFacts struct {
 	Busy string
 	// Used says what reads one of its snapshots and delays its deletion, or is "".
 	Used string
+	// Doubt is [facts].Doubt.
+	Doubt bool
 	// Namesake is another group snapshot that has the name that this one would get, or "".
 	Namesake string
 	// Taken is another snapshot that has the name that one of its snapshots would get, or "".
@@ -68,6 +70,8 @@ type groupFacts struct {
 // lists it.
 func nextGroup(r groupRecord, w *Group, f groupFacts, now time.Time) (groupOp, held) {
 	switch phase := r.Content.Phase; {
+	case f.Doubt && (r.Delete || phase == state.Leaving):
+		return groupOp{}, doubted("groupsnapshot", r.Group)
 	case phase == state.Leaving, r.Delete && phase == state.Present:
 		return nextDeleteGroup(r, f, now)
 	case r.Delete && phase == state.Absent:

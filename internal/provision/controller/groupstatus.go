@@ -38,6 +38,9 @@ func (e *groupEntry) status() GroupStatus {
 	}
 	if s.Call == "" {
 		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused
+		if s.Doubted = e.held.cause.Code == state.RecordsLost; s.Doubted {
+			s.Retry = state.Retry{}
+		}
 	}
 	return s
 }
@@ -65,6 +68,7 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 	if e.rec.Delete || e.rec.Content.Phase == state.Leaving {
 		f.Sharers = c.sharersOfGroup(e)
 	}
+	f.Doubt = e.old && c.lost()
 	if e.rec.Delete {
 		f.Used = c.usedBy(e.members...)
 	}

@@ -97,7 +97,7 @@ func (c *Controller) stop(cancel context.CancelFunc) {
 func (c *Controller) load(ctx context.Context) error {
 	err := claimBucket().load(ctx, c.cfg, func(key Key, rec record, unreadable string) {
 		e := c.claims.entry(key)
-		e.unreadable = unreadable
+		e.unreadable, e.old = unreadable, rec.Delete || rec.Volume.Phase == state.Leaving
 		c.setRecord(e, rec)
 		c.claims.touch(key)
 	})
@@ -106,7 +106,7 @@ func (c *Controller) load(ctx context.Context) error {
 	}
 	err = snapshotBucket().load(ctx, c.cfg, func(key Key, rec snapshotRecord, unreadable string) {
 		e := c.snapshots.entry(key)
-		e.unreadable = unreadable
+		e.unreadable, e.old = unreadable, rec.Delete || rec.Content.Phase == state.Leaving
 		c.snapshots.set(e, rec)
 		c.snapshots.touch(key)
 	})
@@ -116,7 +116,7 @@ func (c *Controller) load(ctx context.Context) error {
 	// Groups come last, because they add their snapshots to those of the journal.
 	err = groupBucket().load(ctx, c.cfg, func(key Key, rec groupRecord, unreadable string) {
 		e := c.groups.entry(key)
-		e.unreadable = unreadable
+		e.unreadable, e.old = unreadable, rec.Delete || rec.Content.Phase == state.Leaving
 		c.setGroup(e, rec)
 		c.touchRows(e)
 	})

@@ -104,6 +104,8 @@ type facts struct {
 	Cloning string
 	// Snapshotting says which snapshot may still need this claim's volume, or is "".
 	Snapshotting string
+	// Doubt means that the record's deletion was read from a journal that may have lost newer records.
+	Doubt bool
 	// Namesake is another claim whose volume has the name that this claim's volume would get, or
 	// "".
 	Namesake string
@@ -150,6 +152,8 @@ type caps struct {
 // next returns the next step for a claim, or why there is none.
 func next(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
+	case f.Doubt && (r.Delete || r.Volume.Phase == state.Leaving) && w.Attach != detachVolume:
+		return op{}, doubted("pvc", r.Claim)
 	case r.Volume.Phase == state.Leaving && f.InUse != "":
 		// An older journal may say so of a volume that was deleted and made again since.
 		return op{}, heldf("volume %s is in use by %s", r.Name, f.InUse).on(state.HasPod, f.InUse)

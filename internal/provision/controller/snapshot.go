@@ -113,9 +113,11 @@ type SnapshotStatus struct {
 	Consistency   Consistency   `json:"consistency,omitempty"`
 	ReclaimPolicy ReclaimPolicy `json:"deletionPolicy,omitempty"`
 	// Call, Reason, Refused, Until, Since and Retry are as in [ClaimStatus].
-	Call    string      `json:"call,omitempty"`
-	Reason  string      `json:"reason,omitempty"`
-	Refused bool        `json:"refused,omitempty"`
+	Call    string `json:"call,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
+	// Doubted: it is not deleted, because the journal that says so may have lost newer records.
+	Doubted bool        `json:"doubted,omitempty"`
 	Until   time.Time   `json:"until,omitzero"`
 	Since   time.Time   `json:"since,omitzero"`
 	Retry   state.Retry `json:"retry,omitzero"`
@@ -192,7 +194,8 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 	case e.group != nil:
 		return fmt.Errorf("%w, %s, which is deleted as a whole", ErrGrouped, e.group.key)
 	case e.rec.Delete:
-		return nil
+		c.snapshots.touch(key)
+		return askAgain(c, &e.row, e.listed)
 	case e.listed:
 		return ErrListed
 	case e.rec.Spec.Reclaim == Retain && e.rec.Content.Phase != state.Absent && !retained:
@@ -206,6 +209,7 @@ func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool)
 	if err := snapshotBucket().commit(ctx, c.cfg, map[Key]snapshotRecord{key: rec}); err != nil {
 		return err
 	}
+	e.old = false
 	c.setSnapshot(e, rec)
 	c.snapshots.touch(key)
 	return nil

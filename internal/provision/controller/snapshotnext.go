@@ -44,6 +44,8 @@ type snapshotFacts struct {
 	Busy string
 	// Used says what reads the snapshot and delays its deletion, or is "".
 	Used string
+	// Doubt is [facts].Doubt.
+	Doubt bool
 	// Namesake is another snapshot that has the name that this one would get, or "".
 	Namesake string
 	// Sharers are the other records of the driver's snapshot, and those that want it.
@@ -54,6 +56,8 @@ type snapshotFacts struct {
 // lists it.
 func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time) (snapshotOp, held) {
 	switch {
+	case f.Doubt && (r.Delete || r.Content.Phase == state.Leaving):
+		return snapshotOp{}, doubted("snapshot", r.Snapshot)
 	case r.Content.Phase == state.Leaving:
 		return nextDeleteSnapshot(r, f, now)
 	case r.Delete && r.Content.Phase == state.Absent:

@@ -35,6 +35,9 @@ func (e *snapshotEntry) status() SnapshotStatus {
 	}
 	if s.Call == "" {
 		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused
+		if s.Doubted = e.held.cause.Code == state.RecordsLost; s.Doubted {
+			s.Retry = state.Retry{}
+		}
 	}
 	return s
 }
@@ -55,6 +58,7 @@ func (e *snapshotEntry) phase() Phase {
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	f := snapshotFacts{
 		Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source()), Namesake: c.snapshots.namesake(e.key, e),
+		Doubt: e.old && c.lost(),
 	}
 	own := func(s *snapshotEntry) bool { return s == e }
 	switch {

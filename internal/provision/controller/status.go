@@ -105,6 +105,9 @@ func (e *entry) status() ClaimStatus {
 	}
 	if s.Call == "" {
 		s.Reason, s.Until, s.Refused, s.Cause = e.held.reason, e.held.until, e.held.refused, e.held.cause
+		if s.Cause.Code == state.RecordsLost {
+			s.Retry = state.Retry{} // it is not what the deletion waits for
+		}
 		if s.Cause.Code == state.CallFailed && s.Retry.Reason == state.NoObject {
 			s.Cause = e.rec.noSecret(s.Retry.Call)
 		} else if s.Cause.Code == state.CallFailed {

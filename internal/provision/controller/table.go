@@ -15,6 +15,8 @@ type row[R any] struct {
 	// unreadable says why the record in the journal cannot be read, or is "". If it is set, nothing
 	// is done for the object.
 	unreadable string
+	// old means that rec was read from the journal with a deletion that was not asked for again since.
+	old bool
 	// unsaved means that rec has changes that the journal lacks. The next commit writes them.
 	unsaved bool
 	// held is why there is no step, and since is when held or the call in flight began.

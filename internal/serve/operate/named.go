@@ -35,13 +35,16 @@ type NamedConfig struct {
 	Containers server.Containers
 	Helpers    *isolate.Pool
 	BootID     string
-	Logger     *slog.Logger
+	// Lost reports whether the journal may have lost records and no operator has accepted that.
+	Lost   func() bool
+	Logger *slog.Logger
 }
 
 // NewNamed returns the provider of named volumes.
 func NewNamed(c NamedConfig) *named.Provider {
 	p := named.New(named.Config{
-		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Logger: c.Logger,
+		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Lost: c.Lost,
+		Logger: c.Logger,
 	})
 	places := p.Places
 	c.Objects.places.Store(&places)

@@ -53,6 +53,8 @@ type ObjectsConfig struct {
 	Loaded <-chan struct{}
 	// Silent lists the sources that have not spoken yet.
 	Silent func() []string
+	// Lost reports whether the journal may have lost records and no operator has accepted that.
+	Lost func() bool
 	// Changed returns a channel that closes at the next change of claims, volumes or inputs.
 	Changed func() <-chan struct{}
 	Logger  *slog.Logger

@@ -50,6 +50,8 @@ type Config struct {
 	Stale func(ctx context.Context, end bool) ([]named.Stale, error)
 	// RetrySnapshot and RetryGroup end the wait of a snapshot or group snapshot after a failure.
 	RetrySnapshot, RetryGroup func(controller.Key)
+	// Accepted carries out what waits for the word that lost records are accepted.
+	Accepted func()
 	// BootID names this boot of the node.
 	BootID string
 	Logger *slog.Logger

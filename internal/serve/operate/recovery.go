@@ -23,6 +23,7 @@ func (o *Operator) AcceptRecovery(ctx context.Context, by audit.By, reason strin
 			return "", err
 		}
 		o.c.Manager.AcceptUnrecorded()
+		o.c.Accepted()
 		paths := make([]string, 0, len(places))
 		for _, p := range places {
 			paths = append(paths, p.Path)

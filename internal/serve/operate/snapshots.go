@@ -40,7 +40,7 @@ func (v *Views) Snapshots() []server.SnapshotStatus {
 func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 	return server.SnapshotStatus{
 		Namespace: c.Snapshot.Namespace, Name: c.Snapshot.Name, Phase: string(c.Phase), Reason: c.Reason, Call: c.Call,
-		Refused: c.Refused, Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
+		Refused: c.Refused, Doubted: c.Doubted, Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
 		Created: c.Created, Ready: c.Ready, Consistency: string(c.Consistency), RestoreBytes: c.SizeBytes,
 		DeletionPolicy: string(c.ReclaimPolicy), Group: c.Group.Name,
 		Since: c.Since, Until: c.Until, Retry: server.RetryOf(c.Retry),
@@ -53,7 +53,7 @@ func (v *Views) GroupSnapshots() []server.GroupSnapshotStatus {
 	for _, g := range v.c.Controller.Groups() {
 		out = append(out, server.GroupSnapshotStatus{
 			Namespace: g.Group.Namespace, Name: g.Group.Name, Phase: string(g.Phase), Reason: g.Reason, Call: g.Call,
-			Refused: g.Refused, Claims: g.Claims, Snapshots: g.Snapshots, Class: g.Class, Driver: g.Driver,
+			Refused: g.Refused, Doubted: g.Doubted, Claims: g.Claims, Snapshots: g.Snapshots, Class: g.Class, Driver: g.Driver,
 			Content: g.Content, Handle: g.Handle, Created: g.Created, Ready: g.Ready, Consistency: string(g.Consistency),
 			DeletionPolicy: string(g.ReclaimPolicy), Since: g.Since, Until: g.Until, Retry: server.RetryOf(g.Retry),
 		})

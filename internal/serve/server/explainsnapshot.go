@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // key returns the snapshot's "namespace/name".
@@ -23,7 +25,7 @@ func (s SnapshotStatus) verdict() string {
 	switch {
 	case s.Call != "":
 		return Working
-	case s.Refused:
+	case s.Refused, s.Doubted:
 		return Stuck
 	case s.Reason != "" && s.Until.IsZero(): // an event ends the wait, for example a registration
 		return Waiting
@@ -76,6 +78,7 @@ func (f Facts) explainSnapshot(e *Explanation) {
 func (g GroupSnapshotStatus) asSnapshot() SnapshotStatus {
 	return SnapshotStatus{
 		Namespace: g.Namespace, Name: g.Name, Phase: g.Phase, Reason: g.Reason, Call: g.Call, Refused: g.Refused,
+		Doubted: g.Doubted,
 		Content: g.Content, Handle: g.Content, Ready: g.Ready, Since: g.Since, Until: g.Until, Retry: g.Retry,
 	}
 }
@@ -170,6 +173,9 @@ func (f Facts) explainSnapshotStep(e *Explanation, s SnapshotStatus) {
 	switch {
 	case s.Call != "":
 		e.add("next", "the call ends or times out; a call without an answer is repeated")
+	case s.Doubted:
+		e.add("next", "%s", f.nextOn(Cause{Code: state.RecordsLost}, r))
+		e.add("you can", "%s", adviceLost)
 	case s.Refused:
 		e.add("next", "retried only when the driver registers again, or when the snapshot, its class, its claim or the "+
 			"claim's volume changes")

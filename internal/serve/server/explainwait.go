@@ -16,7 +16,7 @@ const EmbeddedDriver state.DriverName = "local.csi-volmgr.dev"
 func needsPerson(c Cause) bool {
 	switch c.Code {
 	case state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim, state.Halfway,
-		state.BadRecord:
+		state.BadRecord, state.RecordsLost:
 		return true
 	}
 	return false
@@ -93,6 +93,8 @@ func (f Facts) nextOn(cause Cause, r state.Retry) string {
 		return "continues automatically as soon as nothing uses the volume"
 	case cause.Code == state.BadRecord:
 		return "nothing: what the record is about is not touched until it can be read"
+	case cause.Code == state.RecordsLost:
+		return "not automatically: what the deletion would delete may be newer than the record of it"
 	case cause.Code == state.ClaimGoes:
 		return "not automatically: a claim that is being deleted gets no new user"
 	case cause.Code == state.ClusterBinds:
@@ -138,6 +140,8 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 		return fmt.Sprintf("delete the claim with what was begun for it: csi-volmgr delete pvc %s -n %s", c.Name, c.Namespace)
 	case state.BadRecord:
 		return "stop the daemon and take older values from the spare copy: csi-volmgr journal repair"
+	case state.RecordsLost:
+		return adviceLost
 	case state.ClaimGoes, state.ClusterBinds:
 		return fmt.Sprintf("see what the cluster says of it: kubectl describe pvc %s -n %s", c.Name, c.Namespace)
 	}
@@ -146,6 +150,10 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	}
 	return "correct or apply the object named above (what is mounted stays): csi-volmgr apply -f FILE"
 }
+
+// adviceLost is the advice for a deletion that was read from a journal that may have lost records.
+const adviceLost = "look whether what is to be deleted is old, and delete it again to confirm that; or confirm all " +
+	"such deletions: csi-volmgr journal accept --reason=TEXT"
 
 // correct says how a claim is corrected: a claim that a front end made, in that front end's words.
 func (f Facts) correct(c ClaimStatus, how string) string {

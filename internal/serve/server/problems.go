@@ -43,6 +43,16 @@ func (f Facts) StuckProblems() (out []Problem) {
 			add("claims", "persistentvolumeclaim "+name, "pvc", name, "pvc "+c.Name+" -n "+c.Namespace)
 		}
 	}
+	for _, s := range f.Snapshots {
+		if s.Doubted && s.Group == "" {
+			add("snapshots", "snapshot "+s.key(), "snapshot", s.key(), "snapshot "+s.Name+" -n "+s.Namespace)
+		}
+	}
+	for _, g := range f.Groups {
+		if g.Doubted {
+			add("snapshots", "group snapshot "+g.key(), "groupsnapshot", g.key(), "groupsnapshot "+g.Name+" -n "+g.Namespace)
+		}
+	}
 	return out
 }
 
@@ -55,9 +65,11 @@ func troubled(p manager.PodStatus) bool {
 
 // cause returns the line of the explanation that says why.
 func (e Explanation) cause() string {
-	for _, l := range e.Lines {
-		if l.Label == "because" || l.Label == "but" {
-			return strings.TrimSuffix(l.Text, ".")
+	for _, labels := range [][]string{{"because", "but"}, {"claim"}} {
+		for _, l := range e.Lines {
+			if slices.Contains(labels, l.Label) {
+				return strings.TrimSuffix(l.Text, ".")
+			}
 		}
 	}
 	return fmt.Sprintf("%s is %s", e.Kind, e.Verdict)

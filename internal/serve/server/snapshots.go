@@ -25,6 +25,8 @@ type SnapshotStatus struct {
 	// Refused: only a change of the snapshot, its class or its driver can end what
 	// Reason says.
 	Refused bool `json:"refused,omitempty"`
+	// Doubted: the snapshot is not deleted, because the journal that says so may have lost newer records.
+	Doubted bool `json:"doubted,omitempty"`
 	// Claim is the claim, in the snapshot's namespace, whose volume was snapshotted; ""
 	// if a person named the snapshot's handle.
 	Claim  string           `json:"claim,omitempty"`
@@ -66,6 +68,7 @@ type GroupSnapshotStatus struct {
 	Reason    string `json:"reason,omitempty"`
 	Call      string `json:"call,omitempty"`
 	Refused   bool   `json:"refused,omitempty"`
+	Doubted   bool   `json:"doubted,omitempty"`
 	// Claims are the claims, in the group's namespace, that it snapshots. Snapshots are
 	// their VolumeSnapshots, in the same order.
 	Claims    []string         `json:"claims"`

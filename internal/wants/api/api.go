@@ -318,7 +318,8 @@ func (p *Provider) Problems() []source.Problem {
 	defer p.mu.Unlock()
 	var problems []source.Problem
 	for _, key := range slices.SortedFunc(maps.Keys(p.unreadable), source.Key.Compare) {
-		problems = append(problems, source.Problem{Provider: Name, Where: key.String(), Text: problem(key, p.unreadable[key])})
+		text := problem(key, p.unreadable[key])
+		problems = append(problems, source.Problem{Provider: Name, Where: key.String(), Text: text})
 	}
 	return problems
 }

@@ -169,6 +169,9 @@ func (p *Provider) remove(ctx context.Context, r *row) (note string, err error) 
 			return "", fmt.Errorf("remove %w", err)
 		}
 	}
+	p.mu.Lock()
+	r.doubted = false // the removal is asked for now
+	p.mu.Unlock()
 	p.withdrawPod(v)
 	if err := p.c.Mounts.Gone(ctx, v.podUID()); err != nil {
 		return "", fmt.Errorf("remove volume %s: it is still being unmounted: %w", v.Name, err)

@@ -68,7 +68,7 @@ type Claims interface {
 	Ends(pod source.Key) string
 }
 
-// Config configures a Provider; every field is required.
+// Config configures a Provider; every field but Lost is required.
 type Config struct {
 	KV      KV
 	Catalog *source.Catalog
@@ -76,6 +76,9 @@ type Config struct {
 	Claims  Claims
 	// BootID identifies this boot of the node.
 	BootID string
+	// Lost reports whether the journal may have lost records and no operator has accepted that. Then a
+	// removal that was read from the journal waits.
+	Lost   func() bool
 	Logger *slog.Logger
 }
 
@@ -96,6 +99,8 @@ type row struct {
 	v Volume
 	facts
 	looking bool
+	// doubted means that its removal was read from a journal that may have lost newer records.
+	doubted bool
 	// unreadable is why the journal's value could not be read. v then has only a name.
 	unreadable string
 }
@@ -130,7 +135,7 @@ func (p *Provider) Load(ctx context.Context) error {
 			continue
 		}
 		r := newRow(v.atBoot(p.c.BootID))
-		r.lastUse = time.Now()
+		r.lastUse, r.doubted = time.Now(), doubted(r.v, p.c.Lost != nil && p.c.Lost())
 		p.rows[name] = r
 		u.Put = append(u.Put, wantedObjects(r.v)...)
 	}
@@ -162,7 +167,9 @@ func (p *Provider) Problems() []source.Problem {
 	defer p.mu.Unlock()
 	var problems []source.Problem
 	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
-		if r := p.rows[name]; r.unreadable != "" {
+		if r := p.rows[name]; r.doubted {
+			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: reasonDoubted(name)})
+		} else if r.unreadable != "" {
 			problems = append(problems, source.Problem{
 				Provider: Name, Where: "volume " + name, Text: "its row in the journal is not readable: " + r.unreadable +
 					"; csi-volmgr removes no volume from this node before it can read the row: stop the daemon and run " +
@@ -265,7 +272,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	rows := slices.Collect(maps.Values(p.rows))
 	p.mu.Unlock()
 	for _, r := range rows {
-		if v := p.volume(r); v.Removing {
+		if v := p.volume(r); v.Removing && !p.isDoubted(r) {
 			work.Go(func() { p.resumeRemoval(ctx, r) })
 		}
 	}
@@ -277,6 +284,9 @@ func (p *Provider) Run(ctx context.Context) error {
 			return nil
 		case <-p.wake:
 		case <-timer.C:
+		}
+		for _, r := range p.accepted() {
+			work.Go(func() { p.resumeRemoval(ctx, r) })
 		}
 		until := p.decide(time.Now(), func(f func()) { work.Go(f) }, ctx)
 		timer.Stop()

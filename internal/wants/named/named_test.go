@@ -3,6 +3,7 @@ package named
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -38,6 +39,7 @@ type host struct {
 	claim    func() ClaimState // nil: bound
 	changed  chan struct{}     // closed when claim changes
 	deleted  []string
+	lost     bool
 	deleteIs error
 	gone     func(ctx context.Context) error
 }
@@ -176,7 +178,7 @@ func (h *host) start(t *testing.T, boot string) (p *Provider, c *source.Catalog,
 			t.Fatal(err)
 		}
 	}
-	p = New(Config{KV: h, Catalog: c, Mounts: h, Claims: h, BootID: boot, Logger: slog.New(slog.DiscardHandler)})
+	p = New(Config{KV: h, Catalog: c, Mounts: h, Claims: h, BootID: boot, Lost: func() bool { return h.lost }, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -616,6 +618,53 @@ func TestARemovalThatIsCutOffGoesOn(t *testing.T) {
 			t.Errorf("left: %v", err)
 		}
 	})
+}
+
+// A removal that was read from a journal that may have lost newer records waits until an operator accepts the loss, or until
+// it is asked for again; the list and the problems say so.
+//
+// Faults: A186.
+func TestARemovalOfALostPastWaits(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *host, *Provider){
+		"accepted": func(_ *testing.T, h *host, p *Provider) { h.lost = false; p.LossAccepted() },
+		"asked for": func(t *testing.T, _ *host, p *Provider) {
+			_, err := p.Remove(t.Context(), "db")
+			if err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost()
+				p, _, stop := h.start(t, "1")
+				create(t, p, "db", nil)
+				h.gone = func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+				short, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := p.Remove(short, "db"); err == nil {
+					t.Fatal("removed")
+				}
+				stop()
+				h.gone, h.lost = nil, true
+				p, _, stop = h.start(t, "1")
+				defer stop()
+				time.Sleep(time.Hour) // of the bubble
+				v, err := p.Get(t.Context(), "db")
+				if err != nil || len(h.deleted) != 0 || !strings.Contains(fmt.Sprint(v.Waits), "csi-volmgr journal accept") {
+					t.Errorf("deleted %v, waits %q, %v", h.deleted, v.Waits, err)
+				}
+				if all := p.Problems(); len(all) != 1 || !strings.Contains(all[0].Text, "csi-volmgr journal accept") {
+					t.Errorf("problems %+v", all)
+				}
+				end(t, h, p)
+				synctest.Wait()
+				if len(h.kv) != 0 || len(h.deleted) != 1 || len(p.Problems()) != 0 {
+					t.Errorf("rows %d, deleted %v, problems %v", len(h.kv), h.deleted, p.Problems())
+				}
+			})
+		})
+	}
 }
 
 func TestAnExistingClaimStays(t *testing.T) {

@@ -79,6 +79,8 @@ func (p *Provider) view(r *row) View {
 	has, why := p.storage(v)
 	view.Creating = r.creates > 0 && !has
 	switch {
+	case r.doubted:
+		view.Waits = []string{reasonDoubted(v.Name)}
 	case v.Listed:
 		view.Waits = p.c.Mounts.Waits(v.podUID())
 	case why != "" && !v.Removing:

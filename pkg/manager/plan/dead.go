@@ -18,7 +18,7 @@ const reasonDead = "the server of the mounted file system has ended; it is mount
 
 // removeDead proposes op, the removal of a dead mount, so that it can be mounted again.
 func (c *chooser) removeDead(op Op) {
-	switch below := c.Doubt.blocksRemoval(); {
+	switch below := c.Doubt.blocksRemoval(op.Kind); {
 	case !c.Synced:
 		c.hold(op, reason{NotSynced, reasonSources}, time.Time{})
 	case below.code != "" && op.Kind != Unpublish:

@@ -14,6 +14,9 @@ type Doubt struct {
 	// without a record. Publishing to such a pod repeats a call: it takes nothing from
 	// another pod, and afterwards there is a record.
 	Made map[state.PodUID]state.Seen
+	// Attached: the attachment was read from that journal, and no pod has wanted the volume since. The volume
+	// may have been detached and attached again for a use that no record tells.
+	Attached bool
 	// Staged is what is mounted at the volume's stage path without a record.
 	Staged state.Seen
 }
@@ -44,9 +47,12 @@ func (d Doubt) reason() reason {
 	return reasonIf(Unlooked, d.Why)
 }
 
-// blocksRemoval says why neither stage nor attachment is removed: a pod without a record may
+// blocksRemoval says why neither stage nor attachment is removed by k: a pod without a record may
 // depend on it.
-func (d Doubt) blocksRemoval() reason {
+func (d Doubt) blocksRemoval(k Kind) reason {
+	if d.Attached && k == Detach {
+		return reason{Unrecorded, reasonAttached}
+	}
 	if d.Why == "" && len(d.Made) > 0 {
 		return reason{Unmade, reasonUnmade}
 	}
@@ -90,6 +96,8 @@ func (d Doubt) blocksPublish(v state.Volume, pod state.PodUID, exclusive bool) r
 }
 
 const (
+	reasonAttached = "the attachment was read from a journal that may have lost newer records: the volume is not " +
+		"detached before csi-volmgr journal accept --reason=TEXT, or before a pod has used it again"
 	reasonUnmade = "a pod has the volume mounted without a record; its record is written first"
 	// reasonInUse is followed by the pod's name or UID.
 	reasonInUse = "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, "

@@ -70,6 +70,10 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 			ID: "d^h", Spec: &shared, Needs: state.Needs{Attach: true},
 			Attach: state.Fact{Phase: state.Present},
 		}, unknown, Op{}, Detach, true},
+		"not detached on the word of an older record alone": {state.Want{}, state.Volume{
+			ID: "d^h", Spec: &shared, Needs: state.Needs{Attach: true}, Attach: state.Fact{Phase: state.Leaving},
+		}, Doubt{Attached: true}, Op{}, Detach, true},
+		"unstaged all the same": {state.Want{}, staged(&shared, nil), Doubt{Attached: true}, Op{Kind: Unstage}, None, false},
 	} {
 		f := Facts{Driver: DriverFacts{Up: true, Stage: true}, Synced: true, Doubt: c.d}
 		op, held := Next(c.w, c.v, f, start)

@@ -150,7 +150,7 @@ func (c *chooser) unmount(w state.Want, v state.Volume) {
 // remove proposes op, the removal of fact, unless one of pods may still need it (rule 5).
 // A removal that has begun goes on (rule 2).
 func (c *chooser) remove(op Op, fact state.Fact, pods []state.PodUID) {
-	if why := c.Doubt.blocksRemoval(); why.code != "" && op.Kind != Unpublish {
+	if why := c.Doubt.blocksRemoval(op.Kind); why.code != "" && op.Kind != Unpublish {
 		c.hold(op, why, time.Time{})
 		return
 	}
