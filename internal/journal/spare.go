@@ -193,8 +193,8 @@ func restoreSpare(path string, damage error) error {
 	}
 	if err != nil {
 		return fmt.Errorf("%w; its spare copy cannot be used either: %w. "+
-			"Look with csi-volmgr journal check. Move %s away and copy a backup of it to %s, which the start takes for an older "+
-			"copy; or move both away to start without records, after which csi-volmgr does not know the volumes that are "+
+			"Look with csi-volmgr journal check. Move %s away and copy a backup of it to %s, which the start takes for an "+
+			"older copy; or move both away to start without records, after which csi-volmgr does not know the volumes that are "+
 			"mounted now", damage, err, path, path+spareSuffix)
 	}
 	if err := rebuild(path+tmpSuffix, c.sums(), c.entries); err != nil {

@@ -11,9 +11,9 @@ import (
 // same handle since, and no record is left of either. It ends when a person asks for the deletion again, with
 // the verb remove, or accepts the loss.
 func doubted(remove string, key Key) held {
-	return heldf("its deletion waits for csi-volmgr journal accept --reason=TEXT, or for another csi-volmgr delete %s %s -n %s, "+
-		"since it was asked for before the daemon started and the journal may have lost newer records: what it would delete "+
-		"may be newer", remove, key.Name, key.Namespace).on(state.RecordsLost, "")
+	return heldf("its deletion waits for csi-volmgr journal accept --reason=TEXT, or for another csi-volmgr delete "+
+		"%s %s -n %s, since it was asked for before the daemon started and the journal may have lost newer records: what it "+
+		"would delete may be newer", remove, key.Name, key.Namespace).on(state.RecordsLost, "")
 }
 
 // lost reports whether the journal may have lost its newest records and no operator has accepted that.

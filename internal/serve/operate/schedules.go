@@ -114,8 +114,8 @@ func (o *Objects) makeSnapshot(ctx context.Context, s schedule.Schedule, name st
 // dropSnapshot deletes a snapshot beyond the number that the schedule keeps.
 func (o *Objects) dropSnapshot(ctx context.Context, s schedule.Schedule, name string) error {
 	if o.c.Lost != nil && o.c.Lost() { // the schedule may have been changed since, to keep more
-		return fmt.Errorf("schedule %s deletes no snapshot before csi-volmgr journal accept: the journal may have lost records",
-			s.Name)
+		return fmt.Errorf("schedule %s deletes no snapshot before csi-volmgr journal accept: the journal may have lost "+
+			"records", s.Name)
 	}
 	by := audit.By{UID: uint32(os.Geteuid()), PID: int32(os.Getpid()), Program: "schedule " + s.Name}
 	note, err := o.DeleteSnapshot(ctx, by, server.SnapshotDeletion{

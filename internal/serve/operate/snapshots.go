@@ -40,7 +40,8 @@ func (v *Views) Snapshots() []server.SnapshotStatus {
 func snapshotStatus(c controller.SnapshotStatus) server.SnapshotStatus {
 	return server.SnapshotStatus{
 		Namespace: c.Snapshot.Namespace, Name: c.Snapshot.Name, Phase: string(c.Phase), Reason: c.Reason, Call: c.Call,
-		Refused: c.Refused, Doubted: c.Doubted, Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
+		Refused: c.Refused, Doubted: c.Doubted,
+		Claim: c.Claim.Name, Class: c.Class, Driver: c.Driver, Content: c.Content, Handle: c.Handle,
 		Created: c.Created, Ready: c.Ready, Consistency: string(c.Consistency), RestoreBytes: c.SizeBytes,
 		DeletionPolicy: string(c.ReclaimPolicy), Group: c.Group.Name,
 		Since: c.Since, Until: c.Until, Retry: server.RetryOf(c.Retry),
