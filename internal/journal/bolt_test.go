@@ -406,6 +406,26 @@ func TestSpareOfWhatWasOpenedIsMadeAfterTheStartAndBeforeAChange(t *testing.T) {
 	}
 }
 
+// A backup that is put in place as the advice says counts as older: records may be lost, and facts are in doubt.
+//
+// Faults: A186.
+func TestABackupInPlaceOfTheSpareCopyIsDoubted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	b := openBolt(t, path)
+	v := state.Volume{ID: "d^v", Spec: &state.Spec{Driver: "d", Handle: "v"}, Stage: state.Fact{Phase: state.Present}}
+	must(t, b.Commit(t.Context(), map[state.VolumeID]*state.Volume{v.ID: &v}))
+	must(t, b.Close())
+	backup := read(t, path)
+	must(t, os.Remove(path))
+	write(t, path+spareSuffix, backup)
+	b = openBolt(t, path)
+	loaded, err := b.Load(t.Context())
+	if err != nil || !b.Recovery().Lost() || loaded.Volumes["d^v"].Stage.Phase != state.Entering {
+		t.Errorf("%v, %+v, %v", b.Recovery(), loaded.Volumes["d^v"].Stage, err)
+	}
+	must(t, b.Close())
+}
+
 func TestDamagedFileWithoutSoundSpareIsRefusedWithAdvice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	for _, spare := range []string{"", "garbage"} {
@@ -414,7 +434,7 @@ func TestDamagedFileWithoutSoundSpareIsRefusedWithAdvice(t *testing.T) {
 			write(t, path+spareSuffix, []byte(spare))
 		}
 		_, err := OpenBolt(path)
-		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "Restore "+path) {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "copy a backup of it to "+path+spareSuffix) {
 			t.Errorf("spare %q: %v, want ErrDamaged and what to do", spare, err)
 		}
 		if got := read(t, path); string(got) != "garbage" {
