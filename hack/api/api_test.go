@@ -14,9 +14,9 @@ const root = "../.."
 // The limits of the front door: a reader has to learn what it has, and a release has to keep it.
 const (
 	// maxNames is for all packages below pkg together.
-	maxNames = 501
+	maxNames = 500
 	// maxFields goes down, never up. It is the number when the front door was complete.
-	maxFields = 592
+	maxFields = 591
 )
 
 func loaded(t *testing.T) []name {

@@ -107,23 +107,23 @@ func TestTidyingUpWaitsForTheStart(t *testing.T) {
 		defer n.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := n.startup.run(ctx); err != nil || over(n.Started()) {
+		if err := n.UntilStarted(ctx); err != nil || over(n.Started()) {
 			t.Errorf("told to end: over %v, %v", over(n.Started()), err)
 		}
-		if err := n.startup.after(func(context.Context) error { return errors.New("begun") })(ctx); err != nil {
+		if err := n.AfterStart(func(context.Context) error { return errors.New("begun") })(ctx); err != nil {
 			t.Errorf("told to end: %v", err)
 		}
-		go func() { _ = n.startup.run(t.Context()) }()
+		go func() { _ = n.UntilStarted(t.Context()) }()
 		var begun atomic.Bool
 		go func() {
-			_ = n.startup.after(func(context.Context) error { begun.Store(true); return nil })(t.Context())
+			_ = n.AfterStart(func(context.Context) error { begun.Store(true); return nil })(t.Context())
 		}()
 		time.Sleep(source.Grace - 1)
 		synctest.Wait()
 		if over(n.Started()) {
 			t.Error("over while a source is silent")
 		}
-		time.Sleep(tidyPause)
+		time.Sleep(source.TidyPause)
 		synctest.Wait()
 		if !over(n.Started()) || begun.Load() {
 			t.Errorf("a source does not speak: over %v, begun %v", over(n.Started()), begun.Load())

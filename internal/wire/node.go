@@ -126,7 +126,7 @@ type Node struct {
 	*recorder.Recorder                 // the last calls of each volume (server.Trace)
 	*stats.Collector                   // how full volumes are (server.Stats)
 	operate.Pods                       // MountPod and UnmountPod
-	startup                            // Started
+	source.Startup                     // Started
 	*takeover.Transfer                 // adopt and release, for a Node that does not run
 	Named              *named.Provider // volumes that Docker, podman, mount -t csi and Nomad name
 

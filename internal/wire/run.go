@@ -39,16 +39,16 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	parts := []func(context.Context) error{
 		n.manager.Run, n.controller.Run, n.made.Run, n.Bindings.Run, n.Schedules.Run, n.Named.Run,
-		reportSizes(n.manager, n.controller), ownSources(n.api, n.loaded, n.file), n.startup.run,
-		n.startup.after(watch.Pods{PodsConfig: left}.Run),
-		n.startup.after(spare(n.journal, n.log)), forLoop(n.manager, n.mounts.Run), forLoop(n.manager, n.mounts.RunFaults),
+		reportSizes(n.manager, n.controller), ownSources(n.api, n.loaded, n.file), n.UntilStarted,
+		n.AfterStart(watch.Pods{PodsConfig: left}.Run),
+		n.AfterStart(spare(n.journal, n.log)), forLoop(n.manager, n.mounts.Run), forLoop(n.manager, n.mounts.RunFaults),
 		untilGivenUp(n.journal), n.registry.Run, n.Registrar.Run, n.Collector.Run, n.builtins.Programs(n.manager),
 	}
 	if n.cluster != nil {
 		parts = append(parts, n.cluster.Parts()...)
 	}
 	for _, sweep := range n.sweeps {
-		parts = append(parts, n.startup.after(sweep))
+		parts = append(parts, n.AfterStart(sweep))
 	}
 	if n.runtime != nil {
 		parts = append(parts, n.runtime.Run, following(n.runtime.Changed, n.changed.send))

@@ -215,7 +215,7 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store) erro
 			}
 		},
 	})
-	n.startup = startup{manager: n.manager, over: make(chan struct{})}
+	n.Startup = source.NewStartup(n.manager)
 	return err
 }
 

@@ -36,10 +36,10 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 		Name: driverName, Endpoint: n.socket, Version: "v1", NodeID: "node-1",
 		Topology: map[string]string{"zone": "z1"}, MaxVolumes: 16,
 		Capabilities: []string{"4", "99", "EXPAND_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME", "VOLUME_MOUNT_GROUP"},
-		Stage:        true, Expand: true, Stats: true, MountGroup: true, SingleNodeMultiWriter: true, OldCondition: true,
+		Stage:        true, Expand: true, Stats: true, MountGroup: true, singleNodeMultiWriter: true, OldCondition: true,
 		OnlineExpand: true, OfflineExpand: true, ControllerService: true, Attach: true, Topological: true,
 	}
-	if diff := cmp.Diff(want, n.d.Info()); diff != "" {
+	if diff := cmp.Diff(want, n.d.Info(), cmp.AllowUnexported(Info{})); diff != "" {
 		t.Error(diff)
 	}
 	v := n.volume(state.Filesystem)
@@ -540,7 +540,7 @@ func TestAReplacedSocketIsConnectedToWhileTheOldProcessLives(t *testing.T) {
 
 func TestKickKeepsAGoodConnection(t *testing.T) {
 	n := connect(t, newFake())
-	n.d.Kick()
+	n.d.kick()
 	must(t, n.d.Stage(t.Context(), n.volume(state.Filesystem)))
 	if made, known := n.d.sock.connections(); made != 1 || !known {
 		t.Errorf("%d connections", made)

@@ -45,7 +45,7 @@ type Info struct {
 	VolumeHealth          bool // GET_VOLUME_HEALTH
 	StorageHealth         bool // GET_STORAGE_HEALTH
 	OldCondition          bool // VOLUME_CONDITION, removed in CSI 1.13: Stats returns the condition
-	SingleNodeMultiWriter bool // SINGLE_NODE_MULTI_WRITER
+	singleNodeMultiWriter bool // SINGLE_NODE_MULTI_WRITER
 	OnlineExpand          bool // plugin capability VolumeExpansion ONLINE
 	OfflineExpand         bool // plugin capability VolumeExpansion OFFLINE
 	// ControllerService is set if the endpoint has a Controller service.
@@ -179,7 +179,7 @@ func (d *Driver) readNodeCapabilities(ctx context.Context, i *Info) error {
 		case csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:
 			i.MountGroup = true
 		case csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
-			i.SingleNodeMultiWriter = true
+			i.singleNodeMultiWriter = true
 		case csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH:
 			i.VolumeHealth = true
 		case csi.NodeServiceCapability_RPC_GET_STORAGE_HEALTH:

@@ -121,7 +121,7 @@ func healthRequest(v state.Volume, target string) (*csi.NodeGetVolumeHealthReque
 }
 
 func volumeCapability(i Info, s state.Spec, group string) (*csi.VolumeCapability, error) {
-	mode, err := accessMode(s.AccessModes, i.SingleNodeMultiWriter)
+	mode, err := accessMode(s.AccessModes, i.singleNodeMultiWriter)
 	if err != nil {
 		return nil, err
 	}

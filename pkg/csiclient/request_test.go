@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 var (
-	everything = Info{Stage: true, Expand: true, Stats: true, MountGroup: true, SingleNodeMultiWriter: true}
+	everything = Info{Stage: true, Expand: true, Stats: true, MountGroup: true, singleNodeMultiWriter: true}
 	plainInfo  = Info{Stage: true}
 	secret     = map[string]string{"password": "example"}
 	layout     = state.Layout{Root: "/root"}

@@ -105,9 +105,9 @@ func (s *socket) dropReplaced() {
 	}
 }
 
-// Kick says that the driver may be back or replaced. It drops a connection to a socket
+// kick says that the driver may be back or replaced. It drops a connection to a socket
 // that was replaced, and cuts short a pause between attempts to connect.
-func (d *Driver) Kick() {
+func (d *Driver) kick() {
 	d.sock.dropReplaced()
 	d.conn.ResetConnectBackoff()
 	d.conn.Connect()
@@ -193,7 +193,7 @@ func away(s connectivity.State, known, settled bool) bool {
 	return settled && s != connectivity.Ready || !known
 }
 
-// watchSocket calls Kick when a socket appears at the driver's path, until ctx ends.
+// watchSocket calls kick when a socket appears at the driver's path, until ctx ends.
 // Without it, a driver's return is noticed only within redialMax, and the replacement
 // of a socket whose old process still runs is not noticed at all.
 func (d *Driver) watchSocket(ctx context.Context) {
@@ -205,10 +205,10 @@ func (d *Driver) watchSocket(ctx context.Context) {
 			return
 		case e := <-d.events.Events:
 			if e.Name == d.endpoint && e.Has(fsnotify.Create) {
-				d.Kick()
+				d.kick()
 			}
 		case <-d.events.Errors: // an overflow may have lost the event
-			d.Kick()
+			d.kick()
 		}
 	}
 }

@@ -54,7 +54,7 @@ func Class(class *storagev1.StorageClass, kinds []string) (out *storagev1.Storag
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			out, err = nil, fmt.Errorf("%w: %v", ErrPanic, p)
+			out, err = nil, fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
 	if out, err = t.TranslateInTreeStorageClassToCSI(klog.Logger{}, class.Provisioner, class.DeepCopy()); err != nil {

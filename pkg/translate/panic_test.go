@@ -13,7 +13,7 @@ func TestPanicOfTheLibraryIsAnError(t *testing.T) {
 		"panic":     func() (*corev1.PersistentVolume, error) { panic("assignment to entry in nil map") },
 		"no source": func() (*corev1.PersistentVolume, error) { return &corev1.PersistentVolume{}, nil },
 	} {
-		if pv, err := recovered(f); !errors.Is(err, ErrPanic) || pv != nil {
+		if pv, err := recovered(f); !errors.Is(err, errPanic) || pv != nil {
 			t.Errorf("%s: got %v, %v", name, pv, err)
 		}
 	}

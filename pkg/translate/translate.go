@@ -19,8 +19,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrPanic means that the library panicked or returned no CSI source.
-var ErrPanic = errors.New("the translation of this source is broken")
+// errPanic means that the library panicked or returned no CSI source.
+var errPanic = errors.New("the translation of this source is broken")
 
 // kinds are the field names of the sources that can be translated.
 var kinds = [...]string{
@@ -96,7 +96,7 @@ func Inline(v *corev1.Volume, namespace string) (*corev1.PersistentVolume, error
 func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.PersistentVolume, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			pv, err = nil, fmt.Errorf("%w: %v", ErrPanic, p)
+			pv, err = nil, fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
 	pv, err = translate()
@@ -104,7 +104,7 @@ func recovered(translate func() (*corev1.PersistentVolume, error)) (pv *corev1.P
 		return nil, err
 	}
 	if pv.Spec.CSI == nil {
-		return nil, fmt.Errorf("%w: the result has no CSI source", ErrPanic)
+		return nil, fmt.Errorf("%w: the result has no CSI source", errPanic)
 	}
 	// The library sets no type, but programs that print the object need one.
 	pv.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}
