@@ -343,6 +343,15 @@ func (b *Binder) inputs() inputs {
 			w.claims = append(w.claims, c)
 		}
 	}
+	if w.hidden != "" { // a claim that cannot be read asks for what it has
+		for volume, claims := range mounted() {
+			for _, of := range claims {
+				if !w.listed[of] && b.c.Catalog.Unread(claimKey(of)) != "" {
+					w.named[volume] = append(w.named[volume], asker{claim: of, mounted: true})
+				}
+			}
+		}
+	}
 	if len(w.claims) == 0 && len(w.choices) == 0 && len(w.named) == 0 && len(w.owners) == 0 {
 		return w
 	}

@@ -6,7 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // While a claim, a volume or a class cannot be read, no volume is chosen, and none that a deleted claim had
@@ -33,4 +36,40 @@ func TestNothingIsChosenWhileAnObjectCannotBeRead(t *testing.T) {
 			t.Errorf("%s: %q", name, text)
 		}
 	}
+}
+
+// Neither a volume nor a claim that cannot be read gives away whose the volume is: a deleted claim's data stays its own,
+// and a claim that has the volume mounted keeps it, also if no record says so.
+func TestAnOwnerIsKnownWhileAnObjectCannotBeRead(t *testing.T) {
+	r := newRig(t)
+	r.put("file", volume("v", "1Gi"), named("bank", "w", "v"), volume("u", "1Gi"))
+	r.step()
+	r.c.Catalog.Delete("file", claimKey("bank/w"))
+	r.step()
+	gone := source.Key{Kind: resolve.KindVolume, Name: "v"}
+	r.c.Catalog.Delete("file", gone)
+	if err := r.c.Catalog.Apply("file", source.Update{Unreadable: map[source.Key]string{gone: "bits"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.step()
+	r.put("file", volume("v", "1Gi"), named("evil", "w", "v"))
+	r.step()
+	r.expect(named("evil", "w", "v"), "", "claim bank/w has it")
+
+	r.c.Volumes = func() []manager.VolumeStatus {
+		return []manager.VolumeStatus{{Volume: state.Volume{
+			Spec:   &state.Spec{Name: "u", Claim: "bank/u"},
+			Mounts: map[state.PodUID]state.Mount{"p": {Fact: state.Fact{Phase: state.Present}}},
+		}}}
+	}
+	r.Binder = New(r.c)
+	if err := r.c.Catalog.Apply("file", source.Update{Unreadable: map[source.Key]string{claimKey("bank/u"): "bits"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.put("file", named("evil", "u", "u"))
+	r.step()
+	r.expect(named("evil", "u", "u"), "", "claim bank/u has it")
+	r.put("file", named("bank", "u", "u"))
+	r.step()
+	r.expect(named("bank", "u", "u"), "u", "")
 }

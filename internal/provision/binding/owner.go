@@ -93,8 +93,8 @@ func nextOwners(w inputs, choices map[source.Key]choice,
 		chosen[c.Volume] = c
 	}
 	for name, o := range w.owners {
-		if w.listed[o.Claim] || o.Unreadable != "" {
-			owners[name] = o // its volume may come back
+		if w.listed[o.Claim] || o.Unreadable != "" || w.hidden != "" {
+			owners[name] = o // its volume may come back, or cannot be read
 		}
 	}
 	for _, pv := range w.volumes {
