@@ -25,7 +25,8 @@ import (
 )
 
 // array is storage that nodes share, and its strict driver. external-attacher attaches a
-// volume to one node at a time, and the driver notes every breach of its rules. Its volumes
+// volume to one node at a time, and the driver notes every breach of its rules. Each
+// attachment has a publish context of its own, as where it names a device. Its volumes
 // are directories. It can forget what is staged on a node, as when the node loses its
 // power.
 type array struct {
@@ -35,6 +36,8 @@ type array struct {
 
 	mu        sync.Mutex
 	attached  map[string]string // volume -> node
+	contexts  map[string]string // volume -> publish context of its attachment
+	ports     int               // attachments so far
 	staged    map[string]string // volume -> node
 	published map[string]*csi.NodePublishVolumeRequest
 	stages    int
@@ -47,7 +50,8 @@ func newArray(t *testing.T, name string, object *storagev1.CSIDriverSpec) *array
 	t.Helper()
 	a := &array{
 		t: t, name: name, dir: control.path("array-" + name),
-		attached: map[string]string{}, staged: map[string]string{}, published: map[string]*csi.NodePublishVolumeRequest{},
+		attached: map[string]string{}, contexts: map[string]string{}, staged: map[string]string{},
+		published: map[string]*csi.NodePublishVolumeRequest{},
 	}
 	if err := os.MkdirAll(a.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -149,8 +153,11 @@ func (d *desk) ControllerPublishVolume(_ context.Context, r *csi.ControllerPubli
 	if at := d.a.attached[volume]; at != "" && at != node {
 		return nil, d.a.breach("%s is to be attached to %s while it is to %s", volume, node, at)
 	}
-	d.a.attached[volume] = node
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"port": node}}, nil
+	if d.a.attached[volume] == "" {
+		d.a.ports++
+		d.a.attached[volume], d.a.contexts[volume] = node, fmt.Sprintf("%s/%d", node, d.a.ports)
+	}
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"port": d.a.contexts[volume]}}, nil
 }
 
 func (d *desk) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
@@ -166,6 +173,7 @@ func (a *array) detach(volume, node string) {
 	}
 	if a.attached[volume] == node {
 		delete(a.attached, volume)
+		delete(a.contexts, volume)
 	}
 }
 
@@ -305,8 +313,9 @@ func (p *port) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest)
 	if at := p.a.staged[volume]; at != "" && at != p.node {
 		return nil, p.a.breach("%s is to be staged on %s while it is on %s", volume, p.node, at)
 	}
-	if at := p.a.attached[volume]; attached != "" && (at != p.node || attached != p.node) {
-		return nil, p.a.breach("%s is to be staged on %s, attached to %q by its request and to %q in truth", volume, p.node, attached, at)
+	if at := p.a.attached[volume]; attached != "" && (at != p.node || attached != p.a.contexts[volume]) {
+		return nil, p.a.breach("%s is to be staged on %s, attached as %q by its request, and in truth to %q as %q", volume, p.node, attached, at,
+			p.a.contexts[volume])
 	}
 	if p.a.staged[volume] == "" {
 		if err := bind(filepath.Join(p.a.dir, volume), r.GetStagingTargetPath()); err != nil {
