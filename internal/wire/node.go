@@ -267,18 +267,6 @@ func (n *Node) Close() error {
 	return errors.Join(errs...)
 }
 
-// warnIfUnshared warns if drivers in containers would not see mounts below the root, and this process
-// would not see theirs (CSI 1.13, mount propagation).
-func warnIfUnshared(kernel *mount.Kernel, root string, log *slog.Logger) {
-	shared, err := kernel.IsShared(root)
-	if err != nil {
-		log.Warn("cannot read the mount propagation of the root directory", "path", root, "err", err)
-	} else if !shared {
-		log.Warn("root directory is not on a shared mount: mounts do not propagate to and from drivers in other mount "+
-			"namespaces", "path", root)
-	}
-}
-
 // secrets reads secrets from the catalog, which is made after the readers.
 type secrets struct{ n *Node }
 

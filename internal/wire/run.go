@@ -28,7 +28,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 	}
 	n.builtins.Register(n.manager)
-	warnIfUnshared(n.kernel, n.cfg.Root, n.log)
+	watch.WarnIfUnshared(n.kernel, n.cfg.Root, n.log)
 	left := watch.PodsConfig{
 		Root: n.cfg.Root, Mounts: n.kernel.List, Known: n.Known, KnowsPod: n.manager.KnowsPod,
 		Changed: n.manager.Changed, Inputs: n.changed.next, Logger: n.log,
