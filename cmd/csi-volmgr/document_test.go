@@ -11,7 +11,6 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
 )
 
@@ -123,7 +122,7 @@ func TestCommandsThatAreNoneAreSeen(t *testing.T) {
 
 // The advice on each cause ends in one command, which this program or kubectl has.
 func TestAdviceEndsInACommandOfThisProgram(t *testing.T) {
-	for _, code := range state.CauseCodes() {
+	for _, code := range server.CauseCodes() {
 		f := server.Facts{Claims: []server.ClaimStatus{{
 			Namespace: "default", Name: "data", Phase: "Pending", Reason: "it waits", Cause: server.Cause{Code: code, Of: "shop/x"},
 		}}}

@@ -49,13 +49,6 @@ const (
 	ClaimGoes CauseCode = "ClaimGoes"
 	// ClusterBinds: the cluster has to bind the claim.
 	ClusterBinds CauseCode = "ClusterBinds"
+	// NoStorageID: no volume is made before the node has a storage id.
+	NoStorageID CauseCode = "NoStorageID"
 )
-
-// CauseCodes lists all codes.
-func CauseCodes() []CauseCode {
-	return []CauseCode{
-		DriverAway, DriverSilent, DriverUnable, NoClass, NoDefaultClass, NoVolume, BadClass, BadClaim, NoSnapshot, NoSource,
-		NoSecret, CallFailed, HasPod, Halfway, BadRecord, RecordsLost, ClaimGoes,
-		ClusterBinds,
-	}
-}

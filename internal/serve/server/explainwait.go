@@ -12,11 +12,20 @@ import (
 // EmbeddedDriver is the name of the driver that the daemon itself serves if it is told to.
 const EmbeddedDriver state.DriverName = "local.csi-volmgr.dev"
 
+// CauseCodes lists the codes of causes.
+func CauseCodes() []state.CauseCode {
+	return []state.CauseCode{
+		state.DriverAway, state.DriverSilent, state.DriverUnable, state.NoClass, state.NoDefaultClass, state.NoVolume,
+		state.BadClass, state.BadClaim, state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.HasPod,
+		state.Halfway, state.BadRecord, state.RecordsLost, state.ClaimGoes, state.ClusterBinds, state.NoStorageID,
+	}
+}
+
 // needsPerson reports whether a person has to act before the wait for c can end.
 func needsPerson(c Cause) bool {
 	switch c.Code {
 	case state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim, state.Halfway,
-		state.BadRecord, state.RecordsLost:
+		state.BadRecord, state.RecordsLost, state.NoStorageID:
 		return true
 	}
 	return false
@@ -99,6 +108,8 @@ func (f Facts) nextOn(cause Cause, r state.Retry) string {
 		return "not automatically: a claim that is being deleted gets no new user"
 	case cause.Code == state.ClusterBinds:
 		return "continues automatically as soon as the cluster binds the claim"
+	case cause.Code == state.NoStorageID:
+		return "not automatically: when the daemon starts with a storage id"
 	case r.Final:
 		return "not automatically: when the driver registers again, or the claim or its class changes"
 	case r.NotBefore.After(f.Now):
@@ -142,6 +153,9 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 		return "stop the daemon and take older values from the spare copy: csi-volmgr journal repair"
 	case state.RecordsLost:
 		return adviceLost
+	case state.NoStorageID:
+		return "end the daemon and start it with a storage id that no other node has (in the configuration file: " +
+			"storage-id): csi-volmgr run --storage-id=NAME"
 	case state.ClaimGoes, state.ClusterBinds:
 		return fmt.Sprintf("see what the cluster says of it: kubectl describe pvc %s -n %s", c.Name, c.Namespace)
 	}

@@ -40,7 +40,7 @@ func about(code state.CauseCode) string {
 // Whatever a claim waits for, the claim, its pod and the volume say what happens next and what a person can do: the same.
 func TestEveryCauseHasItsAdvice(t *testing.T) {
 	var all strings.Builder
-	for _, code := range state.CauseCodes() {
+	for _, code := range CauseCodes() {
 		f := waits(Cause{Code: code, Of: about(code)})
 		var said []string
 		for _, of := range []struct{ kind, name string }{{"pvc", "default/data"}, {"pod", "default/web"}, {"volume", "default/data"}} {
