@@ -37,7 +37,7 @@ func newSpec(c Claim, f facts) (spec, held) {
 	}
 	if c.Class.Metadata {
 		s.Parameters = withMetadata(s.Parameters, map[string]string{
-			"pvc/name": c.Name, "pvc/namespace": c.Namespace, "pv/name": volumeName(c),
+			"pvc/name": c.Name, "pvc/namespace": c.Namespace, "pv/name": c.volumeName(),
 		})
 	}
 	if s.Secrets, problem = classSecrets(c); problem != "" {
@@ -98,7 +98,7 @@ func checkClaim(c Claim) string {
 	switch {
 	case c.UID == "":
 		return "it has no UID"
-	case len(volumeName(c)) > maxString:
+	case len(c.volumeName()) > maxString:
 		return fmt.Sprintf("its UID is %d bytes long; a volume's name has at most %d", len(c.UID), maxString)
 	case c.SizeBytes <= 0:
 		return fmt.Sprintf("it asks for %d bytes", c.SizeBytes)
@@ -119,8 +119,6 @@ func checkClaim(c Claim) string {
 	}
 	return ""
 }
-
-func volumeName(c Claim) string { return "pvc-" + c.UID }
 
 // splitParameters splits a class's parameters into the driver's own and the file system type.
 func splitParameters(c Class) (params map[string]string, fsType, problem string) {
@@ -202,7 +200,7 @@ func classSecrets(c Claim) (s secrets, problem string) {
 // expandTemplate expands the variables in a secret's name or namespace.
 func expandTemplate(template string, c Claim) (string, error) {
 	out := strings.NewReplacer(
-		"${pvc.name}", c.Name, "${pvc.namespace}", c.Namespace, "${pv.name}", volumeName(c),
+		"${pvc.name}", c.Name, "${pvc.namespace}", c.Namespace, "${pv.name}", c.volumeName(),
 	).Replace(template)
 	switch {
 	case strings.Contains(out, "${"):

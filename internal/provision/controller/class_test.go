@@ -154,7 +154,7 @@ func TestCreateRequest(t *testing.T) {
 			if problem.waits() {
 				t.Fatal(problem)
 			}
-			got, err := createRequest(volumeName(c), s, tt.multi, map[string]string{"k": "v"})
+			got, err := createRequest(c.volumeName(), s, tt.multi, map[string]string{"k": "v"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -87,6 +87,10 @@ type Config struct {
 	Usage   Usage
 	// Freezer freezes file systems for snapshots that ask for it. If it is nil, those fail.
 	Freezer Freezer
+	// StorageID returns the node's storage id, which the names of new volumes and snapshots follow from,
+	// or why it is missing; then none are made. Nil, or an id of "", means that names follow from UIDs
+	// alone.
+	StorageID func(context.Context) (id, missing string, err error)
 	// Deadline bounds each call; zero means DefaultDeadline.
 	Deadline time.Duration
 	// MaxCalls limits the calls in flight to one driver; zero means DefaultMaxCalls.
@@ -112,6 +116,8 @@ type Controller struct {
 	stopped bool
 	wake    chan struct{} // capacity 1: a signal, not a queue
 	done    chan struct{} // closed when Run returns
+
+	naming naming // set before Run
 
 	// Owned by Run.
 	claims  table[*entry]
@@ -150,6 +156,14 @@ func New(cfg Config) *Controller {
 	}
 }
 
+// ChooseStorageID asks for the node's storage id. It is called once, before Run.
+func (c *Controller) ChooseStorageID(ctx context.Context) (err error) {
+	if c.cfg.StorageID != nil {
+		c.naming.storage, c.naming.missing, err = c.cfg.StorageID(ctx)
+	}
+	return err
+}
+
 // SetClaim records that a source lists claim, with its class resolved. It replaces the previous
 // state of the claim.
 func (c *Controller) SetClaim(claim Claim) {
@@ -159,6 +173,7 @@ func (c *Controller) SetClaim(claim Claim) {
 		if e.want.Listed && e.want.Claim.equal(claim) {
 			return
 		}
+		claim.naming = c.naming
 		e.want.Claim, e.want.Listed = claim, true
 		if claim.Source.ofClaim() {
 			c.addClone(claim.Source.Claim, claim.Key)

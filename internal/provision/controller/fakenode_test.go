@@ -172,6 +172,7 @@ type fakeNode struct {
 	disk    *disk
 	lazy    bool // drivers are asked for their capabilities on demand
 	lost    func() bool
+	naming  naming
 	backend *backend
 	usage   *usage
 	secrets safe
@@ -191,9 +192,13 @@ func newFakeNode(t *testing.T, b *backend) *fakeNode {
 func (h *fakeNode) live() {
 	h.t.Helper()
 	h.c = New(Config{
-		KV: h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4, OnDemand: h.lazy, Lost: h.lost,
+		StorageID: func(context.Context) (string, string, error) { return h.naming.storage, h.naming.missing, nil },
+		KV:        h.disk, Secrets: h.secrets, Usage: h.usage, MaxCalls: 4, OnDemand: h.lazy, Lost: h.lost,
 		Logger: slog.New(slog.NewTextHandler(h.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
+	if err := h.c.ChooseStorageID(context.Background()); err != nil {
+		h.t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.cancel, h.ended = cancel, make(chan error, 1)
 	go func() { h.ended <- h.c.Run(ctx) }()

@@ -21,7 +21,7 @@ var ErrGrouped = errors.New("it belongs to a group snapshot")
 // Group is a request for snapshots of several volumes at one moment.
 type Group struct {
 	Key
-	// UID determines the group snapshot's name, which never changes ("groupsnapshot-" and UID).
+	// UID determines the group snapshot's name, with the node's storage id; the name never changes.
 	UID string
 	// Members are the volumes, sorted by claim. They are fixed once the group snapshot is being
 	// made.
@@ -40,6 +40,8 @@ type Group struct {
 	Refused string
 	// Waits says what is missing but will come on its own, or is "".
 	Waits string
+
+	naming naming // set by SetGroup
 }
 
 // Member is one volume of a group snapshot.
@@ -100,6 +102,7 @@ func (c *Controller) SetGroup(g Group) {
 		if e.listed && e.want.equal(g) {
 			return
 		}
+		g.naming = c.naming
 		e.want, e.listed = g, true
 		if policy := g.Class.policy(); g.Handle != "" && g.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
 			// The policy of an existing content may change.

@@ -61,7 +61,7 @@ func (e *groupEntry) wantedName() string {
 	if !e.listed {
 		return ""
 	}
-	return groupName(e.want.UID)
+	return e.want.groupName()
 }
 
 // touchPending plans the group snapshots of a namespace that do not exist yet: the name of a

@@ -105,8 +105,10 @@ func nextNewGroup(r groupRecord, w Group, f groupFacts, now time.Time) (groupOp,
 		return groupOp{}, refusedf("it has no volumes")
 	case len(w.members()) > MaxMembers:
 		return groupOp{}, refusedf("it has %d volumes; a group snapshot can have at most %d", len(w.members()), MaxMembers)
+	case w.Handle == "" && w.naming.missing != "":
+		return groupOp{}, held{reason: w.naming.missing}
 	case f.Namesake != "":
-		return groupOp{}, heldf("the name %s belongs to group snapshot %s; two cannot have the same UID", groupName(w.UID),
+		return groupOp{}, heldf("the name %s belongs to group snapshot %s; two cannot have the same UID", w.groupName(),
 			f.Namesake)
 	case f.Driver.away():
 		return groupOp{}, f.Driver.held()
@@ -241,8 +243,8 @@ func beginGroup(r groupRecord, w *Group, o groupOp) groupRecord {
 	if o.verb == dropGroup {
 		return groupRecord{}
 	}
-	if r.empty() && w != nil {
-		r.Group, r.UID, r.Name = w.Key, w.UID, groupName(w.UID)
+	if w != nil && (r.empty() || o.verb == createGroup && o.from == state.Absent) {
+		r.Group, r.UID, r.Name = w.Key, w.UID, w.groupName()
 	}
 	r.Members = slices.Clone(o.members)
 	switch o.verb {

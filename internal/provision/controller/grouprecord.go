@@ -107,9 +107,8 @@ func (r groupRecord) mismatch(w Group) string {
 
 // snapshot returns the record of a member as a snapshot's record.
 func (r groupRecord) snapshot(m groupMember) snapshotRecord {
-	uid := r.UID + "-" + m.id()
 	return snapshotRecord{
-		Snapshot: r.key(m), UID: uid, Name: snapshotName(uid),
+		Snapshot: r.key(m), UID: r.UID + "-" + m.id(), Name: r.snapshotName(m),
 		Spec: snapshotSpec{
 			Class: r.Spec.Class, Driver: r.Spec.Driver, Reclaim: r.Spec.Reclaim, Claim: m.Claim, Volume: m.Volume,
 			Mode: m.Mode, Freeze: r.Spec.Freeze, Secret: r.Spec.Secret,
@@ -140,12 +139,6 @@ func (m groupMember) id() string {
 	sum := sha256.Sum256([]byte(of))
 	return hex.EncodeToString(sum[:8])
 }
-
-func groupName(uid string) string { return "groupsnapshot-" + uid }
-
-// groupContentName returns the name of the VolumeGroupSnapshotContent, as external-snapshotter
-// forms it.
-func groupContentName(uid string) string { return "groupsnapcontent-" + uid }
 
 func (r groupRecord) stamped() groupRecord {
 	r.Version = groupVersion

@@ -34,7 +34,7 @@ func (e *groupEntry) status() GroupStatus {
 		}
 	}
 	if r.Content.Phase == state.Present {
-		s.Content = groupContentName(r.UID)
+		s.Content = r.contentName()
 	}
 	if s.Call == "" {
 		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused

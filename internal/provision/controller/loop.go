@@ -44,7 +44,7 @@ func (e *entry) wantedName() string {
 	if !e.want.Listed {
 		return ""
 	}
-	return volumeName(e.want.Claim)
+	return e.want.Claim.volumeName()
 }
 
 // Run loads the records and brings volumes and snapshots to their wanted state until ctx ends. Then

@@ -187,10 +187,12 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, heldf("its class names driver %s, but its volume %s may exist at driver %s; delete the claim first",
 			c.Class.Provisioner, r.Name, r.Spec.Driver).on(state.Halfway, "")
 	case r.Volume.Phase == state.Absent && f.Namesake != "":
-		return op{}, heldf("the volume name %s belongs to claim %s; two claims cannot have the same UID", volumeName(c),
+		return op{}, heldf("the volume name %s belongs to claim %s; two claims cannot have the same UID", c.volumeName(),
 			f.Namesake).on(state.BadClaim, "")
 	case r.Volume.Phase == state.Absent && c.Refused != "":
 		return op{}, refusedf("%s", c.Refused).on(state.BadClaim, "")
+	case r.Volume.Phase == state.Absent && c.naming.missing != "":
+		return op{}, held{reason: c.naming.missing}.on(state.NoStorageID, "")
 	case f.Driver.away():
 		return op{}, f.Driver.held()
 	case !f.Driver.caps.Create:

@@ -13,7 +13,7 @@ import (
 // Snapshot is a request for a snapshot of a volume, or for an existing snapshot.
 type Snapshot struct {
 	Key
-	// UID determines the snapshot's name, which never changes ("snapshot-" and UID).
+	// UID determines the snapshot's name, with the node's storage id; the name never changes.
 	UID string
 	// Claim is the claim of the source volume, and Volume the volume's CSI volume_id. Both are zero
 	// if Handle names an existing snapshot.
@@ -34,6 +34,8 @@ type Snapshot struct {
 	Refused string
 	// Waits says what is missing but will come on its own, or is "".
 	Waits string
+
+	naming naming // set by SetSnapshot
 }
 
 func (s Snapshot) equal(o Snapshot) bool {
@@ -133,6 +135,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 			return
 		}
 		c.touchSharers(e.want.wantedHandle())
+		s.naming = c.naming
 		e.want, e.listed = s, true
 		c.touchSharers(s.wantedHandle())
 		named := e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle

@@ -30,10 +30,10 @@ type classReader struct {
 
 // newSnapshotSpec returns the CreateSnapshot request for w, or why there is none.
 func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
-	if problem := checkUID(w.UID, snapshotName(w.UID)); problem != "" {
+	if problem := checkUID(w.UID, w.snapshotName()); problem != "" {
 		return snapshotSpec{}, problem
 	}
-	c := classReader{w.Class, "volumesnapshot", w.Key, contentName(w.UID)}
+	c := classReader{w.Class, "volumesnapshot", w.Key, w.contentName()}
 	s := snapshotSpec{
 		Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Claim: w.Claim, Volume: w.Volume, Mode: w.Mode,
 		Freeze: w.Freeze,
@@ -54,10 +54,10 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 // newGroupSpec returns the request for a group snapshot for w, or why there is none. each is
 // [groupSpec.Each].
 func newGroupSpec(w Group, each bool) (groupSpec, string) {
-	if problem := checkUID(w.UID, groupName(w.UID)); problem != "" {
+	if problem := checkUID(w.UID, w.groupName()); problem != "" {
 		return groupSpec{}, problem
 	}
-	c := classReader{w.Class, "volumegroupsnapshot", w.Key, groupContentName(w.UID)}
+	c := classReader{w.Class, "volumegroupsnapshot", w.Key, w.contentName()}
 	s := groupSpec{Class: c.Name, Driver: c.Driver, Reclaim: c.policy(), Each: each, Freeze: w.Freeze}
 	var problem string
 	if s.Secret, problem = c.secret(groupSecret); problem != "" {

@@ -79,7 +79,7 @@ func (e *snapshotEntry) wantedName() string {
 	if !e.listed {
 		return ""
 	}
-	return snapshotName(e.want.UID)
+	return e.want.snapshotName()
 }
 
 // set replaces e's record and updates the names.

@@ -88,8 +88,10 @@ func nextNewSnapshot(r snapshotRecord, w Snapshot, f snapshotFacts, now time.Tim
 		return snapshotOp{}, refusedf("%s", w.Refused)
 	case w.Waits != "":
 		return snapshotOp{}, held{reason: w.Waits}
+	case w.Handle == "" && w.naming.missing != "":
+		return snapshotOp{}, held{reason: w.naming.missing}
 	case f.Namesake != "":
-		return snapshotOp{}, heldf("the name %s belongs to snapshot %s; two cannot have the same UID", snapshotName(w.UID),
+		return snapshotOp{}, heldf("the name %s belongs to snapshot %s; two cannot have the same UID", w.snapshotName(),
 			f.Namesake)
 	case f.Driver.away():
 		return snapshotOp{}, f.Driver.held()
@@ -201,8 +203,8 @@ type madeSnapshot struct {
 
 // beginSnapshot returns the record that must be durable before o starts.
 func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
-	if r.empty() && w != nil {
-		r.Snapshot, r.UID, r.Name = w.Key, w.UID, snapshotName(w.UID)
+	if w != nil && (r.empty() || o.verb == createSnapshot && o.from == state.Absent) {
+		r.Snapshot, r.UID, r.Name = w.Key, w.UID, w.snapshotName()
 	}
 	switch o.verb {
 	case createSnapshot:
@@ -262,8 +264,3 @@ func awaitReady(looks int, now time.Time) *state.Retry {
 	pause := min(backoff(looks, state.Failed), time.Minute)
 	return &state.Retry{Attempts: looks, Since: now, NotBefore: now.Add(pause)}
 }
-
-func snapshotName(uid string) string { return "snapshot-" + uid }
-
-// contentName returns the name of the VolumeSnapshotContent, as external-snapshotter forms it.
-func contentName(uid string) string { return "snapcontent-" + uid }

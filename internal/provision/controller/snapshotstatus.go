@@ -31,7 +31,7 @@ func (e *snapshotEntry) status() SnapshotStatus {
 		s.UID, s.Class, s.Driver, s.Claim = e.want.UID, e.want.Class.Name, e.want.Class.Driver, e.want.Claim
 	}
 	if r.Content.Phase == state.Present {
-		s.Content = contentName(r.UID)
+		s.Content = r.contentName()
 	}
 	if s.Call == "" {
 		s.Reason, s.Until, s.Refused = e.held.reason, e.held.until, e.held.refused

@@ -31,7 +31,7 @@ func (k Key) compare(o Key) int {
 // Claim is a request for a volume of a class.
 type Claim struct {
 	Key
-	// UID determines the volume's name, which never changes ("pvc-" and UID).
+	// UID determines the volume's name, with the node's storage id; the name never changes.
 	UID string
 	// SizeBytes is the minimum size, LimitBytes the maximum; 0 means no maximum.
 	SizeBytes, LimitBytes int64
@@ -46,6 +46,8 @@ type Claim struct {
 	// Refused says which field of the claim is not supported, or is "". Such a claim gets no
 	// volume, and a claim that already has one reports it.
 	Refused string
+
+	naming naming // set by SetClaim
 }
 
 // Class is a StorageClass: which driver makes a volume, and how.
@@ -131,7 +133,8 @@ type Driver struct {
 // Volume is an existing volume, with what a PersistentVolume would contain. It is an immutable
 // copy.
 type Volume struct {
-	// Name is "pvc-" and the UID of the claim that the volume was made for.
+	// Name is "pvc-" and an id that follows from the UID of the claim that the volume was made for, and
+	// from the node's storage id.
 	Name string `json:"name"`
 	// Claim and ClaimUID identify the claim that has the volume, or that had it last. A claim of the
 	// same name that is listed later has it too, and may have another UID.
