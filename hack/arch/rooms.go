@@ -119,6 +119,7 @@ var rooms = []room{
 	{dir: "internal/provision/controller"},
 	{dir: "internal/provision/made", may: []string{"controller"}},
 	{dir: "internal/provision/schedule"},
+	{dir: "internal/provision/storageid", may: []string{"controller"}},
 
 	{dir: "internal/serve/audit"},
 	{dir: "internal/serve/client", may: []string{"server", "stats"}},
