@@ -28,6 +28,7 @@ enter() {
 	mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$1/upper,workdir=$1/work" "$root"
 	shift
 	cp --dereference /etc/resolv.conf "$root/etc/resolv.conf"
+	tr -d - </proc/sys/kernel/random/uuid >"$root/etc/machine-id" # as systemd does at the first boot
 	mount -t proc proc "$root/proc"
 	mount --rbind /sys "$root/sys"
 	mount --rbind /dev "$root/dev"

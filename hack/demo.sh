@@ -38,7 +38,7 @@ until_true() {
 
 start() { # which life it is
 	"$bin" --socket="$socket" run --local-driver --host-path-allow=/usr/share --image-layouts="$PWD/examples/image" \
-		--root-dir="$root" --state-dir="$work/state" --http-address=off --log-level=debug >"$work/daemon.$1.log" 2>&1 &
+		--root-dir="$root" --state-dir="$work/state" --storage-id=demo --http-address=off --log-level=debug >"$work/daemon.$1.log" 2>&1 &
 	daemon=$!
 	until_true 20 "the daemon answers" answers
 }

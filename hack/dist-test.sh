@@ -20,7 +20,7 @@ ARCHES=$(go env GOARCH) hack/dist.sh "$version" "$work/dist"
 image=localhost/csi-volmgr:$version
 volmgr load --quiet --input "$work"/dist/*.oci.tar
 volmgr run --detach --name volmgr --privileged --network none --runtime runc --ulimit nofile=1024 --ulimit nproc=1024 \
-	"$image" run --node-name=n1 --http-address=off >/dev/null
+	"$image" run --node-name=n1 --storage-id=n1 --http-address=off >/dev/null
 inside() { volmgr exec --interactive volmgr csi-volmgr "$@"; }
 for _ in $(seq 600); do
 	inside version | grep '^daemon: .*none answers' >/dev/null || break

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/cluster/report"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/storageid"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/selinux"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/spf13/cobra"
@@ -111,9 +112,6 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.traces, "traces-endpoint", "", "`URL` of an OpenTelemetry collector (OTLP over HTTP) that "+
 		"receives a span of each call, such as http://127.0.0.1:4318 (default none)")
 	f.StringVar(&o.node.Manifests, "manifests", "", "`directory` of manifests to watch (default none)")
-	f.StringVar(&o.node.Name, "node-name", "", "`name` of this node (default the host's)")
-	f.StringArrayVar(&o.rules.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
-		"affinity of PersistentVolumes is compared if no cluster has the Node; repeatable (default none)")
 	f.StringArrayVar(&o.node.HostPaths, "host-path-allow", nil,
 		"`directory` of the node at or below which hostPath and local volumes may be; repeatable (default none)")
 	f.StringArrayVar(&o.node.Images, "image-layouts", nil,
@@ -154,7 +152,18 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"`endpoint` of a container runtime (CRI), such as unix:///run/containerd/containerd.sock: a removed pod's "+
 			"volumes are unmounted only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
+	identityFlags(cmd, o)
 	pluginFlags(cmd, o)
+}
+
+// identityFlags adds the flags that say which node this is.
+func identityFlags(cmd *cobra.Command, o *runOptions) {
+	f := cmd.Flags()
+	f.StringVar(&o.node.Name, "node-name", "", "`name` of this node (default the host's)")
+	f.StringArrayVar(&o.rules.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
+		"affinity of PersistentVolumes is compared if no cluster has the Node; repeatable (default none)")
+	f.StringVar(&o.node.StorageID, "storage-id", "", "`ID` of this node in the names of the volumes that it makes, fixed "+
+		"at its first start; none for names without one (default follows from the machine's id)")
 }
 
 func logFlags(cmd *cobra.Command, o *logOptions) {
@@ -233,6 +242,9 @@ func (o *runOptions) readRules() error {
 	o.node.Ladders, steps = unmountSteps(o.rules.unmountSteps)
 	o.node.Labels, label = nodeLabels(o.rules.nodeLabels)
 	_, group := readers(o.readers)
+	if err := storageid.Check(o.node.StorageID); err != nil {
+		return flagf("storage-id", o.node.StorageID, "%v", err)
+	}
 	if label == nil && len(o.node.Labels) > 0 && o.kubeconfig != "" {
 		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
 	}

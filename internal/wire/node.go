@@ -26,6 +26,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/builtins"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/storageid"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/metrics"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/operate"
@@ -61,6 +62,9 @@ type Config struct {
 	// Name is the node's name. Labels are its labels if no cluster has a Node for it.
 	Name   string
 	Labels map[string]string
+	// StorageID is what the names of new volumes have of this node, or storageid.None; "" means what they had
+	// before, or an id that follows from the machine's.
+	StorageID string
 	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
@@ -194,8 +198,9 @@ func New(cfg Config) (_ *Node, err error) {
 	if n.root, err = disk.Claim(n.layout, n.cfg.RegistrationDir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the state directory: %w", err)
+	storage, err := storageid.Open(cfg.StateDir)
+	if err != nil {
+		return nil, err
 	}
 	if n.journal, err = journal.OpenBolt(filepath.Join(cfg.StateDir, "state.db")); err != nil {
 		return nil, err
@@ -203,7 +208,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if n.metrics, n.measured, err = measure(cfg.Metrics); err != nil {
 		return nil, err
 	}
-	if err := n.wire(); err != nil {
+	if err := n.wire(storage); err != nil {
 		return nil, err
 	}
 	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)

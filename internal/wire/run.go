@@ -16,6 +16,9 @@ import (
 // stay mounted. Call Run once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
+	if err := n.controller.ChooseStorageID(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
 	if err := n.LoadDrain(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/binding"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/storageid"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/operate"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/disk"
@@ -36,7 +37,7 @@ import (
 )
 
 // wire makes every component and connects it to those that it needs.
-func (n *Node) wire() error {
+func (n *Node) wire(storage *storageid.Keeper) error {
 	if err := n.wireKernel(); err != nil {
 		return err
 	}
@@ -55,7 +56,9 @@ func (n *Node) wire() error {
 	}
 	n.controller = controller.New(controller.Config{
 		KV: n.journal, Secrets: secrets{n}, Usage: usage{n}, Freezer: newFreezer(n), OnDemand: n.cfg.Cluster != nil,
-		Lost: lost(n.journal), Logger: n.log,
+		StorageID: storage.Chooser(storageid.Config{
+			Journal: n.journal, Flag: n.cfg.StorageID, Quiet: n.cfg.Cluster != nil, Logger: n.log,
+		}), Lost: lost(n.journal), Logger: n.log,
 	})
 	n.sync = source.NewSyncTracker(n.cfg.sources())
 	store, err := store(n.cfg.Metrics, n.journal)
@@ -79,7 +82,7 @@ func (n *Node) wire() error {
 	if n.cfg.Manifests != "" {
 		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})
 	}
-	n.views = n.newViews()
+	n.views = n.newViews(storage)
 	if err := n.wireCluster(); err != nil {
 		return err
 	}
@@ -167,12 +170,12 @@ func (n *Node) wireOperators() {
 }
 
 // newViews makes the views that the node API shows.
-func (n *Node) newViews() *operate.Views {
+func (n *Node) newViews(storage *storageid.Keeper) *operate.Views {
 	c := operate.ViewsConfig{
 		Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Journal: n.journal,
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
 		Inputs: []func() []source.Problem{
-			n.api.Problems, n.catalog.Problems,
+			n.api.Problems, n.catalog.Problems, storage.Problems,
 			func() []source.Problem { return append(n.Named.Problems(), n.Bindings.Problems()...) },
 		},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },

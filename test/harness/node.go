@@ -33,6 +33,8 @@ type Node struct {
 	API    *client.Client
 	// Program is the path of csi-volmgr.
 	Program string
+	// StorageID is the daemon's storage id; "" leaves it to the daemon, which may need the machine's id.
+	StorageID string
 }
 
 // NewNode makes the directory of a node on which nothing runs yet, and removes it
@@ -43,7 +45,7 @@ func NewNode(t *testing.T, program, socket string) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{T: t, Dir: dir, Root: filepath.Join(dir, "root"), Socket: filepath.Join(dir, socket), Program: program}
+	n := &Node{T: t, Dir: dir, Root: filepath.Join(dir, "root"), Socket: filepath.Join(dir, socket), Program: program, StorageID: Name}
 	n.API = client.New(n.Socket)
 	for _, d := range []string{n.Root, filepath.Dir(n.Socket)} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -86,10 +88,14 @@ func (n *Node) ShowIfFailed(all ...*Process) {
 
 // Daemon returns the command that starts a daemon on the node's directories with the flags.
 func (n *Node) Daemon(flags ...string) []string {
-	return append([]string{
+	args := []string{
 		"run", "--root-dir", n.Root, "--state-dir", n.Path("state"), "--socket", n.Socket,
 		"--http-address", "off", "--node-name", Name, "--log-level", "debug",
-	}, flags...)
+	}
+	if n.StorageID != "" {
+		args = append(args, "--storage-id", n.StorageID)
+	}
+	return append(args, flags...)
 }
 
 // Answered starts a daemon with start and returns it when it answers.

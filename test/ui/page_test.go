@@ -63,7 +63,7 @@ func startDaemon(t *testing.T) daemon {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	d := daemon{program: program, socket: filepath.Join(dir, "sock")}
 	cmd := exec.Command("unshare", "--mount", "--propagation=private", "sh", "-c", `mount -t tmpfs ui-test "$0" && exec "$@"`, dir,
-		program, "run", "--root-dir="+dir+"/root", "--state-dir="+dir+"/state", "--socket="+d.socket, "--http-address=127.0.0.1:0", "--node-name=ui-node")
+		program, "run", "--root-dir="+dir+"/root", "--state-dir="+dir+"/state", "--socket="+d.socket, "--http-address=127.0.0.1:0", "--node-name=ui-node", "--storage-id=ui-node")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	log, err := cmd.StderrPipe()
 	if err != nil {
