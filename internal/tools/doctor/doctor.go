@@ -80,6 +80,7 @@ func Examine(c Config) Report {
 	e := &examination{Config: c}
 	e.kernel()
 	e.places()
+	e.storageID()
 	e.sockets()
 	e.clock()
 	e.limits()

@@ -37,7 +37,7 @@ func host(t *testing.T) Config {
 		"host/proc/sys/fs/inotify/max_user_watches": "65536", "host/proc/sys/fs/inotify/max_user_instances": "512", "host/proc/sys/fs/mount-max": "10",
 		"host/proc/self/mountinfo": "a\nb\n", "host/proc/filesystems": "nodev\tnfs4\n\text4\n",
 		"host/lib/modules/6.12.1/modules.dep": "kernel/net/ceph/libceph.ko.xz:\nkernel/fs/smb/client/cifs.ko: x.ko\n", "host/lib/modules/6.12.1/modules.builtin": "kernel/drivers/scsi/iscsi_tcp.ko\n",
-		"host/dev/loop-control": "", "host/proc/7/comm": "iscsid\n",
+		"host/dev/loop-control": "", "host/etc/machine-id": "3d1219c7c4c5404aaa1f6d2a48adfda4\n", "host/proc/7/comm": "iscsid\n",
 	} {
 		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
 		must(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
@@ -105,6 +105,13 @@ func TestWhatIsMissingIsToldWithWhatToDo(t *testing.T) {
 		{"kernel.user", Warn, "root", func(_ *testing.T, c *Config) { c.UID = 1000 }},
 		{"kernel.boot-id", Fail, "rebooted", func(t *testing.T, c *Config) {
 			must(t, os.Remove(c.Host+"/proc/sys/kernel/random/boot_id"))
+		}},
+		{"storage.id", Warn, "--storage-id=NAME", write("etc/machine-id", "uninitialized\n")},
+		{"storage.id", Warn, "--storage-id=ID", func(t *testing.T, c *Config) {
+			must(t, os.WriteFile(c.StateDir+"/storage-id", []byte("torn"), 0o600))
+		}},
+		{"storage.id", Warn, "with --storage-id=0123", func(t *testing.T, c *Config) {
+			must(t, os.WriteFile(c.StateDir+"/storage-id", []byte(`{"chosen":{"id":"0123","from":"machine-id"},"crc":"ad9fdfba"}`), 0o600))
 		}},
 		{"root.propagation", Warn, "mount --make-rshared", func(_ *testing.T, c *Config) {
 			c.Shared = func(string) (bool, error) { return false, nil }
@@ -233,5 +240,28 @@ func TestTheMountsOfADriverInOurNamespaceReachThisHost(t *testing.T) {
 	}
 	if _, err := Unreached(t.Context(), socket+"x", c.Root); err == nil {
 		t.Error("nothing listens, and no error says so")
+	}
+}
+
+// The id that the names of volumes have is shown before it is chosen, and after.
+func TestTheStorageIDIsShown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, journal, want string
+	}{
+		"new":             {"", "", "not chosen yet; of the machine's id: e85d0f5bb49748ac8172eac72a218055"},
+		"earlier version": {"", "state.db.lock", "not chosen yet; an earlier version used the node: none"},
+		"chosen":          {`{"chosen":{"id":"rack-7","from":"operator"},"crc":"4f683a23"}`, "state.db", "rack-7 (operator)"},
+		"none":            {`{"chosen":{"id":"","from":"earlier-version"},"crc":"b15f326d"}`, "state.db", "none (earlier-version)"},
+		"waits":           {`{"chosen":null,"crc":"00000000"}`, "state.db", "not chosen yet; of the machine's id: e85d0f5bb49748ac8172eac72a218055"},
+	} {
+		c := host(t)
+		for file, text := range map[string]string{"storage-id": tc.file, tc.journal: "x"} {
+			if file != "" && text != "" {
+				must(t, os.WriteFile(filepath.Join(c.StateDir, file), []byte(text), 0o600))
+			}
+		}
+		if f := find(t, Examine(c), "storage.id"); f.Status != OK || f.Found != tc.want {
+			t.Errorf("%s: %+v, want %q", name, f, tc.want)
+		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/host/leftover"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/storageid"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 )
 
@@ -297,7 +298,8 @@ func (u *Uninstall) stateFiles(p *Plan) error {
 	}
 	own := []string{
 		"state.db", "state.db.lock", "state.db.spare", "state.db.spare.new", "state.db.tmp", "state.db.tmp.new",
-		"state.db.damaged", "state.db.damaged.[0-9]", audit.NotesName, audit.NotesName + ".[0-9]",
+		"state.db.damaged", "state.db.damaged.[0-9]", storageid.File, storageid.File + ".new",
+		audit.NotesName, audit.NotesName + ".[0-9]",
 	}
 	for _, e := range entries {
 		switch at := u.state(e.Name()); {

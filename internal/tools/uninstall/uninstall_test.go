@@ -38,7 +38,7 @@ func installed(t *testing.T) Config {
 	} {
 		must(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
-	for _, f := range []string{"run/s", "run/s.lock", "run/revision.key", "state/secrets/a", "state/state.db.damaged"} {
+	for _, f := range []string{"run/s", "run/s.lock", "run/revision.key", "state/secrets/a", "state/storage-id", "state/storage-id.new", "state/state.db.damaged"} {
 		must(t, os.WriteFile(filepath.Join(dir, f), nil, 0o600))
 	}
 	b, err := journal.OpenBolt(c.StateDir + "/state.db")
