@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/storageid"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
@@ -56,7 +57,7 @@ func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.flags = []string{"--host-path-allow", shared}
-	n.program = before
+	n.program, n.StorageID = before, "" // the older program has no such flag
 	n.begin(csistrict.Script{})
 	n.Apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {level: low}",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {key: s3cret}")
@@ -101,6 +102,9 @@ func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
 		}
 	}
 	replace("") // the program of this tree
+	if r := storageid.Read(n.Path("state")).Chosen; r == nil || r.ID != "" {
+		t.Errorf("the names of volumes change: the storage id is %v", r)
+	}
 	n.DeletePods(pods[0])
 	pods = pods[1:]
 	run("after-0")
