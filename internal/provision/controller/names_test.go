@@ -182,3 +182,17 @@ func TestNothingIsMadeWithoutAStorageID(t *testing.T) {
 		}
 	})
 }
+
+// A name is formed anew while nothing has it: a snapshot that was named by its handle may have got one before the
+// storage id was known.
+func TestANameIsFormedWhenItIsGiven(t *testing.T) {
+	s, g := testSnapshot("s", "vol"), testGroup("g", "vol")
+	s.naming, g.naming = naming{storage: "one"}, naming{storage: "one"}
+	for phase, anew := range map[state.Phase]bool{state.Absent: true, state.Entering: false} {
+		cut := beginSnapshot(snapshotRecord{Snapshot: s.Key, UID: s.UID, Name: "snapshot-uid-s", Content: state.Fact{Phase: phase}}, &s, snapshotOp{verb: createSnapshot, from: phase})
+		all := beginGroup(groupRecord{Group: g.Key, UID: g.UID, Name: "groupsnapshot-uid-g", Content: state.Fact{Phase: phase}}, &g, groupOp{verb: createGroup, from: phase})
+		if (cut.Name == s.snapshotName()) != anew || (all.Name == g.groupName()) != anew {
+			t.Errorf("%s: %s, %s", phase, cut.Name, all.Name)
+		}
+	}
+}

@@ -133,6 +133,23 @@ func TestAnIDIsDurableBeforeANameHasIt(t *testing.T) {
 	}
 }
 
+// An id that neither place has any more is not guessed: an operator says which it was.
+func TestALostIDIsAskedFor(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	damage := func(b *journal.Bolt) {
+		must(t, b.CommitBucket(context.Background(), Bucket, map[string][]byte{key: []byte("torn")}))
+		must(t, os.WriteFile(filepath.Join(dir, File), []byte("torn"), 0o600))
+	}
+	if _, missing, _, err := start(t, dir, "", machine(t, idOne), damage); err != nil || !strings.Contains(missing, "is lost (the journal: ") {
+		t.Errorf("%q, %v", missing, err)
+	}
+	for range 2 {
+		if id, missing, _, err := start(t, dir, "rack-7", machine(t, idOne), nil); err != nil || id != "rack-7" || missing != "" {
+			t.Errorf("%q, %q, %v", id, missing, err)
+		}
+	}
+}
+
 // older writes the journal of an older program into a new state directory.
 func older(t *testing.T) string {
 	t.Helper()
