@@ -71,6 +71,7 @@ page: false
 manifests: /m
 node-name: n
 host-path-allow: [/srv/, /dev]
+snapshot-handle-allow: [bank, "*"]
 local-driver: true
 volume-plugin: true
 volume-plugin-socket: /p.sock
@@ -82,7 +83,9 @@ log-format: json
 		node: wire.Config{
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
+			SnapshotHandles: []string{"bank", "*"},
 		},
+		rules:  rules{snapshotHandles: []string{"bank", "*"}},
 		socket: "/x.sock", plugin: true, pluginSocket: "/p.sock", log: logOptions{"debug", "json"},
 	}
 	if diff := diffOf(want, got); code != 0 || diff != "" {
@@ -239,6 +242,7 @@ func TestReadersAreAGroup(t *testing.T) {
 func TestAWrongValueInTheFileNamesItsFileLineAndField(t *testing.T) {
 	for config, want := range map[string]string{
 		"deadline: [x]":                  "--deadline=x: expected DRIVER/RPC=DURATION",
+		"snapshot-handle-allow: [A/b]":   "--snapshot-handle-allow=A/b: expected the name of a namespace, or * for any",
 		"host-path-allow: [rel]":         "--host-path-allow=rel: expected an absolute path",
 		"root-dir: rel":                  "--root-dir=rel: expected an absolute path",
 		"api-readers: no-such-group":     "--api-readers=no-such-group: expected a group",

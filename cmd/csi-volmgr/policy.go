@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
@@ -152,6 +153,16 @@ func inlineRules(values []string) ([]resolve.InlineRule, error) {
 		rules = append(rules, resolve.InlineRule{Namespace: namespace, Driver: state.DriverName(driver)})
 	}
 	return rules, nil
+}
+
+// namespaces checks the values of a flag that are names of namespaces, or * for any.
+func namespaces(flag string, values []string) ([]string, error) {
+	for _, v := range values {
+		if len(validation.IsDNS1123Label(v)) > 0 && v != made.AnyNamespace {
+			return nil, flagf(flag, v, "expected the name of a namespace, or * for any")
+		}
+	}
+	return values, nil
 }
 
 // translated returns the kinds of in-tree volumes that values name; nil means all.

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/selinux"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 )
 
@@ -39,7 +40,9 @@ type runOptions struct {
 }
 
 // rules are the values of flags that have a syntax of their own.
-type rules struct{ nodeLabels, inlineAllow, translate, deadlines, driverUIDs, unmountSteps []string }
+type rules struct {
+	nodeLabels, inlineAllow, snapshotHandles, translate, deadlines, driverUIDs, unmountSteps []string
+}
 
 type logOptions struct{ level, format string }
 
@@ -119,18 +122,6 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 	f.StringVar(&o.node.ImageService, "image-service-endpoint", "",
 		"`endpoint` of a container runtime's image service (CRI), such as unix:///run/containerd/containerd.sock, for image "+
 			"volumes that no layout has (default none)")
-	f.StringArrayVar(&o.rules.inlineAllow, "inline-allow", nil,
-		"`NAMESPACE/DRIVER` that may have volumes defined in pods, of CSI and of network storage "+
-			"(kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
-	f.StringArrayVar(&o.rules.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, "+
-		"that is translated to its CSI driver, or none; repeatable (default all)")
-	f.StringArrayVar(&o.rules.driverUIDs, "driver-uid", nil,
-		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
-	f.StringArrayVar(&o.rules.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every "+
-		"driver; repeatable (default 2m)")
-	f.StringArrayVar(&o.rules.unmountSteps, "unmount-steps", nil,
-		"`DRIVER=STEPS` for an unmount that keeps failing, such as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
-			"driver; each may lose data that was not written back; repeatable (default none)")
 	o.node.SELinuxMount = selinux.Auto
 	f.Var(oneOf{(*string)(&o.node.SELinuxMount), selinux.Modes()}, "selinux-mount",
 		"mount volumes with their pod's SELinux label: all (on, and auto), ReadWriteOncePod only (one-pod), none (off)")
@@ -152,6 +143,7 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"`endpoint` of a container runtime (CRI), such as unix:///run/containerd/containerd.sock: a removed pod's "+
 			"volumes are unmounted only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
+	ruleFlags(f, &o.rules)
 	identityFlags(cmd, o)
 	pluginFlags(cmd, o)
 }
@@ -160,10 +152,29 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 func identityFlags(cmd *cobra.Command, o *runOptions) {
 	f := cmd.Flags()
 	f.StringVar(&o.node.Name, "node-name", "", "`name` of this node (default the host's)")
-	f.StringArrayVar(&o.rules.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
-		"affinity of PersistentVolumes is compared if no cluster has the Node; repeatable (default none)")
 	f.StringVar(&o.node.StorageID, "storage-id", "", "`ID` of this node in the names of the volumes that it makes, fixed "+
 		"at its first start; none for names without one (default follows from the machine's id)")
+}
+
+// ruleFlags adds the flags whose values have a syntax of their own.
+func ruleFlags(f *pflag.FlagSet, r *rules) {
+	f.StringArrayVar(&r.nodeLabels, "node-label", nil, "`KEY=VALUE` of a label of this node, with which the node "+
+		"affinity of PersistentVolumes is compared if no cluster has the Node; repeatable (default none)")
+	f.StringArrayVar(&r.inlineAllow, "inline-allow", nil,
+		"`NAMESPACE/DRIVER` that may have volumes defined in pods, of CSI and of network storage "+
+			"(kubernetes.io/nfs, iscsi, fc, cephfs, glusterfs), * for any, or none; repeatable (default all)")
+	f.StringArrayVar(&r.snapshotHandles, "snapshot-handle-allow", nil,
+		"`NAMESPACE` whose claims may name any snapshot by its driver's handle "+
+			"(annotation csi-volmgr.dev/snapshot-handle), * for any; repeatable (default none)")
+	f.StringArrayVar(&r.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, "+
+		"that is translated to its CSI driver, or none; repeatable (default all)")
+	f.StringArrayVar(&r.driverUIDs, "driver-uid", nil,
+		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
+	f.StringArrayVar(&r.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every "+
+		"driver; repeatable (default 2m)")
+	f.StringArrayVar(&r.unmountSteps, "unmount-steps", nil,
+		"`DRIVER=STEPS` for an unmount that keeps failing, such as kubernetes.io/nfs=force@5m,lazy@1h, * for every "+
+			"driver; each may lose data that was not written back; repeatable (default none)")
 }
 
 func logFlags(cmd *cobra.Command, o *logOptions) {
@@ -234,8 +245,9 @@ func (o *runOptions) complete() error {
 
 // readRules reads the flags that have a syntax of their own.
 func (o *runOptions) readRules() error {
-	var inline, kinds, limits, uids, steps, label error
+	var inline, handles, kinds, limits, uids, steps, label error
 	o.node.InlineAllow, inline = inlineRules(o.rules.inlineAllow)
+	o.node.SnapshotHandles, handles = namespaces("snapshot-handle-allow", o.rules.snapshotHandles)
 	o.node.Translate, kinds = translated(o.rules.translate)
 	o.node.Deadlines, limits = deadlines(o.rules.deadlines)
 	o.node.DriverUIDs, uids = driverUIDs(o.rules.driverUIDs)
@@ -248,7 +260,7 @@ func (o *runOptions) readRules() error {
 	if label == nil && len(o.node.Labels) > 0 && o.kubeconfig != "" {
 		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
 	}
-	return cmp.Or(inline, kinds, limits, uids, steps, group, label)
+	return cmp.Or(inline, handles, kinds, limits, uids, steps, group, label)
 }
 
 // completeTokens sets the issuer of tokens, which may follow from the node's name.

@@ -69,11 +69,9 @@ type Config struct {
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
 	Manifests string
-	// HostPaths lists the directories of the node at or below which hostPath and local volumes may be, as
-	// clean absolute paths. If it is empty, there are no such volumes.
+	// HostPaths lists the clean absolute paths at or below which hostPath and local volumes may be; nil means none.
 	HostPaths []string
-	// Images lists the directories at or below which layouts of OCI images are, for image volumes, as
-	// clean absolute paths.
+	// Images lists the clean absolute paths at or below which layouts of OCI images are, for image volumes.
 	Images []string
 	// ImageService is the endpoint of the container runtime's image service, such as
 	// unix:///run/containerd/containerd.sock, for images that no layout has; "" means none.
@@ -97,9 +95,10 @@ type Config struct {
 	Helper isolate.Command
 	// SELinuxMount tells which volumes are mounted with their pod's label; "" means selinux.Auto.
 	SELinuxMount selinux.Mode
-	// InlineAllow lists the namespaces that may use a driver's inline volumes; nil allows every
-	// namespace.
+	// InlineAllow lists the namespaces that may use a driver's inline volumes; nil allows every namespace.
 	InlineAllow []resolve.InlineRule
+	// SnapshotHandles lists the namespaces whose claims may name a snapshot by its driver's handle; * is any.
+	SnapshotHandles []string
 	// Translate lists the in-tree kinds of volumes that are translated to their CSI drivers
 	// ([translate.Kinds]); nil means all.
 	Translate []string
@@ -107,13 +106,11 @@ type Config struct {
 	Deadlines map[state.DriverName]csiclient.Deadlines
 	// DriverUIDs lists, by driver, the users besides root whose processes may be the driver.
 	DriverUIDs map[state.DriverName][]uint32
-	// Ladders tell what to do about unmounts that keep failing. Without one, only normal unmounts are
-	// made; the other steps may lose data.
+	// Ladders tell what to do about unmounts that keep failing; without one, only normal unmounts are made.
 	Ladders plan.Ladders
 	// Metrics registers the metrics; nil means that there are none.
 	Metrics prometheus.Registerer
-	// OnCall, if not nil, is called for every driver call that ended, in the goroutine of the manager: it
-	// must not block.
+	// OnCall, if not nil, is called for every driver call that ended, in the manager's goroutine: it must not block.
 	OnCall func(manager.EndedCall)
 	// Logger is where the node logs; nil means slog.Default.
 	Logger *slog.Logger

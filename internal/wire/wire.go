@@ -241,7 +241,7 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: source.Kube, Translate: n.cfg.translated(),
 		Shown:  func() { n.changed.send(); n.Bindings.Wake() },
-		Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf},
+		Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf}, SnapshotHandles: n.cfg.SnapshotHandles,
 	})
 	n.catalog.Subscribe(func(key source.Key) {
 		n.made.Changed(key)

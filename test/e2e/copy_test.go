@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,10 @@ import (
 func TestSnapshotIsRestored(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t, p := n.T, n.driver.proxy
+		n.daemon.Kill()
+		n.flags = []string{"--snapshot-handle-allow=default"}
+		n.start()
+		n.DriverUp(n.driver.name)
 		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
 		n.Mounted("web")
 		write(t, filepath.Join(n.HostPath("web", "data"), "f"), "before")
@@ -53,6 +58,85 @@ func restored(name, id string) string {
 		return doc
 	}
 	return strings.Replace(doc, "{name: "+name+"}", "{name: "+name+", annotations: {csi-volmgr.dev/snapshot-handle: "+id+"}}", 1)
+}
+
+// The handle of another author's snapshot is no way to its data: not by an annotation, which is the operator's to
+// allow, and not by the snapshot's name in another namespace. A VolumeSnapshotContent, which is no namespace's,
+// gives it. A claim that was denied does not keep the snapshot from being deleted.
+func TestAHandleIsTheOperatorsToGive(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.T
+		n.Apply(n.driver.class(), claim("data", "64Mi", fileSystem, rwo), harness.Pod("web", harness.FromClaim("data", "data")))
+		n.Mounted("web")
+		write(t, filepath.Join(n.HostPath("web", "data"), "f"), "of the bank")
+		n.DeletePods("web")
+		n.NoVolumes()
+		n.Do("", "snapshot", "create", "pvc/data", "--name", "monday")
+		handle := n.Do("", "get", "snapshots", "monday", "-o", "jsonpath={.snapshotHandle}")
+		in := func(namespace, doc string) string {
+			return strings.Replace(doc, "metadata: {", "metadata: {namespace: "+namespace+", ", 1)
+		}
+		thief := func(namespace, name, handle string) []string {
+			return []string{in(namespace, restored(name, handle)), in(namespace, harness.Pod(name, harness.FromClaim("data", name)))}
+		}
+		denied := func(name string) {
+			t.Helper()
+			n.Eventually(name+" to be told both ways", func() bool {
+				said := n.Do("", "explain", "pvc", name, "-n", "evil")
+				return strings.Contains(said, "VolumeSnapshotContent") && strings.Contains(said, "--snapshot-handle-allow=evil")
+			})
+			if got := n.CLI("", "get", "pvc", name, "-n", "evil", "-o", "jsonpath={.volume}").Stdout; got != "" {
+				t.Fatalf("evil/%s has volume %s", name, got)
+			}
+		}
+		n.Apply(thief("evil", "thief", handle)...)
+		denied("thief")
+		n.daemon.Kill()
+		n.flags = []string{"--snapshot-handle-allow=bank"} // another namespace's leave
+		n.start()
+		n.DriverUp(n.driver.name)
+		denied("thief")
+		if got := n.driver.proxy.count("CreateVolume"); got != 1 {
+			t.Errorf("%d calls of CreateVolume, want 1", got)
+		}
+		n.Apply(thief("bank", "branch", handle)...)
+		n.Do("", "wait", "pod", "branch", "-n", "bank", "--for=mounted", "--timeout=1m")
+		wantFile(t, filepath.Join(n.hostPathIn("bank", "branch"), "f"), "of the bank")
+
+		n.Apply(fmt.Sprintf(`apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshotContent
+metadata: {name: given}
+spec:
+  driver: %s
+  deletionPolicy: Retain
+  source: {snapshotHandle: %s}
+  volumeSnapshotRef: {namespace: shop, name: snap}`, n.driver.name, handle), `apiVersion: snapshot.storage.k8s.io/v1
+kind: VolumeSnapshot
+metadata: {namespace: shop, name: snap}
+spec: {source: {volumeSnapshotContentName: given}}`)
+		n.Apply(thief("shop", "given", "")...)
+		n.Do("", "wait", "pod", "given", "-n", "shop", "--for=mounted", "--timeout=1m")
+		wantFile(t, filepath.Join(n.hostPathIn("shop", "given"), "f"), "of the bank")
+		for _, of := range [][2]string{{"bank", "branch"}, {"shop", "given"}, {"evil", "thief"}} {
+			n.Do("", "delete", "pod", of[1], "-n", of[0])
+		}
+		n.NoVolumes()
+		n.Do("", "delete", "pvc", "branch", "-n", "bank")
+		n.Do("", "delete", "pvc", "given", "-n", "shop")
+		n.Do("", "delete", "snapshot", "snap", "-n", "shop", "--data")
+		if got := n.Do("", "delete", "snapshot", "monday"); !strings.Contains(got, "snapshot/monday deleted") {
+			t.Errorf("delete beside a claim that was denied: %s", got)
+		}
+		n.Do("", "delete", "pvc", "thief", "-n", "evil")
+		n.DeleteClaims("data")
+		n.nothingLeft()
+	})
+}
+
+// hostPathIn returns where the host has the only volume of a pod.
+func (n *node) hostPathIn(namespace, pod string) string {
+	n.T.Helper()
+	return n.Do("", "get", "mounts", "--pod", pod, "-n", namespace, "-o", "jsonpath={.items[0].hostPath}")
 }
 
 // handleOf returns the driver's id of a claim's volume.

@@ -191,6 +191,8 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 			f.Namesake).on(state.BadClaim, "")
 	case r.Volume.Phase == state.Absent && c.Refused != "":
 		return op{}, refusedf("%s", c.Refused).on(state.BadClaim, "")
+	case c.Source.denied(r) != "":
+		return op{}, refusedf("%s", c.Source.denied(r)).on(state.BadClaim, "")
 	case r.Volume.Phase == state.Absent && c.naming.missing != "":
 		return op{}, held{reason: c.naming.missing}.on(state.NoStorageID, "")
 	case f.Driver.away():

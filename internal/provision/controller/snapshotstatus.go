@@ -141,7 +141,7 @@ func (c Claim) reads(e *snapshotEntry) bool {
 	case from == nil:
 		return false
 	case from.SnapshotHandle != "":
-		return from.SnapshotHandle == e.rec.Handle && c.Class.Provisioner == e.rec.Spec.Driver
+		return from.Denied == "" && from.SnapshotHandle == e.rec.Handle && c.Class.Provisioner == e.rec.Spec.Driver
 	}
 	return c.Source.Snapshot == e.key
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // holdCreate delays the CreateVolume of a volume until the returned function is called.
@@ -100,6 +102,63 @@ func TestAClaimThatNamesAHandleKeepsTheSnapshot(t *testing.T) {
 			t.Errorf("DeleteSnapshot: %v, want %v", err, ErrInUse)
 		}
 	})
+}
+
+// A claim that may not name a snapshot by its handle is made nothing from it, and does not keep it from being
+// deleted. What was begun goes on.
+func TestADeniedHandleIsNotRestored(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		thief := testClaim("thief", mib)
+		thief.Source = &DataSource{SnapshotHandle: h.snapshot("s").Handle, Denied: "not allowed"}
+		h.set(thief)
+		if s := h.status(testKey("thief")); s.Volume != nil || s.Begun || !s.Refused || s.Reason != "not allowed" ||
+			s.Cause.Code != state.BadClaim {
+			t.Errorf("the thief: %+v", s)
+		}
+		h.c.RemoveSnapshot(testKey("s"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); err != nil {
+			t.Errorf("the snapshot: %v", err)
+		}
+	})
+}
+
+// What was begun before a handle was denied is asked for again; another handle is not.
+func TestADeniedHandleThatWasBegunGoesOn(t *testing.T) {
+	begun := record{Name: "pvc-u", Volume: state.Fact{Phase: state.Entering}, Spec: spec{Driver: "d", Source: source{Snapshot: "h"}}}
+	lost := begun
+	lost.Unanswered = true
+	for what, tc := range map[string]struct {
+		rec    record
+		handle string
+		want   verb
+	}{
+		"nothing begun":                 {record{}, "h", noVerb},
+		"begun with the handle":         {begun, "h", createVolume},
+		"begun with another":            {begun, "other", noVerb},
+		"an answer that was lost":       {lost, "h", createVolume},
+		"lost, and then another handle": {lost, "other", createVolume},
+	} {
+		c := testClaim("a", mib)
+		c.Class.Provisioner = "d"
+		c.Source = &DataSource{SnapshotHandle: tc.handle, Denied: "not allowed"}
+		f := facts{Driver: driverFacts{caps: caps{Controller: true, Create: true, Snapshot: true}}}
+		o, h := next(tc.rec, want{Claim: c, Listed: true}, f, time.Now())
+		if o.verb != tc.want || (h.reason == "not allowed") != (tc.want == noVerb) || o.verb == createVolume && o.spec.Source.Snapshot != "h" {
+			t.Errorf("%s: %v %+v, %q", what, o.verb, o.spec.Source, h.reason)
+		}
+	}
+	made := begun
+	made.Volume.Phase, made.Handle = state.Present, "v"
+	c := testClaim("a", 0)
+	c.Class.Provisioner, c.AccessModes, c.Mode = "d", nil, ""
+	c.Source = &DataSource{SnapshotHandle: "h", Denied: "not allowed"}
+	if o, h := next(made, want{Claim: c, Listed: true}, facts{}, time.Now()); o.verb != noVerb || h.reason != "" {
+		t.Errorf("a volume that is made: %v, %q", o.verb, h.reason)
+	}
 }
 
 // A volume stays while a snapshot, a group snapshot or a clone of it is listed and not begun: what was to be kept would be

@@ -68,7 +68,8 @@ type Class struct {
 	Topologies []map[string][]string
 }
 
-// DataSource is the initial content of a new volume. Exactly one field is set.
+// DataSource is the initial content of a new volume. Exactly one field is set, and Denied perhaps beside
+// SnapshotHandle.
 type DataSource struct {
 	// Claim is the claim whose volume is cloned.
 	Claim Key
@@ -76,6 +77,9 @@ type DataSource struct {
 	Snapshot Key
 	// SnapshotHandle is the driver's snapshot_id.
 	SnapshotHandle string
+	// Denied says why the claim may not name the snapshot by SnapshotHandle, or is "". It has no effect on
+	// a volume that was begun from that snapshot.
+	Denied string
 	// Unknown says why the source could not be resolved. Such a claim gets no volume: an empty one
 	// instead of a copy would look like lost data.
 	Unknown string
@@ -83,6 +87,15 @@ type DataSource struct {
 
 // ofClaim reports whether the volume will be a clone of another claim's volume.
 func (s *DataSource) ofClaim() bool { return s != nil && s.Claim != (Key{}) }
+
+// denied returns why the driver is not asked for a volume from s, or "". r is the volume's record: what was
+// begun goes on.
+func (s *DataSource) denied(r record) string {
+	if s == nil || r.Volume.Phase == state.Entering && (r.Unanswered || r.Spec.Source.Snapshot == s.SnapshotHandle) {
+		return ""
+	}
+	return s.Denied
+}
 
 // ofSnapshot reports whether the volume is to be made from a snapshot known by name.
 func (s *DataSource) ofSnapshot() bool { return s != nil && s.Snapshot != (Key{}) }

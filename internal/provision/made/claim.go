@@ -2,6 +2,7 @@ package made
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -36,8 +37,25 @@ func ClaimKey(k source.Key) controller.Key {
 }
 
 // snapshotAnnotation is an annotation of a claim whose dataSource is a VolumeSnapshot. It contains
-// the driver's snapshot id, for snapshots without a VolumeSnapshot object.
+// the driver's snapshot id, for snapshots without a VolumeSnapshot object. A handle reaches every
+// namespace's data, so only the claims of [Config.SnapshotHandles] may have it.
 const snapshotAnnotation = "csi-volmgr.dev/snapshot-handle"
+
+// AnyNamespace stands for every namespace in [Config.SnapshotHandles].
+const AnyNamespace = "*"
+
+// denyHandle denies c its source if that is a snapshot's handle and the claim's namespace is not one of
+// allowed.
+func denyHandle(c *controller.Claim, allowed []string) {
+	if c.Source == nil || c.Source.SnapshotHandle == "" ||
+		slices.Contains(allowed, c.Namespace) || slices.Contains(allowed, AnyNamespace) {
+		return
+	}
+	c.Source.Denied = fmt.Sprintf("metadata.annotations[%s]: found %s, but claims of namespace %s may not name a "+
+		"snapshot by its handle; remove the annotation and let the dataSource name a VolumeSnapshot of a "+
+		"VolumeSnapshotContent with this handle, or have the operator start the daemon with --snapshot-handle-allow=%s",
+		snapshotAnnotation, c.Source.SnapshotHandle, c.Namespace, c.Namespace)
+}
 
 // dataSource returns the initial content of the claim's volume, from spec.dataSource or
 // spec.dataSourceRef, which an API server keeps equal.

@@ -108,6 +108,36 @@ func TestWhatAClaimIsToHold(t *testing.T) {
 	}
 }
 
+// Only the claims of a namespace that the operator lists may name a snapshot by its handle.
+func TestWhoMayNameAHandle(t *testing.T) {
+	for _, tc := range []struct {
+		allowed []string
+		source  *controller.DataSource
+		denied  bool
+	}{
+		{nil, &controller.DataSource{SnapshotHandle: "h"}, true},
+		{[]string{"bank"}, &controller.DataSource{SnapshotHandle: "h"}, true},
+		{[]string{"bank", "evil"}, &controller.DataSource{SnapshotHandle: "h"}, false},
+		{[]string{"*"}, &controller.DataSource{SnapshotHandle: "h"}, false},
+		{nil, &controller.DataSource{Snapshot: controller.Key{Namespace: "evil", Name: "s"}}, false},
+		{nil, &controller.DataSource{Claim: controller.Key{Namespace: "evil", Name: "c"}}, false},
+		{nil, nil, false},
+	} {
+		c := controller.Claim{Key: controller.Key{Namespace: "evil", Name: "thief"}, Source: tc.source}
+		denyHandle(&c, tc.allowed)
+		switch {
+		case !tc.denied && c.Source != nil && c.Source.Denied != "", tc.denied && c.Source.Denied == "":
+			t.Errorf("%v, %+v: denied is %v", tc.allowed, tc.source, !tc.denied)
+		case tc.denied:
+			for _, word := range []string{snapshotAnnotation, "found h", "VolumeSnapshotContent", "--snapshot-handle-allow=evil"} {
+				if !strings.Contains(c.Source.Denied, word) {
+					t.Errorf("%q says nothing about %s", c.Source.Denied, word)
+				}
+			}
+		}
+	}
+}
+
 // The operator chooses which in-tree plugins' classes are translated to their CSI drivers.
 func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
 	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {

@@ -32,7 +32,7 @@ const Name = "controller"
 // OwnClasses maps a provider to a function that completes a claim's class.
 type OwnClasses map[string]func(*storagev1.StorageClass, *corev1.PersistentVolumeClaim) (*storagev1.StorageClass, error)
 
-// Config configures a Provider. Every field but OwnClass is required.
+// Config configures a Provider. Every field but OwnClass and SnapshotHandles is required.
 type Config struct {
 	Catalog    *source.Catalog
 	Controller *controller.Controller
@@ -43,6 +43,8 @@ type Config struct {
 	OwnClass OwnClasses
 	// Translate lists the in-tree plugins whose classes are translated ([translate.Kinds]).
 	Translate []string
+	// SnapshotHandles lists the namespaces whose claims may name a snapshot by the driver's handle.
+	SnapshotHandles []string
 	// Shown is called after the catalog received the controller's current state.
 	Shown  func()
 	Logger *slog.Logger
@@ -122,6 +124,7 @@ func (p *Provider) updateClaim(key source.Key) {
 			err)
 	}
 	p.noteClone(key, &c)
+	denyHandle(&c, p.SnapshotHandles)
 	c.Attributes = attributes(claim, func(name string) *storagev1.VolumeAttributesClass {
 		obj := p.Catalog.Get(source.Key{Kind: resolve.KindAttributesClass, Name: name})
 		class, _ := obj.(*storagev1.VolumeAttributesClass)
