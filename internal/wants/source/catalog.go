@@ -41,6 +41,9 @@ type Config struct {
 	// cluster's API server does; "" if there is none. Until it answers, an object that one of its
 	// pods names counts as unread and not as absent.
 	Remote string
+	// Made names the provider of the volumes that csi-volmgr makes; "" if there is none. It tells their names
+	// by [Catalog.Hold], and until then no PersistentVolume of another provider but Remote is in effect.
+	Made string
 	// Demand receives the sorted keys that resolving a pod of Remote looked up, each time they
 	// change, and nil when the pod is gone. It is called during an update, so it must neither block
 	// nor start another update.
@@ -74,6 +77,8 @@ type Problem struct {
 	Where string `json:"where"`
 	// Text says what is wrong. It never contains a secret's value.
 	Text string `json:"text"`
+	// Object means that Where names an object, also if the provider has files.
+	Object bool `json:"object,omitempty"`
 }
 
 // Catalog holds the objects of all providers. See the package comment.
@@ -99,6 +104,7 @@ type Catalog struct {
 	published map[state.PodUID]state.PodWant
 	hear      []func(Key)
 	remote    remote
+	holds     holds
 	// unreadable holds the objects that their providers cannot read.
 	unreadable map[Key]unreadable
 }
@@ -127,6 +133,7 @@ func New(c Config) *Catalog {
 		uids:      map[state.PodUID]*smallSet[Key]{},
 		published: map[state.PodUID]state.PodWant{},
 		remote:    newRemote(c.Remote, c.Demand), unreadable: map[Key]unreadable{},
+		holds: holds{provider: c.Made, remote: c.Remote, known: make(chan struct{})},
 	}
 }
 
@@ -294,9 +301,14 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 		c.objects[key.Kind][key] = all
 	}
 	if len(all) > 1 && len(all) > before {
-		c.logger.Warn("several sources have the object; one of them is used", "object", key.String(), "holds", c.first(all))
+		c.logger.Warn("several sources have the object; one of them is used", "object", key.String(),
+			"holds", c.first(key, all))
 	}
 	is := c.holder(key)
+	if _, held := c.holds.names[key.Name]; held && key.Kind == resolve.KindVolume && c.holds.contends(provider) {
+		c.index.replace(key, was, is)
+		return true // the provider of made volumes has to look at it
+	}
 	if was == is || was != nil && is != nil && equality.Semantic.DeepEqual(was, is) {
 		return false
 	}
@@ -308,28 +320,41 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 func (c *Catalog) under(key Key) byProvider { return c.objects[key.Kind][key] }
 
 // holder returns the key's effective object, or nil.
-func (c *Catalog) holder(key Key) runtime.Object {
-	all := c.under(key)
-	switch len(all) {
+func (c *Catalog) holder(key Key) runtime.Object { return c.inEffect(key, c.under(key)) }
+
+// inEffect returns which of the key's objects is the effective one, or nil.
+func (c *Catalog) inEffect(key Key, all byProvider) runtime.Object {
+	switch all = c.holds.allowed(key, all); len(all) {
 	case 0:
 		return nil
 	case 1:
 		return all[0].object
 	}
-	return all.of(c.first(all))
+	return all.of(c.best(all))
 }
 
-// first returns the provider whose object is the effective one.
-func (c *Catalog) first(all byProvider) string {
+// first returns the provider whose object is the effective one, or "".
+func (c *Catalog) first(key Key, all byProvider) string {
+	if all = c.holds.allowed(key, all); len(all) > 0 {
+		return c.best(all)
+	}
+	return ""
+}
+
+// best returns the provider that takes precedence.
+func (c *Catalog) best(all byProvider) string {
+	return slices.MinFunc(all, func(a, b provided) int { return c.compareProviders(a.provider, b.provider) }).provider
+}
+
+// compareProviders sorts the provider that takes precedence first.
+func (c *Catalog) compareProviders(a, b string) int {
 	rank := func(p string) int {
 		if i := slices.Index(c.ranking, p); i >= 0 {
 			return i
 		}
 		return len(c.ranking)
 	}
-	return slices.MinFunc(all, func(a, b provided) int {
-		return cmp.Or(cmp.Compare(rank(a.provider), rank(b.provider)), cmp.Compare(a.provider, b.provider))
-	}).provider
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 }
 
 // affectedPods returns the sorted keys of the pods that the changed objects affect.

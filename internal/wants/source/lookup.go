@@ -65,10 +65,7 @@ func SecretValues(secret *corev1.Secret) (map[string]string, error) {
 func (c *Catalog) Provider(key Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if len(c.under(key)) == 0 {
-		return ""
-	}
-	return c.first(c.under(key))
+	return c.first(key, c.under(key))
 }
 
 // Binding returns the volume that was chosen for a claim, and what the claim waits for.
@@ -189,7 +186,9 @@ func (c *Catalog) Objects(kind string) []runtime.Object {
 	defer c.mu.RUnlock()
 	objects := make([]runtime.Object, 0, len(c.objects[kind]))
 	for _, key := range slices.SortedFunc(maps.Keys(c.objects[kind]), Key.Compare) {
-		objects = append(objects, c.holder(key))
+		if o := c.holder(key); o != nil {
+			objects = append(objects, o)
+		}
 	}
 	return objects
 }
@@ -281,13 +280,13 @@ func JoinNames(names []string) string {
 
 // Problems lists the objects that several providers have, sorted.
 func (c *Catalog) Problems() []Problem {
+	problems := c.contended()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	var problems []Problem
 	var several []Key
 	for _, objects := range c.objects {
 		for key, providers := range objects {
-			if len(providers) > 1 {
+			if _, held := c.holds.names[key.Name]; len(providers) > 1 && !(held && key.Kind == resolve.KindVolume) {
 				several = append(several, key)
 			}
 		}
@@ -295,7 +294,7 @@ func (c *Catalog) Problems() []Problem {
 	slices.SortFunc(several, Key.Compare)
 	for _, key := range several {
 		providers := c.under(key)
-		first := c.first(providers)
+		first := c.first(key, providers)
 		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b provided) int {
 			return cmp.Compare(a.provider, b.provider)
 		}) {
