@@ -49,7 +49,7 @@ func begin(r record, w want, o op, nodeID string) record {
 	switch o.verb {
 	case createVolume:
 		if r.Volume.Phase == state.Absent {
-			r.Claim, r.UID, r.Name = w.Claim.Key, w.Claim.UID, w.Claim.volumeName()
+			r.Claim, r.UID, r.Name, r.Sole = w.Claim.Key, w.Claim.UID, w.Claim.volumeName(), true
 		}
 		r.Spec, r.Volume.Phase, r.Unanswered = o.spec, state.Entering, true
 	case deleteVolume:

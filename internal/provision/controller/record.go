@@ -27,6 +27,9 @@ type record struct {
 	// (CSI 1.13, "a retry must carry the same fields") until one returns OK or says that nothing
 	// was made: an error of the second call says nothing about the effect of the first.
 	Unanswered bool `json:"unanswered,omitempty"`
+	// Sole means that no source's PersistentVolume stands in the volume's place. A volume of a version that
+	// let one stand there has it once none does.
+	Sole bool `json:"sole,omitempty"`
 
 	// The fields below are set once the volume exists.
 

@@ -40,9 +40,12 @@ func (c *Controller) Claim(key Key) (ClaimStatus, bool) {
 
 // Volumes returns the volumes that pods may use, by claim: those that exist and are not being
 // deleted.
-func (c *Controller) Volumes() []Volume {
+func (c *Controller) Volumes() []Volume { return VolumesOf(c.Claims()) }
+
+// VolumesOf is [Controller.Volumes] of these claims.
+func VolumesOf(claims []ClaimStatus) []Volume {
 	var list []Volume
-	for _, s := range c.Claims() {
+	for _, s := range claims {
 		if s.Volume != nil && s.Phase != Deleting {
 			list = append(list, *s.Volume)
 		}
@@ -86,6 +89,10 @@ func (e *entry) status() ClaimStatus {
 		Claim: e.key, UID: e.rec.UID, Phase: e.phase(), Class: e.rec.Spec.Class,
 		WantBytes: e.want.Claim.SizeBytes, Call: e.doing.verb.String(), Since: e.since,
 		Begun: !e.rec.empty() || e.unreadable != "", Retry: e.rec.Volume.Retry(),
+		VolumeName: e.rec.Name, Sole: e.rec.Sole,
+	}
+	if e.unreadable != "" {
+		s.VolumeName, s.Sole = e.wantedName(), true
 	}
 	if e.want.Listed {
 		s.UID, s.Class = e.want.Claim.UID, e.want.Claim.Class.Name

@@ -232,6 +232,10 @@ type ClaimStatus struct {
 	Volume *Volume `json:"volume,omitempty"`
 	// Begun means that a driver was asked for the volume, or may have been.
 	Begun bool `json:"-"`
+	// VolumeName is the name of the volume that a driver was asked for, or may have been; Sole means that no
+	// source's PersistentVolume stands in its place ([Controller.SetSole]).
+	VolumeName string `json:"-"`
+	Sole       bool   `json:"-"`
 	// Call is the CSI call in flight ("CreateVolume"), or "".
 	Call string `json:"call,omitempty"`
 	// Reason says, in one sentence, why the claim is not as wanted and no call is in flight. It is
