@@ -54,6 +54,7 @@ var pvColumns = []column[server.PVStatus]{
 	{head: "NAME", value: func(s server.PVStatus, _ view) string { return s.Name }},
 	{head: "CAPACITY", value: func(s server.PVStatus, _ view) string { return size(s.CapacityBytes) }},
 	{head: "ACCESS", value: func(s server.PVStatus, _ view) string { return accessModes(s.AccessModes) }},
+	{head: "RECLAIM", value: func(s server.PVStatus, _ view) string { return orNone(s.ReclaimPolicy) }},
 	{head: "STATUS", state: true, value: func(s server.PVStatus, _ view) string { return orNone(s.Status) }},
 	{head: "CLAIM", value: func(s server.PVStatus, _ view) string { return orNone(s.Claim) }},
 	{head: "DRIVER", value: func(s server.PVStatus, _ view) string { return orNone(string(s.Driver)) }},

@@ -140,6 +140,7 @@ func (v *Views) PersistentVolumes() []server.PVStatus {
 		s := server.PVStatus{
 			Name: pv.Name, CapacityBytes: pv.Spec.Capacity.Storage().Value(),
 			Mode: made.ModeOf(pv.Spec.VolumeMode), AccessModes: made.AccessModes(pv.Spec.AccessModes), Status: "Available",
+			ReclaimPolicy: string(pv.Spec.PersistentVolumeReclaimPolicy),
 		}
 		if csi := pv.Spec.CSI; csi != nil {
 			s.Driver, s.Handle = state.DriverName(csi.Driver), csi.VolumeHandle

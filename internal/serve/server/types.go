@@ -223,6 +223,8 @@ type PVStatus struct {
 	CapacityBytes int64              `json:"capacityBytes,omitempty"`
 	Mode          state.Mode         `json:"mode,omitempty"`
 	AccessModes   []state.AccessMode `json:"accessModes,omitempty"`
+	// ReclaimPolicy is Delete if the data goes with the claim, Retain if it stays; "" if nothing says.
+	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
 	// Status is Available, Bound, Released or Failed.
 	Status string `json:"status"`
 }
