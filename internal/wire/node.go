@@ -294,6 +294,7 @@ func (s sink) SourceSynced(provider string) {
 	s.n.manager.SourceSynced(provider)
 	s.n.changed.send()
 	s.n.Bindings.Wake()
+	s.n.made.Wake()
 }
 
 // signal wakes all its waiters at the next change.

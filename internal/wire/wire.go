@@ -235,12 +235,12 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 			ClusterAttach: n.cfg.Cluster != nil, Certificates: n.cfg.Cluster != nil, Tokens: n.cfg.issuesTokens(),
 			RevisionKey: key,
 		},
-		Sink: sink{n}, Remote: source.Kube, Logger: n.log,
+		Sink: sink{n}, Remote: source.Kube, Made: made.Name, Logger: n.log,
 		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
 	})
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: source.Kube, Translate: n.cfg.translated(),
-		Shown:  func() { n.changed.send(); n.Bindings.Wake() },
+		Shown: func() { n.changed.send(); n.Bindings.Wake() }, Silent: n.sync.Silent,
 		Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf}, SnapshotHandles: n.cfg.SnapshotHandles,
 	})
 	n.catalog.Subscribe(func(key source.Key) {

@@ -219,10 +219,10 @@ func TestAttributesOfAClaim(t *testing.T) {
 
 // A PersistentVolume names the VolumeAttributesClass of its volume.
 func TestAVolumeNamesItsAttributesClass(t *testing.T) {
-	if pv := persistentVolume(controller.Volume{AttributesClass: "gold"}); deref(pv.Spec.VolumeAttributesClassName) != "gold" {
+	if pv := PersistentVolume(controller.Volume{AttributesClass: "gold"}); deref(pv.Spec.VolumeAttributesClassName) != "gold" {
 		t.Errorf("%+v", pv.Spec)
 	}
-	if pv := persistentVolume(controller.Volume{}); pv.Spec.VolumeAttributesClassName != nil {
+	if pv := PersistentVolume(controller.Volume{}); pv.Spec.VolumeAttributesClassName != nil {
 		t.Errorf("%+v", pv.Spec)
 	}
 }

@@ -8,6 +8,7 @@
 package made
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -45,6 +46,8 @@ type Config struct {
 	Translate []string
 	// SnapshotHandles lists the namespaces whose claims may name a snapshot by the driver's handle.
 	SnapshotHandles []string
+	// Silent lists the sources that have not delivered all their objects.
+	Silent func() []string
 	// Shown is called after the catalog received the controller's current state.
 	Shown  func()
 	Logger *slog.Logger
@@ -62,6 +65,9 @@ type Provider struct {
 	groups map[source.Key]string
 	// clones maps each claim that asks for a clone to the claim to be cloned. Guarded by syncing.
 	clones map[source.Key]source.Key
+	// names maps the names of volumes to the claims that have them, or would get them. Guarded by syncing.
+	names map[string]source.Key
+	wake  chan struct{} // capacity 1: a source changed
 
 	// volumes and notes are what the catalog has from this provider, and unfit says why it refuses
 	// the volume of a claim. Only Run's goroutine uses them.
@@ -80,7 +86,7 @@ type note struct {
 func New(c Config) *Provider {
 	return &Provider{
 		Config: c, snapshots: map[source.Key]string{}, groups: map[source.Key]string{},
-		clones:  map[source.Key]source.Key{},
+		clones: map[source.Key]source.Key{}, names: map[string]source.Key{}, wake: make(chan struct{}, 1),
 		volumes: map[string]*corev1.PersistentVolume{}, notes: map[controller.Key]note{},
 	}
 }
@@ -101,12 +107,16 @@ func (p *Provider) updateClaim(key source.Key) {
 	delete(p.clones, key)
 	claim, ok := p.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
 	if !ok {
+		maps.DeleteFunc(p.names, func(_ string, of source.Key) bool { return of == key })
 		p.Controller.RemoveClaim(ClaimKey(key))
 		return
 	}
+	p.names[controller.VolumeName(string(claim.UID))] = key
 	class := p.Catalog.ClassOf(claim)
+	taken, refused := p.taken(claim)
 	chosen := p.Catalog.Binding(key).Volume != ""
-	if p.Catalog.Provider(key) == p.Remote || chosen || !isOurs(claim, class) { // the cluster binds its own claims
+	cluster := p.Catalog.Provider(key) == p.Remote // which binds its own claims
+	if cluster || chosen || taken || !isOurs(claim, class) {
 		p.Controller.RemoveClaim(ClaimKey(key))
 		return
 	}
@@ -125,6 +135,7 @@ func (p *Provider) updateClaim(key source.Key) {
 	}
 	p.noteClone(key, &c)
 	denyHandle(&c, p.SnapshotHandles)
+	c.Refused = cmp.Or(c.Refused, refused)
 	c.Attributes = attributes(claim, func(name string) *storagev1.VolumeAttributesClass {
 		obj := p.Catalog.Get(source.Key{Kind: resolve.KindAttributesClass, Name: name})
 		class, _ := obj.(*storagev1.VolumeAttributesClass)
@@ -204,11 +215,25 @@ func (p *Provider) Run(ctx context.Context) error {
 	for {
 		changed := p.Controller.Changed()
 		p.Show()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
+		for is := true; is; {
+			select {
+			case <-changed:
+				is = false
+			case <-p.wake:
+				p.follow()
+			case <-ctx.Done():
+				return nil
+			}
 		}
+	}
+}
+
+// Wake makes Run look at what sources say of made volumes again. The caller must call it when the results of
+// Silent change.
+func (p *Provider) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -218,6 +243,7 @@ func (p *Provider) Show() {
 	p.showVolumes()
 	p.showNotes()
 	p.Catalog.Synced(Name)
+	p.follow()
 	p.Shown()
 }
 
@@ -226,10 +252,19 @@ func (p *Provider) Show() {
 // the daemon, which would find the same volume at every start.
 func (p *Provider) showVolumes() {
 	gone, unfit := maps.Clone(p.volumes), map[controller.Key]string{}
-	for _, v := range p.Controller.Volumes() {
-		pv := persistentVolume(v)
-		delete(gone, pv.Name)
+	shown, claims := map[string]*corev1.PersistentVolume{}, p.Controller.Claims()
+	for _, v := range controller.VolumesOf(claims) {
+		pv := PersistentVolume(v)
 		if old, ok := p.volumes[pv.Name]; ok && equality.Semantic.DeepEqual(old, pv) {
+			pv = old
+		}
+		shown[pv.Name] = pv
+	}
+	p.Catalog.Hold(holds(claims, shown)) // first, so that no source's volume gets into a made one's place
+	for _, v := range controller.VolumesOf(claims) {
+		pv := shown[v.Name]
+		delete(gone, pv.Name)
+		if p.volumes[pv.Name] == pv {
 			continue
 		}
 		if err := p.Catalog.Put(Name, pv); err != nil {

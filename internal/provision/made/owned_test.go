@@ -73,7 +73,7 @@ func TestACloneOfTheClustersClaimIsTheClusters(t *testing.T) {
 			}
 		}()
 		catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
-		p := New(Config{Catalog: catalog, Controller: c, Remote: "kube", Logger: slog.New(slog.DiscardHandler)})
+		p := New(Config{Catalog: catalog, Controller: c, Remote: "kube", Silent: spoken, Logger: slog.New(slog.DiscardHandler)})
 		claim := func(name, of string) *corev1.PersistentVolumeClaim {
 			obj := &corev1.PersistentVolumeClaim{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: "u"},

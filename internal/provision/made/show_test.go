@@ -138,6 +138,9 @@ type world struct {
 	end     func()
 }
 
+// spoken says that all sources have delivered their objects.
+func spoken() []string { return nil }
+
 func newWorld(t *testing.T) world { return worldOf(t, journal.NewMemory()) }
 
 // worldOf runs a world with a journal until its end is called. It must run in a synctest bubble.
@@ -146,10 +149,10 @@ func worldOf(t *testing.T, journal *journal.Memory) world {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := world{
 		t: t, c: controller.New(controller.Config{KV: journal, Usage: none}), journal: journal,
-		catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none}),
+		catalog: source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none, Made: Name}),
 		end:     func() { cancel(); synctest.Wait() },
 	}
-	w.p = New(Config{Catalog: w.catalog, Controller: w.c, Remote: "kube", Shown: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	w.p = New(Config{Catalog: w.catalog, Controller: w.c, Remote: "kube", Silent: spoken, Shown: func() {}, Logger: slog.New(slog.DiscardHandler)})
 	for _, run := range []func(context.Context) error{w.c.Run, w.p.Run} {
 		go func() {
 			if err := run(ctx); err != nil || ctx.Err() == nil {

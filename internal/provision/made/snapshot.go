@@ -25,6 +25,10 @@ func (p *Provider) Changed(key source.Key) {
 		p.updateSnapshots(func(k source.Key, of string) bool { return k.Namespace == key.Namespace && of == key.Name })
 		p.updateGroups(func(k source.Key, content string) bool { return content == "" && k.Namespace == key.Namespace })
 	case resolve.KindVolume:
+		p.Wake()
+		if pv, _ := p.Catalog.Listed(key.Name); pv != nil || p.Catalog.Provider(key) != Name {
+			p.updateNamesake(key.Name)
+		}
 		p.updateSnapshotsOfVolume(key)
 		p.updateGroups(func(_ source.Key, content string) bool { return content == "" })
 	case resolve.KindSnapshot:

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// persistentVolume returns a volume of the controller as a PersistentVolume.
-func persistentVolume(v controller.Volume) *corev1.PersistentVolume {
+// PersistentVolume returns a volume of the controller as a PersistentVolume.
+func PersistentVolume(v controller.Volume) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeMode(v.Mode)
 	pv := &corev1.PersistentVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindVolume},

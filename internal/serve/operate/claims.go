@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -124,7 +125,7 @@ func (o *Objects) begun(k source.Key) (known bool) {
 func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool,
 	withdraw func(context.Context, source.Key) error,
 ) (note string, err error) {
-	keeps := !data && o.keeps(key)
+	keeps, applied := !data && o.keeps(key), o.appliedVolume(key)
 	withdrawn := withdraw(ctx, made.CatalogKey(key))
 	if withdrawn != nil && !errors.Is(withdrawn, server.ErrNotFound) {
 		return "", withdrawn
@@ -148,7 +149,26 @@ func (o *Objects) deleteClaim(ctx context.Context, key controller.Key, data bool
 	case err != nil:
 		return "", err
 	}
+	if applied != "" { // it goes with its data
+		err = o.c.API.Delete(ctx, source.Key{Kind: resolve.KindVolume, Name: applied})
+	}
+	if err != nil && !errors.Is(err, source.ErrNotFound) {
+		return "", err
+	}
 	return "", o.waitDeleted(ctx, key)
+}
+
+// appliedVolume returns the name of an applied PersistentVolume that is the claim's volume itself, or "".
+func (o *Objects) appliedVolume(key controller.Key) string {
+	c, _ := o.c.Controller.Claim(key)
+	if c.Volume == nil {
+		return ""
+	}
+	pv, provider := o.c.Catalog.Listed(c.Volume.Name)
+	if provider != api.Name || len(resolve.CheckMade(made.PersistentVolume(*c.Volume), pv)) > 0 {
+		return ""
+	}
+	return pv.Name
 }
 
 // release ends a claim's binding to a volume that it did not create. withdrawn is the result of

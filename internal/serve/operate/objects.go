@@ -88,7 +88,10 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	if err := o.checkSizes(objects); err != nil {
 		return nil, err
 	}
-	if err := o.checkOwned(objects); err != nil || m.Check {
+	if err := o.checkOwned(objects); err != nil {
+		return nil, err
+	}
+	if err := o.checkNames(ctx, objects); err != nil || m.Check {
 		return nil, err
 	}
 	results, err := o.c.API.Apply(ctx, objects)
@@ -105,6 +108,7 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 			Result: changeWord(r.Change), Warning: o.missingClass(r.Key),
 		}
 	}
+	o.waitFollowed(ctx, objects)
 	o.show(ctx)
 	return applied, nil
 }

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -58,6 +59,46 @@ func (o *Objects) checkOwned(objects []runtime.Object) error {
 		}
 	}
 	return nil
+}
+
+// checkNames refuses a PersistentVolume of the name of a volume that csi-volmgr made, or is making or deleting,
+// unless it is the same.
+func (o *Objects) checkNames(ctx context.Context, objects []runtime.Object) error {
+	var errs []error
+	for _, obj := range objects {
+		pv, ok := obj.(*corev1.PersistentVolume)
+		if !ok {
+			continue
+		}
+		select {
+		case <-o.c.Catalog.Held():
+		case <-ctx.Done():
+			return fmt.Errorf("the volumes that csi-volmgr made are not loaded yet: %w", context.Cause(ctx))
+		}
+		if why := o.c.Catalog.CheckHold(pv); why != "" {
+			key, _ := resolve.KeyOf(obj)
+			errs = append(errs, fmt.Errorf("%w: %s: %s", server.ErrConflict, key, why))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// waitFollowed waits until the made volumes of the names of objects have the reclaim policies that objects say.
+func (o *Objects) waitFollowed(ctx context.Context, objects []runtime.Object) {
+	for _, obj := range objects {
+		pv, ok := obj.(*corev1.PersistentVolume)
+		for ok && !o.c.Catalog.Follows(pv) {
+			changed := o.c.Changed()
+			if o.c.Catalog.Follows(pv) {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
 }
 
 // isGone reports whether neither a source nor the controller knows the claim, snapshot or group snapshot,

@@ -236,7 +236,7 @@ func (v *Views) Blocked() string {
 // and the line, with which the problem's text begins.
 func (v *Views) problem(p source.Problem) server.Problem {
 	out := server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text}
-	if p.Provider != file.Name || p.Where == v.c.Manifests {
+	if p.Provider != file.Name || p.Where == v.c.Manifests || p.Object {
 		return out
 	}
 	out.Object, out.File = "", filepath.Join(v.c.Manifests, p.Where)
