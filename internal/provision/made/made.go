@@ -111,7 +111,7 @@ func (p *Provider) updateClaim(key source.Key) {
 		p.Controller.RemoveClaim(ClaimKey(key))
 		return
 	}
-	p.names[controller.VolumeName(string(claim.UID))] = key
+	p.names[p.Controller.VolumeName(string(claim.UID))] = key
 	class := p.Catalog.ClassOf(claim)
 	taken, refused := p.taken(claim)
 	chosen := p.Catalog.Binding(key).Volume != ""

@@ -49,7 +49,7 @@ func (p *Provider) follow() {
 // taken reports whether a source has a PersistentVolume of the name that the claim's volume would get, where
 // none was begun. It is then the claim's, if its claimRef says so; else refused says why the claim gets none.
 func (p *Provider) taken(claim *corev1.PersistentVolumeClaim) (taken bool, refused string) {
-	name := controller.VolumeName(string(claim.UID))
+	name := p.Controller.VolumeName(string(claim.UID))
 	pv, provider := p.Catalog.Listed(name)
 	if pv == nil || p.Provisions(source.Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}) {
 		return false, ""
