@@ -484,7 +484,7 @@ func (b *backend) NamedVolume(ctx context.Context, name string) (server.NamedVol
 func (b *backend) CreateNamed(context.Context, server.NamedRequest) error { return nil }
 
 // MountNamed does not mount the volume that waits.
-func (b *backend) MountNamed(ctx context.Context, name string) (string, error) {
+func (b *backend) MountNamed(ctx context.Context, _, name string) (string, error) {
 	if name == waitingVolume {
 		<-ctx.Done()
 		return "", ctx.Err()
@@ -492,6 +492,6 @@ func (b *backend) MountNamed(ctx context.Context, name string) (string, error) {
 	return "/root/db", nil
 }
 
-func (b *backend) RemoveNamed(context.Context, string) (string, error) {
+func (b *backend) RemoveNamed(context.Context, server.NamedRemoval) (string, error) {
 	return "its volume is kept", nil
 }

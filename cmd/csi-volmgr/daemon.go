@@ -14,6 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/doors/docker"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/systemd"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire/apiserver"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
@@ -74,7 +75,9 @@ func runNode(ctx context.Context, o runOptions, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
-	plugin, err := volumePlugin(ctx, o, docker.Config{Volumes: n.Named, Explain: s.ExplainClaim, Logger: logger})
+	plugin, err := volumePlugin(ctx, o, docker.Config{
+		Volumes: n.Named.For(volumes.Asker{FrontEnd: volumes.Docker}), Explain: s.ExplainClaim, Note: n.Note, Logger: logger,
+	})
 	if err != nil {
 		return errors.Join(err, s.Close(), n.Close())
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 )
 
 // mountHelper is the name under which mount(8) starts this program for type csi.
@@ -81,12 +82,12 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 			options = map[string]string{"claim": claim}
 		}
 		_, err = c.CreateNamed(ctx, server.NamedRequest{
-			Name: r.name, FrontEnd: "mount", Options: options, PatienceSeconds: int(r.patience.Seconds()),
+			Name: r.name, FrontEnd: volumes.Mount, Options: options, PatienceSeconds: int(r.patience.Seconds()),
 		})
 	}
 	var path string
 	if err == nil {
-		path, err = c.MountNamed(ctx, r.name)
+		path, err = c.MountNamed(ctx, volumes.Mount, r.name)
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return p.lateMount(context.WithoutCancel(ctx), c, r)

@@ -52,7 +52,7 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 	case "create":
 		return p.nomadCreate(ctx, c, id, env)
 	case "delete":
-		_, err := c.RemoveNamed(ctx, nomadName(id))
+		_, err := c.RemoveNamed(ctx, volumes.Nomad, nomadName(id))
 		if errors.Is(err, server.ErrNotFound) {
 			return nil // a run whose answer was lost has deleted it
 		}
@@ -66,7 +66,7 @@ func nomadName(id string) string { return volumes.NomadPrefix + id }
 // namedClient is the part of the client that makes host volumes.
 type namedClient interface {
 	CreateNamed(ctx context.Context, r server.NamedRequest) (server.NamedVolume, error)
-	MountNamed(ctx context.Context, name string) (string, error)
+	MountNamed(ctx context.Context, frontEnd, name string) (string, error)
 	Claims(ctx context.Context) ([]server.ClaimStatus, error)
 }
 
@@ -78,12 +78,12 @@ func (p *program) nomadCreate(ctx context.Context, c namedClient, id string, env
 		return err
 	}
 	v, err := c.CreateNamed(ctx, server.NamedRequest{
-		Name: nomadName(id), FrontEnd: "nomad", Options: options, Standing: true,
+		Name: nomadName(id), FrontEnd: volumes.Nomad, Options: options, Standing: true,
 	})
 	if err != nil {
 		return err
 	}
-	path, err := c.MountNamed(ctx, v.Name)
+	path, err := c.MountNamed(ctx, volumes.Nomad, v.Name)
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ allowVolumeExpansion: true}`, localdriver.DefaultName)
 
 // mountNamed does what the helper of mount(8) does, and writes a file.
 func (n *node) mountNamed() error {
-	path, err := n.API.MountNamed(n.ctx(), namedVolume)
+	path, err := n.API.MountNamed(n.ctx(), "mount", namedVolume)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (n *node) unmountNamed() error {
 }
 
 func (n *node) removeNamed() error {
-	if _, err := n.API.RemoveNamed(n.ctx(), namedVolume); err != nil && !errors.Is(err, server.ErrNotFound) {
+	if _, err := n.API.RemoveNamed(n.ctx(), "", namedVolume); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return err
 	}
 	claims, err := n.API.Claims(n.ctx())

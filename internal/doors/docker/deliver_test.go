@@ -53,7 +53,7 @@ func TestConnectionWithoutCredentialsIsRefused(t *testing.T) {
 	if err := allowed(withPeer(t.Context(), nil)); err == nil {
 		t.Error("a connection that has no credentials is allowed")
 	}
-	if err := allowed(context.WithValue(t.Context(), peerKey{}, peer{errors.New("no")})); err == nil {
+	if err := allowed(context.WithValue(t.Context(), peerKey{}, peer{refused: errors.New("no")})); err == nil {
 		t.Error("a peer that is refused is allowed")
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 )
 
@@ -129,7 +131,20 @@ func (s *Server) answer(w http.ResponseWriter, status int, out any) error {
 }
 
 func (s *Server) create(ctx context.Context, in createRequest) (any, error) {
-	return done{}, s.cfg.Volumes.Create(ctx, named.Request{Name: in.Name, FrontEnd: named.Docker, Options: in.Opts})
+	err := s.cfg.Volumes.Create(ctx, named.Request{Name: in.Name, FrontEnd: named.Docker, Options: in.Opts})
+	s.note(ctx, "create volume", in.Name, "", err)
+	return done{}, err
+}
+
+// note records in the audit log what a client of the plugin asked for.
+func (s *Server) note(ctx context.Context, verb, volume, result string, err error) {
+	if s.cfg.Note == nil {
+		return
+	}
+	p := peerOf(ctx)
+	s.cfg.Note(audit.Act{
+		By: audit.Peer(p.uid, p.pid), Verb: verb, Object: volume, Detail: server.FrontEndDetail(named.Docker),
+	}, result, err)
 }
 
 func (s *Server) get(ctx context.Context, in nameRequest) (any, error) {
@@ -164,10 +179,12 @@ func (s *Server) list(ctx context.Context, _ noRequest) (any, error) {
 // remove succeeds for a missing volume: the request may be a repetition after a lost
 // answer.
 func (s *Server) remove(ctx context.Context, in nameRequest) (any, error) {
-	_, err := s.cfg.Volumes.Remove(ctx, in.Name)
+	p := peerOf(ctx)
+	note, err := s.cfg.Volumes.Remove(ctx, p.uid, p.pid, in.Name)
 	if errors.Is(err, named.ErrNotFound) && !errors.Is(err, named.ErrUnknown) {
-		err = nil
+		return done{}, nil
 	}
+	s.note(ctx, "remove volume", in.Name, note, err)
 	return done{}, err
 }
 
@@ -190,28 +207,38 @@ func (s *Server) unmount(ctx context.Context, in mountRequest) (any, error) {
 // peerKey is the context key of a peer.
 type peerKey struct{}
 
-// peer is the other end of a connection. refused is why it may not use the plugin; nil
-// if it may.
-type peer struct{ refused error }
+// peer is the process at the other end of a connection. refused is why it may not use
+// the plugin; nil if it may.
+type peer struct {
+	refused error
+	uid     uint32
+	pid     int32
+}
 
 // withPeer adds the other end of a connection, identified by the kernel, to the
 // connection's context. Only root may use the plugin.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
+	var p peer
 	cred, err := unixsocket.Peer(c)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("cannot tell who is calling: %w", err)
+		p.refused = fmt.Errorf("cannot tell who is calling: %w", err)
 	case cred.Uid != 0:
-		err = fmt.Errorf("user %d may not use the volume plugin, only root may", cred.Uid)
+		p.refused = fmt.Errorf("user %d may not use the volume plugin, only root may", cred.Uid)
+	default:
+		p.uid, p.pid = cred.Uid, cred.Pid
 	}
-	return context.WithValue(ctx, peerKey{}, peer{refused: err})
+	return context.WithValue(ctx, peerKey{}, p)
+}
+
+// peerOf returns the connection's other end; without credentials it may not use the plugin.
+func peerOf(ctx context.Context) peer {
+	p, ok := ctx.Value(peerKey{}).(peer)
+	if !ok {
+		p.refused = errors.New("the connection says nothing of who is calling")
+	}
+	return p
 }
 
 // allowed returns why the connection's other end may not use the plugin; nil if it may.
-func allowed(ctx context.Context) error {
-	p, ok := ctx.Value(peerKey{}).(peer)
-	if !ok {
-		return errors.New("the connection says nothing of who is calling")
-	}
-	return p.refused
-}
+func allowed(ctx context.Context) error { return peerOf(ctx).refused }

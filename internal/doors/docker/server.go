@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 )
 
 const (
@@ -37,7 +38,9 @@ type Config struct {
 	// Explain returns the explanation of a claim ("namespace/name") in lines, without
 	// asking a process or driver. If nil, volumes are shown without it.
 	Explain func(ctx context.Context, claim string) []string
-	Logger  *slog.Logger
+	// Note records the creations and removals in the audit log; it may be nil.
+	Note   func(act audit.Act, result string, err error)
+	Logger *slog.Logger
 }
 
 // Server serves the volume plugin protocol.

@@ -40,7 +40,9 @@ func (v *volumes) Get(ctx context.Context, name string) (named.View, error) { re
 
 func (v *volumes) List(context.Context) ([]named.View, error) { return v.list() }
 
-func (v *volumes) Remove(_ context.Context, name string) (string, error) { return "", v.remove(name) }
+func (v *volumes) Remove(_ context.Context, _ uint32, _ int32, name string) (string, error) {
+	return "", v.remove(name)
+}
 
 func (v *volumes) Mount(ctx context.Context, name, id string) (string, error) {
 	v.made <- "mount " + name + " " + id

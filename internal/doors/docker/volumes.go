@@ -6,7 +6,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 )
 
-// Volumes manages the named volumes of this node. Each method may block until ctx ends,
+// Volumes manages the named volumes of Docker and podman on this node: a volume of another
+// front end does not exist for them. Each method may block until ctx ends,
 // which it does when the client closes its connection. [named.ErrNotFound] means that
 // the volume certainly does not exist, [named.ErrUnknown] that this is unknown. The
 // front end shows the text of every error to the operator.
@@ -19,8 +20,8 @@ type Volumes interface {
 	// is missing from the list, so for an incomplete list List returns
 	// named.ErrUnknown.
 	List(ctx context.Context) ([]named.View, error)
-	// Remove removes a volume. If its storage stays, note says where.
-	Remove(ctx context.Context, name string) (note string, err error)
+	// Remove removes a volume for a process. If its storage stays, note says where.
+	Remove(ctx context.Context, uid uint32, pid int32, name string) (note string, err error)
 	Mounts
 }
 

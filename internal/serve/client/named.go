@@ -31,17 +31,29 @@ func (c *Client) CreateNamed(ctx context.Context, r server.NamedRequest) (out se
 	return out, err
 }
 
-// MountNamed mounts a volume and returns the path. The volume stays mounted while the
-// kernel shows a mount of it that is not csi-volmgr's own.
-func (c *Client) MountNamed(ctx context.Context, name string) (path string, err error) {
+// MountNamed mounts a volume for a front end ("" is the operator) and returns the path. The
+// volume stays mounted while the kernel shows a mount of it that is not csi-volmgr's own.
+func (c *Client) MountNamed(ctx context.Context, frontEnd, name string) (path string, err error) {
 	var m server.NamedMount
-	err = c.call(ctx, request{method: http.MethodPost, path: "/v1/named-mounts/" + url.PathEscape(name)}, &m)
+	err = c.call(ctx, request{
+		method: http.MethodPost, path: "/v1/named-mounts/" + url.PathEscape(name), query: frontEndQuery(frontEnd),
+	}, &m)
 	return m.Path, err
 }
 
-// RemoveNamed removes a volume. If its storage stays, note says where.
-func (c *Client) RemoveNamed(ctx context.Context, name string) (note string, err error) {
+// RemoveNamed removes a volume for a front end ("" is the operator). If its storage stays,
+// note says where.
+func (c *Client) RemoveNamed(ctx context.Context, frontEnd, name string) (note string, err error) {
 	var out server.Removed
-	err = c.call(ctx, request{method: http.MethodDelete, path: "/v1/named/" + url.PathEscape(name)}, &out)
+	err = c.call(ctx, request{
+		method: http.MethodDelete, path: "/v1/named/" + url.PathEscape(name), query: frontEndQuery(frontEnd),
+	}, &out)
 	return out.Note, err
+}
+
+func frontEndQuery(frontEnd string) url.Values {
+	if frontEnd == "" {
+		return nil
+	}
+	return url.Values{"frontEnd": {frontEnd}}
 }

@@ -191,10 +191,15 @@ func (o *Objects) Claim(claim source.Key) (named.ClaimState, <-chan struct{}) {
 }
 
 // DeleteNamed deletes the claim of a named volume; withdraw withdraws it from its source (named.Claims).
-func (o *Objects) DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (string, error) {
+func (o *Objects) DeleteNamed(
+	ctx context.Context, by named.Asker, claim source.Key, reason string, withdraw func(),
+) (string, error) {
 	d := server.ClaimDeletion{Namespace: claim.Namespace, Name: claim.Name, Reason: reason}
-	by := audit.Peer(uint32(os.Geteuid()), int32(os.Getpid())) // the reason names the front end's user
-	return o.deleteOf(ctx, by, d, func(context.Context, source.Key) error {
+	who := audit.Peer(by.UID, by.PID)
+	if by.PID == 0 { // a removal that goes on after a restart; the reason names the front end
+		who = audit.Peer(uint32(os.Geteuid()), int32(os.Getpid()))
+	}
+	return o.deleteOf(ctx, who, d, func(context.Context, source.Key) error {
 		withdraw()
 		return nil
 	})

@@ -47,8 +47,8 @@ func (n NamedAPI) NamedVolume(ctx context.Context, name string) (server.NamedVol
 
 // CreateNamed implements server.Named.
 func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error {
-	if r.FrontEnd != named.Mount && r.FrontEnd != named.Nomad {
-		return fmt.Errorf("%w: frontEnd: found %q, want %s or %s", server.ErrInvalid, r.FrontEnd, named.Mount, named.Nomad)
+	if err := checkFrontEnd(r.FrontEnd); err != nil {
+		return err
 	}
 	return namedError(n.Create(ctx, named.Request{
 		Name: r.Name, FrontEnd: r.FrontEnd, Options: r.Options, Standing: r.Standing,
@@ -56,15 +56,37 @@ func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error 
 	}))
 }
 
+// checkFrontEnd returns an error for a front end that does not use the API.
+func checkFrontEnd(name string) error {
+	if name != named.Mount && name != named.Nomad {
+		return fmt.Errorf("%w: frontEnd: found %q, want %s or %s", server.ErrInvalid, name, named.Mount, named.Nomad)
+	}
+	return nil
+}
+
+// reach returns the volumes that a front end, or the operator (""), reaches.
+func (n NamedAPI) reach(frontEnd string) (named.Front, error) {
+	if frontEnd == "" {
+		return n.For(named.Asker{}), nil
+	}
+	return n.For(named.Asker{FrontEnd: frontEnd}), checkFrontEnd(frontEnd)
+}
+
 // MountNamed implements server.Named.
-func (n NamedAPI) MountNamed(ctx context.Context, name string) (string, error) {
-	path, err := n.Mount(ctx, name, "")
+func (n NamedAPI) MountNamed(ctx context.Context, frontEnd, name string) (path string, err error) {
+	front, err := n.reach(frontEnd)
+	if err == nil {
+		path, err = front.Mount(ctx, name, "")
+	}
 	return path, namedError(err)
 }
 
 // RemoveNamed implements server.Named.
-func (n NamedAPI) RemoveNamed(ctx context.Context, name string) (string, error) {
-	note, err := n.Remove(ctx, name)
+func (n NamedAPI) RemoveNamed(ctx context.Context, r server.NamedRemoval) (note string, err error) {
+	front, err := n.reach(r.FrontEnd)
+	if err == nil {
+		note, err = front.Remove(ctx, r.By.UID, r.By.PID, r.Name)
+	}
 	return note, namedError(err)
 }
 

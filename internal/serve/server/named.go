@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 )
 
 // Named serves the volumes that programs outside Kubernetes name (internal/wants/named).
@@ -18,11 +20,19 @@ type Named interface {
 	NamedVolume(ctx context.Context, name string) (NamedVolume, error)
 	// CreateNamed creates one and returns once its claim has storage.
 	CreateNamed(ctx context.Context, r NamedRequest) error
-	// MountNamed mounts one and returns the path. It stays mounted while the kernel
-	// shows a holder.
-	MountNamed(ctx context.Context, name string) (path string, err error)
+	// MountNamed mounts one for a front end ("" is the operator, who reaches those of every front
+	// end) and returns the path. It stays mounted while the kernel shows a holder.
+	MountNamed(ctx context.Context, frontEnd, name string) (path string, err error)
 	// RemoveNamed removes one. If its storage stays, note says where.
-	RemoveNamed(ctx context.Context, name string) (note string, err error)
+	RemoveNamed(ctx context.Context, r NamedRemoval) (note string, err error)
+}
+
+// NamedRemoval asks for the removal of a named volume.
+type NamedRemoval struct {
+	// FrontEnd is the front end that asks; "" is the operator.
+	FrontEnd string
+	By       audit.By
+	Name     string
 }
 
 // NamedRequest asks for a named volume.
@@ -87,14 +97,26 @@ func (s *Server) namedRoutes(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("POST /v1/named", s.createNamed)
 	mux.HandleFunc("POST /v1/named-mounts/{name...}", func(w http.ResponseWriter, r *http.Request) {
-		path, err := s.cfg.Named.MountNamed(r.Context(), r.PathValue("name"))
+		path, err := s.cfg.Named.MountNamed(r.Context(), r.URL.Query().Get("frontEnd"), r.PathValue("name"))
 		s.reply(w, NamedMount{path}, err)
 	})
 	mux.HandleFunc("DELETE /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
-		note, err := s.cfg.Named.RemoveNamed(r.Context(), r.PathValue("name"))
-		s.note(r, "remove volume", r.PathValue("name"), note, err)
+		rm := NamedRemoval{FrontEnd: r.URL.Query().Get("frontEnd"), By: requester(r), Name: r.PathValue("name")}
+		note, err := s.cfg.Named.RemoveNamed(r.Context(), rm)
+		if s.cfg.Note != nil {
+			act := audit.Act{By: rm.By, Verb: "remove volume", Object: rm.Name, Detail: FrontEndDetail(rm.FrontEnd)}
+			s.cfg.Note(act, note, err)
+		}
 		s.reply(w, Removed{note}, err)
 	})
+}
+
+// FrontEndDetail is the detail of an act in the audit log that names the front end that asked; "" for the operator.
+func FrontEndDetail(frontEnd string) string {
+	if frontEnd == "" {
+		return ""
+	}
+	return "for front end " + frontEnd
 }
 
 func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {

@@ -48,6 +48,7 @@ type text string
 func paths() []path {
 	const watch = "watch: true for a stream: an event for each item, one of type listed, then one for each change"
 	file := []string{"file: the manifest's name, for messages"}
+	frontEnd := "frontEnd: mount or nomad, for its own volumes; without it, all volumes are reached"
 	reason := "reason: the operator's reason, for the audit log"
 	return []path{
 		{pattern: "GET /v1/version", summary: "The daemon's version and node", answer: Version{}},
@@ -91,8 +92,8 @@ func paths() []path {
 		{pattern: "GET /v1/named", summary: "The volumes that Docker, podman, mount -t csi and Nomad name", answer: List[NamedVolume]{}},
 		{pattern: "GET /v1/named/{name...}", summary: "One of them, with its current holders", answer: NamedVolume{}},
 		{pattern: "POST /v1/named", summary: "Create a volume and wait for its storage; a larger size expands it", body: NamedRequest{}, answer: NamedVolume{}},
-		{pattern: "POST /v1/named-mounts/{name...}", summary: "Mount a volume; it stays mounted while the kernel shows a holder", answer: NamedMount{}},
-		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; if its data stays, the note says where", answer: Removed{}},
+		{pattern: "POST /v1/named-mounts/{name...}", summary: "Mount a volume; it stays mounted while the kernel shows a holder", query: []string{frontEnd}, answer: NamedMount{}},
+		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; if its data stays, the note says where", query: []string{frontEnd}, answer: Removed{}},
 		{pattern: "GET /v1/leftovers", summary: "Files below the root that no record explains", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/gc", summary: "Remove the leftovers that are safe to remove", answer: List[leftover.Item]{}},
 		{pattern: "GET /v1/storage", summary: "The volumes and snapshots of drivers that no record of this node knows", answer: Unowned{}},
@@ -364,6 +365,6 @@ func (o operator) NamedVolume(context.Context, string) (NamedVolume, error) {
 
 func (o operator) CreateNamed(context.Context, NamedRequest) error { return nil }
 
-func (o operator) MountNamed(context.Context, string) (string, error) { return "/path", nil }
+func (o operator) MountNamed(context.Context, string, string) (string, error) { return "/path", nil }
 
-func (o operator) RemoveNamed(context.Context, string) (string, error) { return "note", nil }
+func (o operator) RemoveNamed(context.Context, NamedRemoval) (string, error) { return "note", nil }

@@ -35,6 +35,9 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 	if err := p.waitLoaded(ctx); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)
 	}
+	if err := p.checkOwn(ctx, req); err != nil {
+		return err
+	}
 	var v Volume
 	if r, err := p.find(ctx, req.Name); err == nil && len(req.Options) == 0 {
 		v = p.volume(r)
@@ -109,6 +112,8 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 		case r.unreadable != "":
 			return nil, false, fmt.Errorf("volume %s: %w: its row in the journal is not readable: %s", v.Name, ErrUnknown,
 				r.unreadable)
+		case r.v.FrontEnd != v.FrontEnd:
+			return nil, false, fmt.Errorf("create %w", foreign(r.v, ErrConflict, false))
 		case r.v.Removing:
 			return nil, false, conflict("it is being removed")
 		case v.Options.SizeBytes < r.v.Options.SizeBytes:

@@ -146,14 +146,10 @@ func (p *Provider) touch(r *row) {
 // shows a holder, a container may be about to start, or another pod uses the claim. If ctx ends,
 // the removal continues with the next Remove or the next start.
 func (p *Provider) Remove(ctx context.Context, name string) (note string, err error) {
-	r, err := p.find(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	return p.remove(ctx, r)
+	return p.For(Asker{}).Remove(ctx, 0, 0, name)
 }
 
-func (p *Provider) remove(ctx context.Context, r *row) (note string, err error) {
+func (p *Provider) remove(ctx context.Context, r *row, by Asker) (note string, err error) {
 	release, err := r.lock(ctx)
 	if err != nil {
 		return "", fmt.Errorf("remove volume %s: %w", r.v.Name, err)
@@ -164,7 +160,7 @@ func (p *Provider) remove(ctx context.Context, r *row) (note string, err error) 
 		if err := p.checkUnused(ctx, r, v); err != nil {
 			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
 		}
-		v.Removing, v.Uses = true, nil
+		v.Removing, v.Uses, v.RemovedBy = true, nil, by.String()
 		if err := p.write(ctx, r, v); err != nil {
 			return "", fmt.Errorf("remove %w", err)
 		}
@@ -178,8 +174,8 @@ func (p *Provider) remove(ctx context.Context, r *row) (note string, err error) 
 	}
 	if !v.Options.Existing {
 		withdraw := func() { p.withdrawClaim(v) }
-		reason := v.FrontEnd + " volume " + v.Name + " was removed"
-		if note, err = p.c.Claims.DeleteNamed(ctx, v.claimKey(), reason, withdraw); err != nil {
+		reason := v.removal(by)
+		if note, err = p.c.Claims.DeleteNamed(ctx, by, v.claimKey(), reason, withdraw); err != nil {
 			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
 		}
 	}

@@ -62,8 +62,9 @@ type Claims interface {
 	// Claim returns what has become of a claim's volume, and a channel that is closed at the next change.
 	Claim(claim source.Key) (ClaimState, <-chan struct{})
 	// DeleteNamed calls withdraw and then deletes the claim, and its volume if the reclaim policy
-	// says so. It returns when that is done. note says where a retained volume is.
-	DeleteNamed(ctx context.Context, claim source.Key, reason string, withdraw func()) (note string, err error)
+	// says so, for the audit log as the act of by. It returns when that is done. note says where a retained
+	// volume is.
+	DeleteNamed(ctx context.Context, by Asker, claim source.Key, reason string, withdraw func()) (note string, err error)
 	// Ends returns the words that end the use of a pod, if csi-volmgr delete pod does not.
 	Ends(pod source.Key) string
 }
@@ -132,6 +133,7 @@ func (p *Provider) Load(ctx context.Context) error {
 		v, err := decode(name, value)
 		if err != nil { // also of an object that the catalog would refuse: its pod may have the volume
 			p.rows[name] = unreadable(name, err.Error())
+			p.rows[name].v.FrontEnd = v.FrontEnd // as far as it was read
 			continue
 		}
 		r := newRow(v.atBoot(p.c.BootID))
@@ -299,7 +301,7 @@ func (p *Provider) Run(ctx context.Context) error {
 // resumeRemoval completes a removal that a restart interrupted. If that fails, the volume stays
 // until its user tries again.
 func (p *Provider) resumeRemoval(ctx context.Context, r *row) {
-	if _, err := p.remove(ctx, r); err != nil && ctx.Err() == nil {
+	if _, err := p.remove(ctx, r, Asker{}); err != nil && ctx.Err() == nil {
 		p.c.Logger.Warn("cannot complete the removal of a named volume", "volume", r.v.Name, "err", err)
 	}
 }

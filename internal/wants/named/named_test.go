@@ -132,7 +132,7 @@ func (h *host) is(c ClaimState) {
 	h.changed = make(chan struct{})
 }
 
-func (h *host) DeleteNamed(_ context.Context, claim source.Key, _ string, withdraw func()) (string, error) {
+func (h *host) DeleteNamed(_ context.Context, _ Asker, claim source.Key, _ string, withdraw func()) (string, error) {
 	if h.deleteIs != nil {
 		return "", h.deleteIs
 	}

@@ -52,6 +52,11 @@ func (p *Provider) Get(ctx context.Context, name string) (View, error) {
 
 // List returns all volumes, sorted by name.
 func (p *Provider) List(ctx context.Context) ([]View, error) {
+	return p.list(ctx, func(Volume) bool { return true })
+}
+
+// list returns the volumes that show selects, sorted by name.
+func (p *Provider) list(ctx context.Context, show func(Volume) bool) ([]View, error) {
 	if err := p.waitLoaded(ctx); err != nil {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
@@ -59,7 +64,9 @@ func (p *Provider) List(ctx context.Context) ([]View, error) {
 	defer p.mu.Unlock()
 	views := make([]View, 0, len(p.rows))
 	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
-		views = append(views, p.view(p.rows[name]))
+		if r := p.rows[name]; show(r.v) {
+			views = append(views, p.view(r))
+		}
 	}
 	return views, nil
 }
@@ -67,7 +74,9 @@ func (p *Provider) List(ctx context.Context) ([]View, error) {
 // view converts a row; the caller holds mu.
 func (p *Provider) view(r *row) View {
 	if r.unreadable != "" {
-		return View{Name: r.v.Name, Problem: "its row in the journal is not readable: " + r.unreadable}
+		return View{
+			Name: r.v.Name, FrontEnd: r.v.FrontEnd, Problem: "its row in the journal is not readable: " + r.unreadable,
+		}
 	}
 	v := r.v
 	view := View{

@@ -58,6 +58,8 @@ type Volume struct {
 	Path string `json:"path,omitempty"`
 	// Removing means that the volume is being removed and accepts no new use.
 	Removing bool `json:"removing,omitempty"`
+	// RemovedBy says, for the audit log, who asked for the removal.
+	RemovedBy string `json:"removedBy,omitempty"`
 }
 
 // useCount returns the number of counted uses.
