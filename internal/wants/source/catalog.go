@@ -98,6 +98,7 @@ type Catalog struct {
 	// bindings are the volumes chosen for claims.
 	bindings  map[Key]resolve.Binding
 	owners    map[string]resolve.Owner // by the volume's name
+	owned     map[Key]Ownership
 	pods      map[Key]*pod
 	users     map[Key]*smallSet[Key]
 	uids      map[state.PodUID]*smallSet[Key]
@@ -128,6 +129,7 @@ func New(c Config) *Catalog {
 		objects: map[string]map[Key]byProvider{},
 		index:   newIndex(),
 		notes:   map[Key]resolve.Binding{}, bindings: map[Key]resolve.Binding{}, owners: map[string]resolve.Owner{},
+		owned:     map[Key]Ownership{},
 		pods:      map[Key]*pod{},
 		users:     map[Key]*smallSet[Key]{},
 		uids:      map[state.PodUID]*smallSet[Key]{},
@@ -302,7 +304,7 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 	}
 	if len(all) > 1 && len(all) > before {
 		c.logger.Warn("several sources have the object; one of them is used", "object", key.String(),
-			"holds", c.first(key, all))
+			"holds", c.effective(key))
 	}
 	is := c.holder(key)
 	if _, held := c.holds.names[key.Name]; held && key.Kind == resolve.KindVolume && c.holds.contends(provider) {
@@ -310,7 +312,8 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 		return true // the provider of made volumes has to look at it
 	}
 	if was == is || was != nil && is != nil && equality.Semantic.DeepEqual(was, is) {
-		return false
+		o, owned := c.owned[key]
+		return owned && o.Provider != provider // what other pods see may have changed
 	}
 	c.index.replace(key, was, is)
 	return true
@@ -322,8 +325,14 @@ func (c *Catalog) under(key Key) byProvider { return c.objects[key.Kind][key] }
 // holder returns the key's effective object, or nil.
 func (c *Catalog) holder(key Key) runtime.Object { return c.inEffect(key, c.under(key)) }
 
+// effective returns the provider whose object under the key is the effective one, or "".
+func (c *Catalog) effective(key Key) string { return c.first(key, c.under(key)) }
+
 // inEffect returns which of the key's objects is the effective one, or nil.
 func (c *Catalog) inEffect(key Key, all byProvider) runtime.Object {
+	if _, owned := c.owned[key]; owned {
+		return all.of(c.first(key, all))
+	}
 	switch all = c.holds.allowed(key, all); len(all) {
 	case 0:
 		return nil
@@ -333,8 +342,18 @@ func (c *Catalog) inEffect(key Key, all byProvider) runtime.Object {
 	return all.of(c.best(all))
 }
 
-// first returns the provider whose object is the effective one, or "".
+// first returns the provider whose object is the effective one: the key's owner, if it has one, or else the first in
+// the ranking; "" if there is none.
 func (c *Catalog) first(key Key, all byProvider) string {
+	if o, owned := c.owned[key]; owned {
+		switch {
+		case c.remote.name != "" && all.of(c.remote.name) != nil:
+			return c.remote.name
+		case all.of(o.Provider) == nil:
+			return ""
+		}
+		return o.Provider
+	}
 	if all = c.holds.allowed(key, all); len(all) > 0 {
 		return c.best(all)
 	}

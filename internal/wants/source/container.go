@@ -20,7 +20,7 @@ func (c *Catalog) Container(
 	if !ok {
 		return "", nil, fmt.Errorf("%s: %w", pod, ErrNotFound)
 	}
-	v := view{catalog: c, seen: map[Key]bool{}}
+	v := view{catalog: c, provider: c.effective(pod), seen: map[Key]bool{}}
 	wants, err := resolve.Container(object, container, &v, c.config, can)
 	return state.PodUID(object.UID), wants, err
 }

@@ -9,7 +9,8 @@
 // about a volume.
 //
 // Invariants: an object that fails [resolve.Check] is never stored and never replaces one that
-// passed. A pod leaves the sink only when no provider has it any longer. The index of a pod
+// passed. A pod leaves the sink only when no provider has it any longer, or when another provider owns
+// its key ([Catalog.Own]). The index of a pod
 // contains every key that resolving it looked up, whether or not there was an object.
 //
 // Concurrency: safe for concurrent use. Updates are applied one after the other. The sink is called

@@ -78,7 +78,9 @@ func (x *index) clearMoved() {
 // catalog's lock must be held.
 type view struct {
 	catalog *Catalog
-	seen    map[Key]bool
+	// provider is the pod's provider.
+	provider string
+	seen     map[Key]bool
 	// remote means that the pod's provider delivers only objects that it was asked for.
 	remote bool
 }
@@ -101,7 +103,7 @@ func (v *view) Get(key Key) runtime.Object {
 		return list
 	}
 	v.seen[key] = true
-	return v.catalog.holder(key)
+	return v.catalog.visible(v.provider, key)
 }
 
 func (v *view) VolumesOf(namespace, claim string) []*corev1.PersistentVolume {
@@ -121,6 +123,9 @@ func (v *view) Binding(claim Key) resolve.Binding {
 func (v *view) Unread(key Key) string {
 	if hidden, why := v.catalog.unread(key); why != "" {
 		v.seen[hidden] = true
+		return why
+	}
+	if why := v.catalog.hidden(v.provider, key); why != "" {
 		return why
 	}
 	if !v.remote {

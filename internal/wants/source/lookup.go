@@ -65,7 +65,7 @@ func SecretValues(secret *corev1.Secret) (map[string]string, error) {
 func (c *Catalog) Provider(key Key) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.first(key, c.under(key))
+	return c.effective(key)
 }
 
 // Binding returns the volume that was chosen for a claim, and what the claim waits for.
@@ -100,7 +100,8 @@ func (c *Catalog) VolumeOf(claim *corev1.PersistentVolumeClaim) *corev1.Persiste
 func (c *Catalog) Bound(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, state.Cause, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return resolve.VolumeOf(claim, &view{catalog: c, seen: map[Key]bool{}})
+	key := Key{Kind: resolve.KindClaim, Namespace: claim.Namespace, Name: claim.Name}
+	return resolve.VolumeOf(claim, &view{catalog: c, provider: c.effective(key), seen: map[Key]bool{}})
 }
 
 // ConfigMap returns a configMap.
@@ -286,7 +287,9 @@ func (c *Catalog) Problems() []Problem {
 	var several []Key
 	for _, objects := range c.objects {
 		for key, providers := range objects {
-			if _, held := c.holds.names[key.Name]; len(providers) > 1 && !(held && key.Kind == resolve.KindVolume) {
+			_, held := c.holds.names[key.Name]
+			_, owned := c.owned[key]
+			if (len(providers) > 1 || owned && c.effective(key) == "") && !(held && key.Kind == resolve.KindVolume) {
 				several = append(several, key)
 			}
 		}
@@ -294,13 +297,12 @@ func (c *Catalog) Problems() []Problem {
 	slices.SortFunc(several, Key.Compare)
 	for _, key := range several {
 		providers := c.under(key)
-		first := c.first(key, providers)
+		first := c.effective(key)
 		for _, t := range slices.SortedFunc(slices.Values(providers), func(a, b provided) int {
 			return cmp.Compare(a.provider, b.provider)
 		}) {
 			if t.provider != first {
-				problems = append(problems, Problem{Provider: t.provider, Where: key.String(), Text: "source " + first +
-					" has it too, and its object is used"})
+				problems = append(problems, Problem{Provider: t.provider, Where: key.String(), Text: c.beside(key)})
 			}
 		}
 	}

@@ -124,7 +124,7 @@ func (c *Catalog) resolvePod(key Key) *pod {
 	if !ok {
 		return nil
 	}
-	v := view{catalog: c, seen: map[Key]bool{}, remote: c.remote.owns(c.under(key))}
+	v := view{catalog: c, provider: c.effective(key), seen: map[Key]bool{}, remote: c.remote.owns(c.under(key))}
 	p := &pod{want: resolve.Pod(object, &v, c.config), remote: v.remote}
 	p.uid, p.used = p.want.Pod.UID, slices.Collect(maps.Keys(v.seen))
 	return p
