@@ -293,7 +293,7 @@ func (s sink) SourceSynced(provider string) {
 	s.n.sync.Spoke(provider)
 	s.n.manager.SourceSynced(provider)
 	s.n.changed.send()
-	s.n.Bindings.Wake()
+	s.n.Objects.SourceSpoke()
 	s.n.made.Wake()
 }
 

@@ -163,7 +163,7 @@ func TestAFrontEndHasItsOwnVolumes(t *testing.T) {
 			`nomad volume nomad-7f3a was removed: front end nomad asked`, `"program":"csi-volmgr-noma"`,
 		},
 	} {
-		log, err := os.ReadFile(n.Path("state/"+file))
+		log, err := os.ReadFile(n.Path("state/" + file))
 		if err != nil {
 			t.Fatal(err)
 		}

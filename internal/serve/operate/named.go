@@ -18,6 +18,8 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
@@ -36,7 +38,9 @@ type NamedConfig struct {
 	Helpers    *isolate.Pool
 	BootID     string
 	// Lost reports whether the journal may have lost records and no operator has accepted that.
-	Lost   func() bool
+	Lost func() bool
+	// Silent lists the sources that have not spoken yet.
+	Silent func() []string
 	Logger *slog.Logger
 }
 
@@ -45,9 +49,14 @@ func NewNamed(c NamedConfig) *named.Provider {
 	p := named.New(named.Config{
 		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Lost: c.Lost,
 		Logger: c.Logger,
+		Spoken: func() bool {
+			silent := c.Silent()
+			return !slices.Contains(silent, api.Name) && !slices.Contains(silent, file.Name)
+		},
 	})
 	places := p.Places
 	c.Objects.places.Store(&places)
+	c.Objects.rows.Store(p)
 	return p
 }
 

@@ -69,6 +69,8 @@ type Objects struct {
 	decoding  chan struct{} // holds a token while a large manifest is decoded
 	// places returns where the host has a named volume mounted; set once by NewNamed.
 	places atomic.Pointer[func(named.Identity) []string]
+	// rows are the named volumes, which own their objects; set once by NewNamed.
+	rows atomic.Pointer[named.Provider]
 }
 
 // NewObjects returns Objects.
@@ -86,6 +88,9 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 		return nil, err
 	}
 	if err := o.checkSizes(objects); err != nil {
+		return nil, err
+	}
+	if err := o.checkNamed(ctx, objects...); err != nil {
 		return nil, err
 	}
 	if err := o.checkOwned(objects); err != nil {

@@ -43,7 +43,12 @@ func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 	}
 	pod = pod.DeepCopy()
 	manifest.Default(pod)
-	if _, err := p.API.Apply(ctx, append(all, pod)); err != nil {
+	all = append(all, pod)
+	err := p.Objects.checkNamed(ctx, all...)
+	if err == nil {
+		_, err = p.API.Apply(ctx, all)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("mount the volumes of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	uid := state.PodUID(pod.UID)

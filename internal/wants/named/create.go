@@ -41,6 +41,8 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 	var v Volume
 	if r, err := p.find(ctx, req.Name); err == nil && len(req.Options) == 0 {
 		v = p.volume(r)
+	} else if err := p.awaitSources(ctx); err != nil {
+		return fmt.Errorf("create volume %s: %w", req.Name, err)
 	} else if v, err = p.newVolume(req); err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	}
 	v := Volume{
 		Name: req.Name, FrontEnd: req.FrontEnd, Options: o, Created: time.Now().UTC(), Boot: p.c.BootID,
-		Standing: req.Standing,
+		Standing: req.Standing, Owns: true,
 	}
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("volume %s: %w: %s", req.Name, ErrInvalid, fmt.Sprintf(format, args...))
@@ -154,12 +156,16 @@ func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) erro
 			}
 			old.Options = old.Options.withSize(v.Options.SizeBytes)
 			v = old
+		} else if key, by := p.own(v, true); by != "" {
+			p.forget(v.Name)
+			return fmt.Errorf("%w: %s exists already (source %s)", ErrConflict, key, by)
 		}
 		if err = p.write(ctx, r, v); err == nil {
 			err = p.c.Catalog.Apply(Name, source.Update{Put: v.claimObjects(), Checked: true})
 		}
 	}
 	if err != nil && isNew {
+		p.c.Catalog.Disown(v.keys())
 		p.forget(v.Name)
 	}
 	return err
@@ -193,6 +199,7 @@ func (p *Provider) drop(ctx context.Context, v Volume) error {
 		return fmt.Errorf("volume %s: delete its row: %w", v.Name, err)
 	}
 	p.forget(v.Name)
+	p.c.Catalog.Disown(v.keys())
 	return nil
 }
 

@@ -3,7 +3,7 @@
 // and creates one pod that uses the claim, so that the manager mounts the volume like any other.
 //
 // Owns: the row of each named volume (its options and its counted uses), which is durable in the
-// journal, and when a named volume is wanted.
+// journal, the keys of the objects that stand for it, and when a named volume is wanted.
 //
 // Does not: decide anything about a mount, or speak a front end's protocol.
 //

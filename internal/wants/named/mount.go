@@ -50,6 +50,9 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 	if err := p.c.Mounts.Mounted(ctx, v.podUID()); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
+	if err := p.checkPod(v); err != nil {
+		return "", fmt.Errorf("mount volume %s: %w", name, err)
+	}
 	if path, err = p.c.Mounts.Give(ctx, v.podKey(), podContainer, v.Options.Owner); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
@@ -71,7 +74,10 @@ func (p *Provider) listPod(ctx context.Context, r *row) (Volume, error) {
 	case v.Removing:
 		return Volume{}, fmt.Errorf("%w: it is being removed", ErrConflict)
 	case v.Listed:
-		return v, nil
+		return v, p.checkPod(v)
+	}
+	if err := p.checkPod(v); err != nil {
+		return Volume{}, err
 	}
 	v.Listed, v.Boot = true, p.c.BootID
 	if err := p.write(ctx, r, v); err != nil {

@@ -69,7 +69,7 @@ type Claims interface {
 	Ends(pod source.Key) string
 }
 
-// Config configures a Provider; every field but Lost is required.
+// Config configures a Provider; every field but Lost and Spoken is required.
 type Config struct {
 	KV      KV
 	Catalog *source.Catalog
@@ -79,7 +79,9 @@ type Config struct {
 	BootID string
 	// Lost reports whether the journal may have lost records and no operator has accepted that. Then a
 	// removal that was read from the journal waits.
-	Lost   func() bool
+	Lost func() bool
+	// Spoken reports whether every other source of this node has said which objects it has; nil means always.
+	Spoken func() bool
 	Logger *slog.Logger
 }
 
@@ -89,8 +91,9 @@ type Provider struct {
 	loaded chan struct{} // closed when the rows are read
 	wake   chan struct{} // capacity 1: Run must decide again
 
-	mu   sync.Mutex      // guards rows and their fields, except for turn
-	rows map[string]*row // by name
+	mu       sync.Mutex      // guards rows and their fields, except for turn
+	rows     map[string]*row // by name
+	settling                 // guarded by mu
 }
 
 // row is the state of one named volume.
@@ -104,6 +107,8 @@ type row struct {
 	doubted bool
 	// unreadable is why the journal's value could not be read. v then has only a name.
 	unreadable string
+	// contested is why a row of an earlier version does not own its keys.
+	contested string
 }
 
 func newRow(v Volume) *row {
@@ -114,7 +119,10 @@ func newRow(v Volume) *row {
 
 // New returns a Provider without volumes; Run reads them.
 func New(c Config) *Provider {
-	return &Provider{c: c, loaded: make(chan struct{}), wake: make(chan struct{}, 1), rows: map[string]*row{}}
+	return &Provider{
+		c: c, loaded: make(chan struct{}), wake: make(chan struct{}, 1), rows: map[string]*row{},
+		settling: settling{unsettled: true, woken: make(chan struct{})},
+	}
 }
 
 // Load reads the rows and delivers their claims and pods to the catalog. An unreadable row may want
@@ -149,6 +157,7 @@ func (p *Provider) Load(ctx context.Context) error {
 		}
 	}
 	p.mu.Unlock()
+	p.ownAll()
 	err = p.c.Catalog.Apply(Name, u)
 	if all {
 		p.c.Catalog.Synced(Name)
@@ -163,13 +172,18 @@ func unreadable(name, why string) *row {
 	return r
 }
 
-// Problems lists the volumes whose rows could not be read, sorted.
+// Problems lists the volumes whose rows could not be read, and those that share a name with another source's object,
+// sorted.
 func (p *Provider) Problems() []source.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var problems []source.Problem
 	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
-		if r := p.rows[name]; r.doubted {
+		r := p.rows[name]
+		if r.contested != "" {
+			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: r.contested})
+		}
+		if r.doubted {
 			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: reasonDoubted(name)})
 		} else if r.unreadable != "" {
 			problems = append(problems, source.Problem{
@@ -268,6 +282,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.Load(ctx); err != nil {
 		return err
 	}
+	p.c.Catalog.Subscribe(p.changed)
 	var work sync.WaitGroup
 	defer work.Wait()
 	p.mu.Lock()
@@ -290,6 +305,7 @@ func (p *Provider) Run(ctx context.Context) error {
 		for _, r := range p.accepted() {
 			work.Go(func() { p.resumeRemoval(ctx, r) })
 		}
+		p.settle(ctx, func(f func()) { work.Go(f) })
 		until := p.decide(time.Now(), func(f func()) { work.Go(f) }, ctx)
 		timer.Stop()
 		if !until.IsZero() {

@@ -162,6 +162,12 @@ func (h *host) hold(holders ...Holder) {
 // start runs a provider on the host until stop is called.
 func (h *host) start(t *testing.T, boot string) (p *Provider, c *source.Catalog, stop func()) {
 	t.Helper()
+	return h.startWith(t, boot, func(*Config) {})
+}
+
+// startWith is start with a changed configuration.
+func (h *host) startWith(t *testing.T, boot string, change func(*Config)) (p *Provider, c *source.Catalog, stop func()) {
+	t.Helper()
 	c = source.New(source.Config{Resolve: resolve.Config{NodeName: "n"}, Sink: h})
 	class := &storagev1.StorageClass{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "storage.k8s.io/v1", Kind: resolve.KindClass},
@@ -178,7 +184,9 @@ func (h *host) start(t *testing.T, boot string) (p *Provider, c *source.Catalog,
 			t.Fatal(err)
 		}
 	}
-	p = New(Config{KV: h, Catalog: c, Mounts: h, Claims: h, BootID: boot, Lost: func() bool { return h.lost }, Logger: slog.New(slog.DiscardHandler)})
+	cfg := Config{KV: h, Catalog: c, Mounts: h, Claims: h, BootID: boot, Lost: func() bool { return h.lost }, Logger: slog.New(slog.DiscardHandler)}
+	change(&cfg)
+	p = New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

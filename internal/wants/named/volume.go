@@ -58,6 +58,8 @@ type Volume struct {
 	Path string `json:"path,omitempty"`
 	// Removing means that the volume is being removed and accepts no new use.
 	Removing bool `json:"removing,omitempty"`
+	// Owns means that the volume owns the keys of its claim and pod. Volumes of earlier versions did not.
+	Owns bool `json:"owns,omitempty"`
 	// RemovedBy says, for the audit log, who asked for the removal.
 	RemovedBy string `json:"removedBy,omitempty"`
 }
