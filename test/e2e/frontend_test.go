@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -30,9 +31,10 @@ func withPlugin(t *testing.T, k kind) *node {
 // plugin sends a request of Docker's volume plugin protocol, and returns the answer's body.
 func (n *node) plugin(method string, fields map[string]any) string {
 	n.T.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Dial: func(string, string) (net.Conn, error) {
-		return net.Dial("unix", n.Path("plugin.sock"))
-	}}}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", n.Path("plugin.sock"))
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	in, err := json.Marshal(fields)
 	if err != nil {
 		n.T.Fatal(err)

@@ -39,7 +39,8 @@ func another(key source.Key) runtime.Object {
 
 // ownedKeys are the keys of Docker's volume db, and of the one of a driver's handle.
 var ownedKeys = []source.Key{
-	{Kind: resolve.KindPod, Namespace: "default", Name: "docker.db"}, {Kind: resolve.KindClaim, Namespace: "default", Name: "db"},
+	{Kind: resolve.KindPod, Namespace: "default", Name: "docker.db"},
+	{Kind: resolve.KindClaim, Namespace: "default", Name: "db"},
 	{Kind: resolve.KindVolume, Name: "default.db"},
 }
 
