@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -36,8 +37,9 @@ func newSpec(c Claim, f facts) (spec, held) {
 		return badClass(problem)
 	}
 	if c.Class.Metadata {
+		// A driver may make the volume's handle from the claim's name. No claim's name has an underscore.
 		s.Parameters = withMetadata(s.Parameters, map[string]string{
-			"pvc/name": c.Name, "pvc/namespace": c.Namespace, "pv/name": c.volumeName(),
+			"pvc/name": c.Name + c.numbered("_"), "pvc/namespace": c.Namespace, "pv/name": c.volumeName(),
 		})
 	}
 	if s.Secrets, problem = classSecrets(c); problem != "" {
@@ -118,6 +120,14 @@ func checkClaim(c Claim) string {
 		}
 	}
 	return ""
+}
+
+// numbered returns the number of the claim's volume after a separator; "" for the first.
+func (c Claim) numbered(separator string) string {
+	if c.number <= 1 {
+		return ""
+	}
+	return separator + strconv.Itoa(c.number)
 }
 
 // splitParameters splits a class's parameters into the driver's own and the file system type.

@@ -18,7 +18,7 @@ func driverOf(e *entry) state.DriverName {
 
 // facts collects what next needs to know about e.
 func (c *Controller) facts(e *entry) facts {
-	f := facts{InUse: c.inUse(e), Doubt: e.old && c.lost(), Namesake: c.claims.namesake(e.key, e)}
+	f := facts{InUse: c.inUse(e), Doubt: e.old && c.lost()}
 	name := driverOf(e)
 	switch d := c.drivers[name]; {
 	case d == nil:
@@ -33,12 +33,7 @@ func (c *Controller) facts(e *entry) facts {
 			Topology: d.Topology, caps: d.caps,
 		}
 	}
-	for _, key := range c.clonesOf(e.key) {
-		o := c.claims.entries[key]
-		if o != nil && o.makesFrom(source{Claim: e.key, Volume: e.rec.Handle}) {
-			f.Cloning = key.String() + unlistedNote(o.want.Listed || o.rec.Delete)
-		}
-	}
+	f.Cloning = c.cloning(e)
 	switch {
 	case e.want.Claim.Source.ofClaim():
 		f.Source = c.cloneSource(e.want.Claim)
@@ -49,6 +44,17 @@ func (c *Controller) facts(e *entry) facts {
 		f.Snapshotting = c.deletionBlocker(e)
 	}
 	return f
+}
+
+// cloning returns the claim that is being made as a clone of e's volume, and what it waits for; or "".
+func (c *Controller) cloning(e *entry) (by string) {
+	for _, key := range c.clonesOf(e.key) {
+		o := c.claims.entries[key]
+		if o != nil && o.makesFrom(source{Claim: e.key, Volume: e.rec.Handle}) {
+			by = key.String() + unlistedNote(o.want.Listed || o.rec.Delete)
+		}
+	}
+	return by
 }
 
 // cloneSource finds the volume that claim will be a clone of.

@@ -215,6 +215,7 @@ func (c *Controller) plan(e *entry) (o op, rec record, ok bool) {
 	f := c.facts(e)
 	e.refuseAttach(f)
 	w := e.want
+	f.Namesake = c.setNumber(e, &w.Claim)
 	if e.attaching != nil && !f.Driver.away() {
 		w.Attach = e.attaching.verb
 	}

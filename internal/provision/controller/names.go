@@ -40,11 +40,11 @@ func (n naming) id(uid string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// VolumeName returns the name of the volume that is made for a claim with the UID. It is called after
+// VolumeName returns the name of the first volume that is made for a claim with the UID. It is called after
 // ChooseStorageID.
 func (c *Controller) VolumeName(uid string) string { return volumePrefix + c.naming.id(uid) }
 
-func (c Claim) volumeName() string { return volumePrefix + c.naming.id(c.UID) }
+func (c Claim) volumeName() string { return volumePrefix + c.naming.id(c.UID) + c.numbered("-") }
 
 func (s Snapshot) snapshotName() string { return snapshotPrefix + s.naming.id(s.UID) }
 

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -18,6 +19,11 @@ type record struct {
 	UID     string `json:"uid"`
 	// Name is the name passed to CreateVolume, which makes the call idempotent.
 	Name string `json:"name"`
+	// MadeFor is the claim that the volume was made for, if it was moved to Claim since. The next volume of
+	// that claim has another name.
+	MadeFor Key `json:"madeFor,omitzero"`
+	// Parked is a note about a volume that was moved out of the way (see [Controller.Move]).
+	Parked json.RawMessage `json:"parked,omitempty"`
 	// Spec is the last CreateVolume request, and what later calls need of the class and the claim,
 	// which may be gone by then.
 	Spec spec `json:"spec"`

@@ -18,6 +18,7 @@ func fullRecord() record {
 		Handle: "vol-1", RequestedBytes: mib, CapacityBytes: mib, NodeBytes: mib,
 		Context: map[string]string{"k": "v"}, Topology: []map[string]string{{"zone": "a"}},
 		Growing: 2 * mib, Attach: state.Entering, NodeID: "node-1", Delete: true,
+		MadeFor: testKey("b"), Parked: []byte(`{"volume":"b"}`),
 	}
 }
 

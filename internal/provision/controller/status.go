@@ -88,7 +88,7 @@ func (e *entry) status() ClaimStatus {
 	s := ClaimStatus{
 		Claim: e.key, UID: e.rec.UID, Phase: e.phase(), Class: e.rec.Spec.Class,
 		WantBytes: e.want.Claim.SizeBytes, Call: e.doing.verb.String(), Since: e.since,
-		Begun: !e.rec.empty() || e.unreadable != "", Retry: e.rec.Volume.Retry(),
+		Begun: !e.rec.empty() || e.unreadable != "", Retry: e.rec.Volume.Retry(), Parked: e.parked(),
 		VolumeName: e.rec.Name, Sole: e.rec.Sole,
 	}
 	if e.unreadable != "" {

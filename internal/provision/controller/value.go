@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -33,6 +34,9 @@ type Claim struct {
 	Key
 	// UID determines the volume's name, with the node's storage id; the name never changes.
 	UID string
+	// number tells the volumes apart that were made for one UID, if earlier ones were moved to other claims;
+	// 0 and 1 are the first. The controller chooses it.
+	number int
 	// SizeBytes is the minimum size, LimitBytes the maximum; 0 means no maximum.
 	SizeBytes, LimitBytes int64
 	AccessModes           []state.AccessMode
@@ -146,8 +150,8 @@ type Driver struct {
 // Volume is an existing volume, with what a PersistentVolume would contain. It is an immutable
 // copy.
 type Volume struct {
-	// Name is "pvc-" and an id that follows from the UID of the claim that the volume was made for, and
-	// from the node's storage id.
+	// Name is "pvc-", an id that follows from the UID of the claim that the volume was made for and from the
+	// node's storage id, and a number if volumes that were made for it before were moved to other claims.
 	Name string `json:"name"`
 	// Claim and ClaimUID identify the claim that has the volume, or that had it last. A claim of the
 	// same name that is listed later has it too, and may have another UID.
@@ -254,6 +258,8 @@ type ClaimStatus struct {
 	Away    state.DriverName `json:"-"`
 	// Since is when Call or Reason began.
 	Since time.Time `json:"since,omitzero"`
+	// Parked is the note of [Controller.Move] about a parked volume, while no source lists the claim.
+	Parked json.RawMessage `json:"-"`
 	// Retry is the back-off and the last failure of the current step.
 	Retry state.Retry `json:"retry,omitzero"`
 }
