@@ -118,6 +118,8 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 			return nil, false, fmt.Errorf("create %w", foreign(r.v, ErrConflict, false))
 		case r.v.Removing:
 			return nil, false, conflict("it is being removed")
+		case r.v.From != "":
+			return nil, false, conflict("it is being restored from %s", r.v.From)
 		case v.Options.SizeBytes < r.v.Options.SizeBytes:
 			return nil, false, conflict("option size: the volume already has %s and cannot shrink",
 				resource.NewQuantity(r.v.Options.SizeBytes, resource.BinarySI))
@@ -159,8 +161,13 @@ func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) erro
 		} else if key, by := p.own(v, true); by != "" {
 			p.forget(v.Name)
 			return fmt.Errorf("%w: %s exists already (source %s)", ErrConflict, key, by)
+		} else {
+			err = p.clearName(ctx, v)
 		}
-		if err = p.write(ctx, r, v); err == nil {
+		if err == nil {
+			err = p.write(ctx, r, v)
+		}
+		if err == nil {
 			err = p.c.Catalog.Apply(Name, source.Update{Put: v.claimObjects(), Checked: true})
 		}
 	}

@@ -73,6 +73,8 @@ func (p *Provider) listPod(ctx context.Context, r *row) (Volume, error) {
 	switch {
 	case v.Removing:
 		return Volume{}, fmt.Errorf("%w: it is being removed", ErrConflict)
+	case v.From != "":
+		return Volume{}, fmt.Errorf("%w: it is being restored from %s", ErrConflict, v.From)
 	case v.Listed:
 		return v, p.checkPod(v)
 	}
@@ -162,6 +164,12 @@ func (p *Provider) remove(ctx context.Context, r *row, by Asker) (note string, e
 	}
 	defer release()
 	v := p.volume(r)
+	if v.From != "" && !v.Removing {
+		if err := p.finishRestore(ctx, r); err != nil {
+			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
+		}
+		v = p.volume(r)
+	}
 	if !v.Removing {
 		if err := p.checkUnused(ctx, r, v); err != nil {
 			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
@@ -179,9 +187,7 @@ func (p *Provider) remove(ctx context.Context, r *row, by Asker) (note string, e
 		return "", fmt.Errorf("remove volume %s: it is still being unmounted: %w", v.Name, err)
 	}
 	if !v.Options.Existing {
-		withdraw := func() { p.withdrawClaim(v) }
-		reason := v.removal(by)
-		if note, err = p.c.Claims.DeleteNamed(ctx, by, v.claimKey(), reason, withdraw); err != nil {
+		if note, err = p.deleteClaim(ctx, by, v); err != nil {
 			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
 		}
 	}

@@ -59,6 +59,7 @@ type Mounts interface {
 
 // Claims is what named volumes need from the controller.
 type Claims interface {
+	Shelf
 	// Claim returns what has become of a claim's volume, and a channel that is closed at the next change.
 	Claim(claim source.Key) (ClaimState, <-chan struct{})
 	// DeleteNamed calls withdraw and then deletes the claim, and its volume if the reclaim policy
@@ -197,9 +198,9 @@ func (p *Provider) Problems() []source.Problem {
 }
 
 // wantedObjects returns the catalog objects of a volume. A volume that is being removed has none,
-// because its claim is withdrawn.
+// because its claim is withdrawn, and one that is being restored has its data elsewhere.
 func wantedObjects(v Volume) []runtime.Object {
-	if v.Removing {
+	if v.Removing || v.From != "" {
 		return nil
 	}
 	objects := v.claimObjects()
@@ -276,7 +277,7 @@ func (p *Provider) signal() {
 	}
 }
 
-// Run loads the rows, resumes removals that a restart interrupted, and withdraws the pods of unused
+// Run loads the rows, resumes removals and restorations that a restart interrupted, and withdraws the pods of unused
 // volumes, until ctx ends.
 func (p *Provider) Run(ctx context.Context) error {
 	if err := p.Load(ctx); err != nil {
@@ -289,8 +290,12 @@ func (p *Provider) Run(ctx context.Context) error {
 	rows := slices.Collect(maps.Values(p.rows))
 	p.mu.Unlock()
 	for _, r := range rows {
-		if v := p.volume(r); v.Removing && !p.isDoubted(r) {
+		switch v := p.volume(r); {
+		case v.Removing && p.isDoubted(r):
+		case v.Removing:
 			work.Go(func() { p.resumeRemoval(ctx, r) })
+		case v.From != "":
+			work.Go(func() { p.resumeRestore(ctx, r) })
 		}
 	}
 	timer := time.NewTimer(0)

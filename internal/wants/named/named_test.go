@@ -42,6 +42,7 @@ type host struct {
 	lost     bool
 	deleteIs error
 	gone     func(ctx context.Context) error
+	shelf    shelf
 }
 
 func newHost() *host {
@@ -59,6 +60,9 @@ func (h *host) CommitBucket(_ context.Context, _ string, changes map[string][]by
 	defer h.mu.Unlock()
 	if h.kvErr != nil {
 		return h.kvErr
+	}
+	if err := h.shelf.step(); err != nil {
+		return err
 	}
 	for k, v := range changes {
 		if h.kv[k] = v; v == nil {
@@ -136,6 +140,9 @@ func (h *host) DeleteNamed(_ context.Context, _ Asker, claim source.Key, _ strin
 	if h.deleteIs != nil {
 		return "", h.deleteIs
 	}
+	if err := h.shelf.step(); err != nil {
+		return "", err
+	}
 	withdraw()
 	h.deleted = append(h.deleted, claim.Name)
 	return "", nil
@@ -184,6 +191,7 @@ func (h *host) startWith(t *testing.T, boot string, change func(*Config)) (p *Pr
 			t.Fatal(err)
 		}
 	}
+	h.shelf.catalog = c
 	cfg := Config{KV: h, Catalog: c, Mounts: h, Claims: h, BootID: boot, Lost: func() bool { return h.lost }, Logger: slog.New(slog.DiscardHandler)}
 	change(&cfg)
 	p = New(cfg)

@@ -27,6 +27,9 @@ type View struct {
 	// Waits says what keeps the volume from being mounted.
 	Waits    []string `json:"waits,omitempty"`
 	Removing bool     `json:"removing,omitempty"`
+	// Removed is when the volume Was was removed that left this data; both are zero for a volume.
+	Removed time.Time `json:"removed,omitzero"`
+	Was     string    `json:"was,omitempty"`
 	// Creating means that a Create waits for the volume's storage.
 	Creating bool `json:"-"`
 	// Problem is what is wrong with its row.
@@ -90,6 +93,8 @@ func (p *Provider) view(r *row) View {
 	switch {
 	case r.doubted:
 		view.Waits = []string{reasonDoubted(v.Name)}
+	case v.From != "":
+		view.Waits = []string{"its data is being moved from claim " + v.Options.Namespace + "/" + v.From}
 	case v.Listed:
 		view.Waits = p.c.Mounts.Waits(v.podUID())
 	case why != "" && !v.Removing:

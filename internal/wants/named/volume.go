@@ -62,6 +62,8 @@ type Volume struct {
 	Owns bool `json:"owns,omitempty"`
 	// RemovedBy says, for the audit log, who asked for the removal.
 	RemovedBy string `json:"removedBy,omitempty"`
+	// From is the claim from which the volume's data is being moved to its own; "" once it is there.
+	From string `json:"from,omitempty"`
 }
 
 // useCount returns the number of counted uses.
