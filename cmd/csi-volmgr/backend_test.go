@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -490,6 +491,20 @@ func (b *backend) MountNamed(ctx context.Context, _, name string) (string, error
 		return "", ctx.Err()
 	}
 	return "/root/db", nil
+}
+
+func (b *backend) KeptNamed(context.Context) ([]server.NamedVolume, error) {
+	return []server.NamedVolume{{
+		Name: "shop_db.removed-20261128-135526", FrontEnd: "docker", Claim: "default/shop-db.removed-20261128-135526", Was: "shop_db",
+		Removed: fixed,
+	}}, nil
+}
+
+func (b *backend) RestoreNamed(_ context.Context, name, as string) (server.NamedVolume, error) {
+	if name != "shop_db.removed-20261128-135526" {
+		return server.NamedVolume{}, fmt.Errorf("%w: no such volume is kept under this name", server.ErrNotFound)
+	}
+	return server.NamedVolume{Name: cmp.Or(as, "shop_db")}, nil
 }
 
 func (b *backend) RemoveNamed(context.Context, server.NamedRemoval) (string, error) {

@@ -117,6 +117,12 @@ func namesOf(ctx context.Context, c *client.Client, kind, ns string) ([]string, 
 			names = append(names, v.Name)
 		}
 		return names, err
+	case "kept":
+		volumes, err := c.KeptNamed(ctx)
+		for _, v := range volumes {
+			names = append(names, v.Name)
+		}
+		return names, err
 	case "namespaces":
 		pods, err := c.Pods(ctx)
 		for _, v := range pods {

@@ -29,6 +29,8 @@ func namedColumns() []column[server.NamedVolume] {
 // namedState returns a named volume's state in a word.
 func namedState(n server.NamedVolume) string {
 	switch {
+	case !n.Removed.IsZero():
+		return "Kept"
 	case n.Problem != "":
 		return "Unreadable"
 	case n.Removing:
@@ -43,18 +45,26 @@ func namedState(n server.NamedVolume) string {
 
 func (p *program) namedListCommand() *cobra.Command {
 	var output string
+	var kept bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the volumes that Docker, podman, mount -t csi and Nomad name",
 		Long: `List the volumes that Docker, podman, mount -t csi and Nomad name, and what used each
-when the daemon last asked the kernel. explain pod asks it again.`,
+when the daemon last asked the kernel. explain pod asks it again. With --all it also lists the
+data of volumes that Docker or podman removed, which is kept until you restore or delete it.`,
 		Example: `  csi-volmgr volume list
+  csi-volmgr volume list --all
   csi-volmgr volume list -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := p.client()
 			defer c.Close()
 			all, err := c.NamedVolumes(cmd.Context())
+			if err == nil && kept {
+				var removed []server.NamedVolume
+				removed, err = c.KeptNamed(cmd.Context())
+				all = append(all, removed...)
+			}
 			if err != nil {
 				return err
 			}
@@ -65,6 +75,43 @@ when the daemon last asked the kernel. explain pod asks it again.`,
 		},
 	}
 	outputFlag(cmd, &output)
+	cmd.Flags().BoolVarP(&kept, "all", "a", false, "also list the kept data of removed volumes")
+	return cmd
+}
+
+func (p *program) namedRestoreCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore NAME [NEWNAME]",
+		Short: "Bring back a volume that Docker or podman removed, with its data",
+		Long: `Bring back a volume that Docker or podman removed, with its data. NAME is that of the kept data,
+as volume list --all and get pv show it. The volume gets its former name, or NEWNAME. The
+daemon refuses a name that a volume has.
+
+A volume that an earlier version removed may have kept its data under the volume's own name.
+Then NAME is that name, if no new volume has it.`,
+		Example: `  csi-volmgr volume restore db.removed-20261128-135526
+  csi-volmgr volume restore db.removed-20261128-135526 db-of-yesterday`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usagef("expected NAME of the kept data, and NEWNAME for another name")
+			}
+			c := p.client()
+			defer c.Close()
+			v, err := c.RestoreNamed(cmd.Context(), args[0], strings.Join(args[1:], ""))
+			if err != nil {
+				return err
+			}
+			return writeAll(p.stdout, "volume "+plain(v.Name)+" restored from "+plain(args[0])+"\n")
+		},
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
+		cobra.ShellCompDirective,
+	) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.names(cmd, "kept", "")
+	}
 	return cmd
 }
 
@@ -73,8 +120,8 @@ func (p *program) namedRemoveCommand() *cobra.Command {
 		Use:   "remove NAME",
 		Short: "Remove a volume that Docker, podman, mount -t csi or Nomad names",
 		Long: `Remove a volume that Docker, podman, mount -t csi or Nomad names. Its data is deleted if it was
-made with reclaim=Delete; otherwise it stays, and the answer says where. The daemon refuses
-while a process uses the volume.`,
+made with reclaim=Delete; otherwise it stays, and the answer says where, and how to bring it
+back. The daemon refuses while a process uses the volume.`,
 		Example: `  csi-volmgr volume remove default/data`,
 		Args:    oneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

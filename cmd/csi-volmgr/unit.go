@@ -24,12 +24,13 @@ type unitOptions struct {
 func (p *program) volumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "volume",
-		Short:   "List and remove named volumes; give a volume free; write systemd units that wait for volumes",
+		Short:   "List, remove and restore named volumes; give a volume free; write systemd units that wait for volumes",
 		Example: `  csi-volmgr volume unit pod web > /etc/systemd/system/csi-volmgr-default-web.service`,
 		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.unitCommand(), p.namedListCommand(), p.namedRemoveCommand(), p.volumeReleaseCommand())
+	cmd.AddCommand(p.unitCommand(), p.namedListCommand(), p.namedRemoveCommand(), p.namedRestoreCommand(),
+		p.volumeReleaseCommand())
 	return cmd
 }
 

@@ -57,3 +57,18 @@ func frontEndQuery(frontEnd string) url.Values {
 	}
 	return url.Values{"frontEnd": {frontEnd}}
 }
+
+// KeptNamed lists the data of removed volumes that is kept.
+func (c *Client) KeptNamed(ctx context.Context) ([]server.NamedVolume, error) {
+	return list[server.NamedVolume](ctx, c, "/v1/named-kept")
+}
+
+// RestoreNamed makes a volume again from the data of a removed one. as is its name; "" is the removed one's.
+func (c *Client) RestoreNamed(ctx context.Context, name, as string) (out server.NamedVolume, err error) {
+	path := "/v1/named-restores/" + url.PathEscape(name)
+	if as != "" {
+		path += "?as=" + url.QueryEscape(as)
+	}
+	err = c.call(ctx, request{method: http.MethodPost, path: path}, &out)
+	return out, err
+}

@@ -13,11 +13,8 @@ import (
 
 // Named serves the volumes that programs outside Kubernetes name (internal/wants/named).
 type Named interface {
-	// NamedVolumes lists them by name. Their holders are those that the kernel showed
-	// at the last check.
-	NamedVolumes(ctx context.Context) ([]NamedVolume, error)
-	// NamedVolume returns one, with the holders that the kernel shows now.
-	NamedVolume(ctx context.Context, name string) (NamedVolume, error)
+	NamedViews
+	KeptNamed
 	// CreateNamed creates one and returns once its claim has storage.
 	CreateNamed(ctx context.Context, r NamedRequest) error
 	// MountNamed mounts one for a front end ("" is the operator, who reaches those of every front
@@ -33,6 +30,23 @@ type NamedRemoval struct {
 	FrontEnd string
 	By       audit.By
 	Name     string
+}
+
+// NamedViews shows named volumes.
+type NamedViews interface {
+	// NamedVolumes lists them by name. Their holders are those that the kernel showed
+	// at the last check.
+	NamedVolumes(ctx context.Context) ([]NamedVolume, error)
+	// NamedVolume returns one, with the holders that the kernel shows now.
+	NamedVolume(ctx context.Context, name string) (NamedVolume, error)
+}
+
+// KeptNamed serves the data of removed volumes that is kept.
+type KeptNamed interface {
+	// KeptNamed lists it by name.
+	KeptNamed(ctx context.Context) ([]NamedVolume, error)
+	// RestoreNamed makes a volume of it again, of the name as or, if that is "", of its former name.
+	RestoreNamed(ctx context.Context, name, as string) (NamedVolume, error)
 }
 
 // NamedRequest asks for a named volume.
@@ -68,7 +82,10 @@ type NamedVolume struct {
 	Waits    []string `json:"waits,omitempty"`
 	Removing bool     `json:"removing,omitempty"`
 	// Ends are the words, of the front end, that end the volume's use and remove it.
-	Ends    string `json:"ends,omitempty"`
+	Ends string `json:"ends,omitempty"`
+	// Removed is when the volume Was was removed that left this data; both are zero for a volume that exists.
+	Removed time.Time `json:"removed,omitzero"`
+	Was     string    `json:"was,omitempty"`
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -108,6 +125,15 @@ func (s *Server) namedRoutes(mux *http.ServeMux) {
 			s.cfg.Note(act, note, err)
 		}
 		s.reply(w, Removed{note}, err)
+	})
+	mux.HandleFunc("GET /v1/named-kept", func(w http.ResponseWriter, r *http.Request) {
+		all, err := s.cfg.Named.KeptNamed(r.Context())
+		s.reply(w, List[NamedVolume]{Items: nonNil(all)}, err)
+	})
+	mux.HandleFunc("POST /v1/named-restores/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		v, err := s.cfg.Named.RestoreNamed(r.Context(), r.PathValue("name"), r.URL.Query().Get("as"))
+		s.note(r, "restore volume", r.PathValue("name"), v.Name, err)
+		s.reply(w, v, err)
 	})
 }
 

@@ -94,6 +94,8 @@ func paths() []path {
 		{pattern: "POST /v1/named", summary: "Create a volume and wait for its storage; a larger size expands it", body: NamedRequest{}, answer: NamedVolume{}},
 		{pattern: "POST /v1/named-mounts/{name...}", summary: "Mount a volume; it stays mounted while the kernel shows a holder", query: []string{frontEnd}, answer: NamedMount{}},
 		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; if its data stays, the note says where", query: []string{frontEnd}, answer: Removed{}},
+		{pattern: "GET /v1/named-kept", summary: "The data of removed volumes that is kept", answer: List[NamedVolume]{}},
+		{pattern: "POST /v1/named-restores/{name...}", summary: "Make a volume again from the data of a removed one", query: []string{"as: the volume's name; without it, the removed one's"}, answer: NamedVolume{}},
 		{pattern: "GET /v1/leftovers", summary: "Files below the root that no record explains", answer: List[leftover.Item]{}},
 		{pattern: "POST /v1/gc", summary: "Remove the leftovers that are safe to remove", answer: List[leftover.Item]{}},
 		{pattern: "GET /v1/storage", summary: "The volumes and snapshots of drivers that no record of this node knows", answer: Unowned{}},
@@ -366,5 +368,11 @@ func (o operator) NamedVolume(context.Context, string) (NamedVolume, error) {
 func (o operator) CreateNamed(context.Context, NamedRequest) error { return nil }
 
 func (o operator) MountNamed(context.Context, string, string) (string, error) { return "/path", nil }
+
+func (o operator) KeptNamed(context.Context) ([]NamedVolume, error) { return nil, nil }
+
+func (o operator) RestoreNamed(context.Context, string, string) (NamedVolume, error) {
+	return NamedVolume{Name: "db"}, nil
+}
 
 func (o operator) RemoveNamed(context.Context, NamedRemoval) (string, error) { return "note", nil }
