@@ -86,7 +86,7 @@ type NamedVolume struct {
 	// Removed is when the volume Was was removed that left this data; both are zero for a volume that exists.
 	Removed time.Time `json:"removed,omitzero"`
 	Was     string    `json:"was,omitempty"`
-	Problem string `json:"problem,omitempty"`
+	Problem string    `json:"problem,omitempty"`
 }
 
 // NamedMount says where a named volume is mounted.
