@@ -21,7 +21,7 @@ func TestEveryPlaceIsReachedOrListed(t *testing.T) {
 		return // with -place, the test knows one place only
 	}
 	reached := map[string]bool{}
-	for _, l := range []*life{kinds, driver, handed, cluster, named} {
+	for _, l := range []*life{kinds, driver, handed, cluster, named, parked} {
 		for _, places := range l.discover(t) {
 			for _, place := range places {
 				reached[place] = true

@@ -52,6 +52,7 @@ var (
 	handed  = &life{make: newHanded, one: 24}
 	cluster = &life{make: newCluster, one: 24}
 	named   = &life{make: newNamed, one: 12}
+	parked  = &life{make: newParked, one: 12}
 )
 
 // tally counts the results of the runs.
