@@ -23,8 +23,15 @@ services:
     - cd /var/lib/postgresql/data; test -e PG_VERSION || { test -z "$$(ls -A)" && echo 16 > PG_VERSION; }; echo start >> log; sleep 1000
 `
 
-// The example starts, stops, and starts again with its data, even after its volume was removed,
-// since its reclaim policy is Retain.
+// external names a restored volume. docker-compose 1.29 compares the options of its own volumes with those that dockerd
+// remembers, which has none of a restored one.
+const external = `    volumes: ["data:/var/lib/postgresql/data"]
+volumes:
+  data: {external: true, name: shop_data}
+`
+
+// The example starts, stops, and starts again with its data. After its volume was removed it starts on an empty one, and
+// the data of the removed one comes back by its name.
 func TestComposeExample(t *testing.T) {
 	r := newRig(t)
 	r.startDocker()
@@ -61,13 +68,30 @@ func TestComposeExample(t *testing.T) {
 	if left := r.docker("volume", "ls", "-q"); left != "" {
 		t.Errorf("after down -v there are %q", left)
 	}
-	if pvs := r.Do("", "get", "pv"); !strings.Contains(pvs, "default/shop-data") || r.called("DeleteVolume") != 0 {
-		t.Errorf("reclaim is Retain, and the data is not listed:\n%s", pvs)
+	kept, err := r.API.KeptNamed(t.Context())
+	if err != nil || len(kept) != 1 || kept[0].Was != "shop_data" || r.called("DeleteVolume") != 0 {
+		t.Fatalf("reclaim is Retain, and kept is %+v, %v", kept, err)
+	}
+	if pvs := r.Do("", "get", "pv"); !strings.Contains(pvs, "default/"+kept[0].Name) {
+		t.Errorf("the kept data is not listed:\n%s", pvs)
 	}
 	compose("up", "-d")
-	r.Eventually("the database to start with what was retained", func() bool {
+	r.Eventually("the database to start anew", func() bool {
+		return r.run("docker", "exec", "shop_db_1", "cat", "/var/lib/postgresql/data/log").Stdout == "start\n"
+	})
+	if out := r.CLI("", "volume", "restore", kept[0].Name); out.Code == 0 || !strings.Contains(out.Stderr, "volume shop_data exists") {
+		t.Errorf("restored to a name that is taken: %s%s", out.Stdout, out.Stderr)
+	}
+	compose("down", "-v")
+	r.nothingMounted()
+	r.Do("", "volume", "restore", kept[0].Name)
+	if err := os.WriteFile(r.Path("restored.yml"), []byte(override+external), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.must("docker-compose", "-p", "shop", "-f", r.Path("restored.yml"), "up", "-d")
+	r.Eventually("the database to start with what was restored", func() bool {
 		return r.run("docker", "exec", "shop_db_1", "cat", "/var/lib/postgresql/data/log").Stdout == "start\nstart\nstart\n"
 	})
-	compose("down")
+	r.must("docker-compose", "-p", "shop", "-f", r.Path("restored.yml"), "down")
 	r.nothingMounted()
 }

@@ -34,7 +34,7 @@ func TestPodmansLocalDriverMountsByTypeCSI(t *testing.T) {
 }
 
 // podman's prune removes every volume that no container names, also those of plugins. By default
-// the data stays: the removal says where, and a new volume with the same name gets it back.
+// the data stays: it is listed under another name. A new volume of the name is empty, and the data is brought back.
 func TestPruneKeepsWhatIsRetained(t *testing.T) {
 	r := newRig(t)
 	r.startPodman()
@@ -53,9 +53,17 @@ func TestPruneKeepsWhatIsRetained(t *testing.T) {
 	if n := r.called("DeleteVolume"); n != 1 {
 		t.Errorf("%d volumes are deleted, want that of scratch", n)
 	}
+	kept, err := r.API.KeptNamed(t.Context())
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept: %+v, %v", kept, err)
+	}
 	r.volumeCreate("podman", "db", "size=64Mi")
-	if got := r.podman("run", "--rm", "-v", "db:/data", busybox, "cat", "/data/f"); got != "kept" {
-		t.Errorf("got %q", got)
+	r.Do("", "volume", "restore", kept[0].Name, "old")
+	r.podman("volume", "reload")
+	for volume, want := range map[string]string{"db": "", "old": "f"} {
+		if got := r.podman("run", "--rm", "-v", volume+":/data", busybox, "ls", "/data"); got != want {
+			t.Errorf("volume %s has %q, want %q", volume, got, want)
+		}
 	}
 	r.nothingMounted()
 }
