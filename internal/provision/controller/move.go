@@ -38,7 +38,7 @@ func (c *Controller) move(ctx context.Context, from, to Key, parked json.RawMess
 	if err := c.checkMove(e, to); err != nil {
 		return err
 	}
-	rec, was := e.rec.movedTo(to, parked), e.rec.Name
+	rec := e.rec.movedTo(to, parked)
 	if err := claimBucket().commit(ctx, c.cfg, map[Key]record{from: {}, to: rec}); err != nil {
 		return err
 	}
@@ -47,17 +47,12 @@ func (c *Controller) move(ctx context.Context, from, to Key, parked json.RawMess
 		c.touchSource(e.rec.Spec.Source)
 	}
 	n := c.claims.entry(to)
-	c.setRecord(e, record{})
+	c.setRecord(e, record{}) // plans the claims that wait for the volume's name
 	c.setRecord(n, rec)
 	e.unsaved, n.unsaved = false, false
 	c.log.Info("volume moved to another claim", "claim", from.String(), "to", to.String(), "volume", rec.Name)
 	c.claims.touch(from)
 	c.claims.touch(to)
-	for key, o := range c.claims.entries { // linear, but moves are rare
-		if o.wantedName() == was {
-			c.claims.touch(key)
-		}
-	}
 	return nil
 }
 

@@ -170,6 +170,26 @@ func TestMoveWaitsForACall(t *testing.T) {
 	})
 }
 
+// A volume that is being cloned stays where its clone's record says: a deletion has to wait for the clone.
+func TestAVolumeThatIsBeingClonedIsNotMoved(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		release := b.holdCreate("pvc-uid-copy")
+		h.up()
+		h.set(testClaim("a", mib))
+		clone := testClaim("copy", mib)
+		clone.Source = &DataSource{Claim: testKey("a")}
+		h.set(clone)
+		h.c.RemoveClaim(testKey("a"))
+		err := h.c.Move(t.Context(), testKey("a"), testKey("b"), nil)
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "claim default/copy") {
+			t.Errorf("Move: %v", err)
+		}
+		release()
+		h.mustMove("a", "b", nil)
+	})
+}
+
 // Two claims of one UID are still refused where no volume was moved.
 func TestANamesakeThatWasNotMovedKeepsTheName(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {

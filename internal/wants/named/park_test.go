@@ -377,3 +377,22 @@ func parkingLife(t *testing.T, dieAt int, before bool) (died bool) {
 	}
 	return died
 }
+
+// A removal that a death interrupted after the data was parked does not touch what another claim of the name has since.
+func TestAnInterruptedRemovalTouchesNoOtherData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		p, _, stop := h.start(t, "1")
+		defer stop()
+		create(t, p, "db", nil)
+		h.shelf.holds("db", "first")
+		v := p.volume(p.rows["db"])
+		remove(t, p, "db")
+		h.shelf.holds("db", "of another claim")
+		before, deleted := h.shelf.has(), len(h.deleted)
+		note, err := p.deleteClaim(t.Context(), v)
+		if err != nil || !strings.Contains(note, "restore db"+removedAt) || h.shelf.has() != before || len(h.deleted) != deleted {
+			t.Errorf("%q, %v: %s, want %s; deleted %q", note, err, h.shelf.has(), before, h.deleted[deleted:])
+		}
+	})
+}
