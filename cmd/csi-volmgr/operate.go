@@ -37,7 +37,8 @@ files, a working or root directory, a program or mapped memory on it, and the
 containers that they are in; other mount namespaces that have a copy of the
 mount; loop devices and device-mapper devices on top of it.
 
-It makes no call on the volume's file system, so storage that hangs does not hang it.
+Processes count that use a mount which was unmounted lazily (umount -l), too.
+Storage that hangs does not hang it.
 A path needs no daemon. For a pod it lists the holders of each of its volumes.`,
 		Example: `  csi-volmgr who data
   csi-volmgr who pod web
@@ -114,7 +115,7 @@ func whoText(r holders.Report) string {
 	for _, pr := range r.Processes {
 		var uses []string
 		for _, u := range pr.Uses {
-			uses = append(uses, u.Kind+" "+u.Path)
+			uses = append(uses, u.Kind+" "+u.Path+detached(u))
 		}
 		if pr.More > 0 {
 			uses = append(uses, fmt.Sprintf("and %d more", pr.More))
@@ -140,6 +141,17 @@ func whoText(r holders.Report) string {
 			inContainer(pr.Container))
 	}
 	return b.String()
+}
+
+// detached describes how sure it is that a file of a mount that was unmounted lazily is on the volume.
+func detached(u holders.Use) string {
+	switch {
+	case u.Unsure:
+		return " (of a mount that was unmounted lazily, of this volume or another on its file system)"
+	case u.Detached:
+		return " (of a mount that was unmounted lazily)"
+	}
+	return ""
 }
 
 // inContainer returns the container, pod or unit of a process in parentheses; "" if it has none.

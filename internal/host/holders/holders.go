@@ -5,11 +5,12 @@
 //
 // It owns nothing. It reads /proc and /sys.
 //
-// It never touches the file system in question, not even by stat: it compares what the
-// kernel says about links and mount tables, so a mount whose storage hangs cannot hang
-// it. The memory map of a process may be locked, while a page fault waits for storage; a
-// goroutine reads it, is abandoned after [mapsPatience], and the process is reported as
-// not read.
+// It compares what the kernel says about links and mount tables, and does not touch the file
+// system in question, so a mount whose storage hangs cannot hang it. There are two
+// exceptions, each in a goroutine that is abandoned after [mapsPatience]. The memory map of a
+// process may be locked, while a page fault waits for storage. A file of a mount that was
+// unmounted lazily has a path of no mount table: the search asks for its device and inode as
+// the kernel has them in memory, and compares its place with the volume's (detached.go).
 //
 // Concurrency: many goroutines may use a [Finder].
 package holders
@@ -28,11 +29,13 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 )
 
 const (
-	// mapsPatience is how long reading a process's mapped files may take; it takes
-	// microseconds unless the process's memory lock is held.
+	// mapsPatience is how long reading a process's mapped files, or looking at its files of
+	// detached mounts, may take; it takes microseconds unless the process's memory lock is
+	// held or storage does not answer.
 	mapsPatience = 250 * time.Millisecond
 	// workers is how many processes are inspected at once.
 	workers = 8
@@ -49,6 +52,11 @@ type Query struct {
 	Paths []string
 	// Devices are block devices as major<<32|minor.
 	Devices []uint64
+	// Own is a directory in this process's mount namespace, or "". Mounts below it belong to
+	// the asker: the report lists neither them nor copies of them. A copy is on the same
+	// directory of the same file system, and its path ends with the original's: the whole tree
+	// of the host is mounted somewhere.
+	Own string
 }
 
 // Report says what holds a volume, a path or a device.
@@ -88,6 +96,11 @@ type Use struct {
 	Kind string `json:"kind"`
 	// Path is the file as the process sees it.
 	Path string `json:"path"`
+	// Detached: the file's mount is in no mount table, since it was unmounted lazily
+	// (umount -l) while the file was in use. Path is then relative to the root of that mount.
+	Detached bool `json:"detached,omitempty"`
+	// Unsure: the file is of the same file system, and may be of another volume on it.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 // Namespace is another mount namespace.
@@ -131,8 +144,8 @@ type Finder struct {
 	Patience time.Duration
 
 	mu sync.Mutex // guards hung
-	// hung has the processes whose memory map is still being read.
-	hung map[int]bool
+	// hung has what is still being read.
+	hung map[string]bool
 }
 
 func (f *Finder) proc(elem ...string) string {
@@ -182,6 +195,7 @@ feed:
 	if ctx.Err() != nil {
 		return Report{}, fmt.Errorf("find who holds %s: %w", strings.Join(q.Paths, ", "), context.Cause(ctx))
 	}
+	s.addDetached(ctx)
 	s.addDevices()
 	return s.report(), nil
 }
@@ -195,15 +209,21 @@ type search struct {
 	ownTable table  // this process's mount table
 	trees    []tree
 	blocks   []uint64
+	ours     []spot // of the mounts below Query.Own
 
-	mu     sync.Mutex // guards the fields below
-	tables map[string]table
-	spaces map[string]Namespace
-	found  Report
+	mu      sync.Mutex // guards the fields below
+	tables  map[string]table
+	spaces  map[string]Namespace
+	loose   []candidate
+	inPlace map[inode]bool // mapped files that were found on a mount in a table
+	found   Report
 }
 
 func (f *Finder) newSearch(q Query) (*search, error) {
-	s := &search{f: f, q: q, blocks: slices.Clone(q.Devices), tables: map[string]table{}, spaces: map[string]Namespace{}}
+	s := &search{
+		f: f, q: q, blocks: slices.Clone(q.Devices), tables: map[string]table{}, spaces: map[string]Namespace{},
+		inPlace: map[inode]bool{},
+	}
 	var err error
 	if s.ownNS, err = os.Readlink(f.proc("self", "ns", "mnt")); err != nil {
 		return nil, err
@@ -226,7 +246,10 @@ func (f *Finder) newSearch(q Query) (*search, error) {
 		}
 	}
 	s.ownTable = newTable(rows, "", s.trees, s.q.Devices)
-	s.found.Mounts = s.ownTable.mounts()
+	s.ours = s.ownTable.spots(q.Own)
+	s.found.Mounts = slices.DeleteFunc(s.ownTable.mounts(s.ours), func(p string) bool {
+		return q.Own != "" && pathname.Within(p, q.Own)
+	})
 	return s, nil
 }
 

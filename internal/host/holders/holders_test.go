@@ -29,10 +29,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// hold is a process that uses a file system in the way asked for, says so, and ends when
-// its standard input does.
+// hold is a process that uses a file system in the way asked for, unmounts lazily what is named
+// after it, says so, and ends when its standard input does.
 func hold(what string) {
 	kind, path, _ := strings.Cut(what, ":")
+	path, lazily, _ := strings.Cut(path, "|")
 	var err error
 	switch kind {
 	case "cwd":
@@ -43,11 +44,20 @@ func hold(what string) {
 		_, err = unix.Open(path, unix.O_RDONLY, 0)
 	case "path":
 		_, err = unix.Open(path, unix.O_PATH, 0)
+	case "gone":
+		if _, err = unix.Open(path, unix.O_RDWR|unix.O_CREAT, 0o600); err == nil {
+			err = os.Remove(path)
+		}
 	case "map":
 		var f *os.File
 		if f, err = os.Open(path); err == nil {
 			_, err = unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
 			_ = f.Close()
+		}
+	}
+	for p := range strings.SplitSeq(lazily, "|") {
+		if p != "" && err == nil {
+			err = unix.Unmount(p, unix.MNT_DETACH)
 		}
 	}
 	fmt.Println("ready", err)
@@ -58,7 +68,13 @@ func hold(what string) {
 // own, which has a copy of every mount.
 func holder(t *testing.T, what string, own bool) int {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe")
+	return run(t, "/proc/self/exe", what, own)
+}
+
+// run is holder with a copy of this program.
+func run(t *testing.T, program, what string, own bool) int {
+	t.Helper()
+	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), heldVariable+"="+what)
 	if own {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
@@ -304,7 +320,7 @@ func TestWhoNamesAMountInItsCommandLineIsTold(t *testing.T) {
 			t.Errorf("%+v names something else", p)
 		}
 		if p.PID == names {
-			found = slices.Equal(p.Uses, []Use{{"argument", dir}}) && p.Name == "cat"
+			found = slices.Equal(p.Uses, []Use{{Kind: "argument", Path: dir}}) && p.Name == "cat"
 		}
 	}
 	if !found {

@@ -1,14 +1,12 @@
 package holders
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,27 +32,60 @@ func (s *search) inspect(ctx context.Context, pid int) {
 	if !own {
 		s.addNamespace(id, pid, t)
 	}
-	if len(t.relevant) == 0 && len(s.blocks) == 0 {
+	if len(s.trees) == 0 && len(s.blocks) == 0 {
 		s.addNamed(ctx, pid)
 		return
 	}
 	var uses []Use
-	for _, kind := range []string{"cwd", "root", "exe"} {
-		if path, ok := readLink(s.f.proc(id, kind)); ok && t.matches(path, 0) && (kind != "root" || path != "/") {
-			uses = append(uses, Use{kind, path})
+	var loose []link
+	for _, l := range append(s.directories(ctx, pid), s.openFiles(pid)...) {
+		on, known := s.tableWith(t, l.mount)
+		switch {
+		case known && on.matches(l.text, l.mount) && !l.isRoot():
+			uses = append(uses, l.use())
+		case known && l.kind == "fd" && len(s.blocks) > 0 && s.isDevice(l, on):
+			uses = append(uses, Use{Kind: "device", Path: l.text})
+		case !known:
+			loose = append(loose, l)
 		}
 	}
-	uses = append(uses, s.openFiles(id, t)...)
-	mapped, err := s.mappedFiles(ctx, pid, t)
-	if err != nil && !ended(err) {
+	mapped, more, err := s.mappedFiles(ctx, pid, t)
+	if err != nil && !ended(err) && len(t.relevant) > 0 {
 		s.addUnread(pid, err.Error())
 	}
 	uses = append(uses, mapped...)
-	if len(uses) > 0 {
+	detached := s.addCandidates(ctx, pid, append(loose, more...))
+	switch {
+	case len(uses) > 0:
 		s.addProcess(pid, uses)
-	} else {
+	case !detached:
 		s.addNamed(ctx, pid)
 	}
+}
+
+// link is a link in /proc/PID that leads to a file.
+type link struct {
+	kind string // of [Use]
+	proc string // the path of the link
+	text string // the path that it shows
+	// mount is the small id of the file's mount; 0 if unknown.
+	mount uint64
+}
+
+func (l link) use() Use { return Use{Kind: l.kind, Path: l.text} }
+
+// isRoot reports whether l is the root directory of a process that has no other than its
+// namespace's.
+func (l link) isRoot() bool { return l.kind == "root" && l.text == "/" }
+
+// tableWith returns the table that has the mount: t, or this process's own, since a file may
+// come from there. A mount whose id is unknown is looked for in t, by paths.
+func (s *search) tableWith(t table, mount uint64) (on table, known bool) {
+	if _, known := t.byID[mount]; known || mount == 0 {
+		return t, true
+	}
+	_, known = s.ownTable.byID[mount]
+	return s.ownTable, known
 }
 
 // addNamed reports a process that names a path in question in its command line, except
@@ -72,7 +103,8 @@ func (s *search) addNamed(ctx context.Context, pid int) {
 		for _, path := range s.q.Paths {
 			if namesPath(arg, path) {
 				// only the path: the rest of the argument may be secret
-				p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: []Use{{"argument", path}}}
+				p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid)}
+				p.Uses = []Use{{Kind: "argument", Path: path}}
 				s.mu.Lock()
 				if len(s.found.Named) < maxProcesses {
 					s.found.Named = append(s.found.Named, p)
@@ -137,7 +169,7 @@ func kernelThread(err error) bool { return errors.Is(err, unix.EINVAL) || errors
 
 // addNamespace reports that another mount namespace has a copy.
 func (s *search) addNamespace(id string, pid int, t table) {
-	mounts := t.mounts()
+	mounts := t.mounts(s.ours)
 	if len(mounts) == 0 {
 		return
 	}
@@ -153,35 +185,59 @@ func (s *search) addNamespace(id string, pid int, t table) {
 	s.spaces[ns] = Namespace{ID: ns, PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Mounts: mounts}
 }
 
-// openFiles returns the open files of a process that are in question.
-func (s *search) openFiles(id string, t table) []Use {
+// directories returns the links of a process's working directory, root directory and program.
+// Their mounts are unknown if that takes too long.
+func (s *search) directories(ctx context.Context, pid int) []link {
+	var links []link
+	for _, kind := range []string{"cwd", "root", "exe"} {
+		l := link{kind: kind, proc: s.f.proc(strconv.Itoa(pid), kind)}
+		var ok bool
+		if l.text, ok = readLink(l.proc); ok {
+			links = append(links, l)
+		}
+	}
+	ids, err := bounded(ctx, s.f, strconv.Itoa(pid)+" directories", func() (ids []uint64) {
+		for _, l := range links {
+			ids = append(ids, s.f.mountOf(l.proc))
+		}
+		return ids
+	})
+	for i := range links {
+		if err == nil {
+			links[i].mount = ids[i]
+		}
+	}
+	return links
+}
+
+// openFiles returns the links of the open files of a process.
+func (s *search) openFiles(pid int) []link {
+	id := strconv.Itoa(pid)
 	fds, err := os.ReadDir(s.f.proc(id, "fd"))
 	if err != nil {
 		return nil // the process has ended
 	}
-	var uses []Use
+	var links []link
 	for _, fd := range fds {
-		path, ok := readLink(s.f.proc(id, "fd", fd.Name()))
-		switch {
-		case !ok:
-		case t.mayMatch(path) && t.matches(path, s.mountOf(id, fd.Name())):
-			uses = append(uses, Use{"fd", path})
-		case len(s.blocks) > 0 && s.isDevice(id, fd.Name(), t, path):
-			uses = append(uses, Use{"device", path})
+		l := link{kind: "fd", proc: s.f.proc(id, "fd", fd.Name())}
+		var ok bool
+		if l.text, ok = readLink(l.proc); !ok {
+			continue
 		}
+		info, _ := os.ReadFile(s.f.proc(id, "fdinfo", fd.Name())) // empty if it was closed
+		if l.mount = field(info, "mnt_id:", 10); pid == os.Getpid() && field(info, "flags:", 8)&unix.O_PATH != 0 {
+			continue // of a search: it holds nothing for long
+		}
+		links = append(links, l)
 	}
-	return uses
+	return links
 }
 
-// mountOf returns the small id of the mount of an open file; 0 if unknown.
-func (s *search) mountOf(id, fd string) uint64 {
-	info, err := os.ReadFile(s.f.proc(id, "fdinfo", fd))
-	if err != nil {
-		return 0
-	}
+// field returns a number in the text of /proc/PID/fdinfo/FD; 0 if it is not there.
+func field(info []byte, name string, base int) uint64 {
 	for line := range strings.Lines(string(info)) {
-		if value, ok := strings.CutPrefix(line, "mnt_id:"); ok {
-			n, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 64) // 0 if invalid
+		if value, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(value), base, 64) // 0 if invalid
 			return n
 		}
 	}
@@ -190,40 +246,68 @@ func (s *search) mountOf(id, fd string) uint64 {
 
 // isDevice reports whether an open file is one of the block devices in question. It calls
 // stat only on file systems in memory, which cannot hang.
-func (s *search) isDevice(id, fd string, t table, path string) bool {
-	switch t.mountOf(t.localPath(path)).FSType {
+func (s *search) isDevice(l link, t table) bool {
+	switch t.mountOf(t.localPath(l.text)).FSType {
 	case "devtmpfs", "tmpfs", "ramfs":
 	default:
 		return false
 	}
 	var st unix.Stat_t
-	if unix.Stat(s.f.proc(id, "fd", fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+	if unix.Stat(l.proc, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return false
 	}
 	return slices.Contains(s.blocks, mount.DeviceOf(st.Rdev))
 }
 
-// mappedFiles returns the files in question that a process has mapped into its memory.
-func (s *search) mappedFiles(ctx context.Context, pid int, t table) ([]Use, error) {
-	if len(t.relevant) == 0 {
-		return nil, nil
+// mappedFiles returns the files in question that a process has mapped into its memory, and links to
+// those on a mount that is in no table.
+func (s *search) mappedFiles(ctx context.Context, pid int, t table) (uses []Use, loose []link, err error) {
+	if len(s.trees) == 0 {
+		return nil, nil, nil
 	}
 	text, err := s.f.readWithPatience(ctx, pid, "maps")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var uses []Use
+	var doubtful []area
+	seen := map[string]bool{}
 	for line := range strings.Lines(text) {
-		at := strings.IndexByte(line, '/')
-		if at < 0 {
+		a := parseArea(line)
+		if a.path == "" || seen[a.path] {
 			continue
 		}
-		path := strings.TrimSuffix(strings.TrimSuffix(line[at:], "\n"), " (deleted)")
-		if use := (Use{"map", path}); t.matches(path, 0) && !slices.Contains(uses, use) {
-			uses = append(uses, use)
+		if seen[a.path] = true; t.matches(a.path, 0) {
+			uses = append(uses, Use{Kind: "map", Path: a.path})
+		} else if s.isDoubtful(a) {
+			doubtful = append(doubtful, a)
 		}
 	}
-	return uses, nil
+	if len(doubtful) == 0 {
+		return uses, nil, nil
+	}
+	links, err := bounded(ctx, s.f, strconv.Itoa(pid), func() (links []link) {
+		for _, a := range doubtful {
+			l := link{kind: "map", proc: s.f.proc(strconv.Itoa(pid), "map_files", a.name), text: a.path}
+			l.mount = s.f.mountOf(l.proc)
+			links = append(links, l)
+		}
+		return links
+	})
+	for i, l := range links {
+		switch on, known := s.tableWith(t, l.mount); {
+		case l.mount == 0: // the process has ended
+		case known && on.matches(l.text, l.mount):
+			uses = append(uses, l.use())
+		case known:
+			s.addInPlace(doubtful[i].file)
+		default:
+			loose = append(loose, l)
+		}
+	}
+	if errors.Is(err, errHung) {
+		err = errLocked
+	}
+	return uses, loose, err
 }
 
 // errLocked means that a process's memory map stays locked, by a thread that waits for
@@ -233,53 +317,42 @@ var errLocked = errors.New("its memory map is locked while the process waits for
 // readWithPatience reads a file of /proc/PID that waits for the process's memory lock. A read
 // that takes too long is abandoned, at most one per process.
 func (f *Finder) readWithPatience(ctx context.Context, pid int, name string) (string, error) {
-	f.mu.Lock()
-	if f.hung[pid] {
-		f.mu.Unlock()
-		return "", errLocked
-	}
-	if f.hung == nil {
-		f.hung = map[int]bool{}
-	}
-	f.hung[pid] = true
-	f.mu.Unlock()
 	type answer struct {
 		text []byte
 		err  error
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		text, err := os.ReadFile(f.proc(strconv.Itoa(pid), name))
-		f.mu.Lock()
-		delete(f.hung, pid)
-		f.mu.Unlock()
-		answers <- answer{text, err}
-	}()
-	patience := time.NewTimer(cmp.Or(f.Patience, mapsPatience))
-	defer patience.Stop()
-	select {
-	case a := <-answers:
-		if errors.Is(a.err, unix.ESRCH) {
-			return "", errGone
-		}
-		return string(a.text), a.err
-	case <-patience.C:
+	id := strconv.Itoa(pid)
+	a, err := bounded(ctx, f, id, func() (a answer) {
+		a.text, a.err = os.ReadFile(f.proc(id, name))
+		return a
+	})
+	switch {
+	case errors.Is(err, errHung):
 		return "", errLocked
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
+	case err != nil:
+		return "", err
+	case errors.Is(a.err, unix.ESRCH):
+		return "", errGone
 	}
+	return string(a.text), a.err
 }
 
 func (s *search) addProcess(pid int, uses []Use) {
-	p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid), Uses: uses}
-	if len(uses) > maxUses {
-		p.Uses, p.More = uses[:maxUses], len(uses)-maxUses
-	}
+	p := Process{PID: pid, Name: s.f.name(pid), Container: s.f.containerOf(pid)}
+	p.Uses, p.More = limited(uses, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.found.Processes) < maxProcesses {
 		s.found.Processes = append(s.found.Processes, p)
 	}
+}
+
+// limited returns the first [maxUses] uses, and how many more there are besides the given number.
+func limited(uses []Use, more int) ([]Use, int) {
+	if len(uses) <= maxUses {
+		return uses, more
+	}
+	return uses[:maxUses], more + len(uses) - maxUses
 }
 
 func (s *search) addUnread(pid int, why string) {

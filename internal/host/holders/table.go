@@ -16,8 +16,11 @@ import (
 type tree struct {
 	dev  uint64
 	root string // within the file system
-	// mounted means that it is a whole mount, not a directory on one.
-	mounted bool
+	// mounted means that it is a whole mount, not a directory on one; path, fsType and id are
+	// the mount's.
+	mounted      bool
+	path, fsType string
+	id           uint64
 }
 
 // treesAt returns the trees at p: that of every mount stacked there, or if nothing is
@@ -28,13 +31,13 @@ func treesAt(rows []mount.Row, p string) []tree {
 	for i, r := range rows {
 		switch {
 		case r.Path == p:
-			trees = append(trees, tree{r.Dev, r.Root, true})
+			trees = append(trees, tree{dev: r.Dev, root: r.Root, mounted: true, path: r.Path, fsType: r.FSType, id: r.ID})
 		case pathname.Within(p, r.Path) && (on == nil || len(r.Path) >= len(on.Path)):
 			on = &rows[i]
 		}
 	}
 	if trees == nil && on != nil {
-		trees = append(trees, tree{on.Dev, path.Join(on.Root, below(p, on.Path)), false})
+		trees = append(trees, tree{dev: on.Dev, root: path.Join(on.Root, below(p, on.Path))})
 	}
 	return trees
 }
@@ -67,16 +70,52 @@ func overlaps(r mount.Row, trees []tree) bool {
 	})
 }
 
-// mounts returns the mount points that show only what is in question, sorted.
-func (t table) mounts() []string {
+// mounts returns the mount points that show only what is in question, sorted, without copies of
+// the mounts at the spots.
+func (t table) mounts(at []spot) []string {
 	var paths []string
 	for _, r := range t.relevant {
-		if !slices.ContainsFunc(t.trees, func(tr tree) bool { return r.Dev == tr.dev && !pathname.Within(r.Root, tr.root) }) {
+		showsMore := func(tr tree) bool { return r.Dev == tr.dev && !pathname.Within(r.Root, tr.root) }
+		if !slices.ContainsFunc(t.trees, showsMore) && !t.copied(r, at) {
 			paths = append(paths, r.Path)
 		}
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
+}
+
+// spot is where a mount is: the directory of a file system on which it is mounted, and its path.
+type spot struct {
+	dev       uint64
+	dir, path string
+}
+
+// spotOf returns where r is mounted; false if the table does not have the mount below it.
+func (t table) spotOf(r mount.Row) (spot, bool) {
+	on, known := t.byID[r.Parent]
+	if !known || on.ID == r.ID || !pathname.Within(r.Path, on.Path) {
+		return spot{}, false
+	}
+	return spot{on.Dev, path.Join(on.Root, below(r.Path, on.Path)), r.Path}, true
+}
+
+// spots returns where the mounts in question below dir are; none if dir is "".
+func (t table) spots(dir string) (all []spot) {
+	for _, r := range t.relevant {
+		if at, known := t.spotOf(r); known && dir != "" && pathname.Within(r.Path, dir) {
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// copied reports whether r is a copy of a mount at one of the spots. A path alone does not tell:
+// a container may mount anything at such a path.
+func (t table) copied(r mount.Row, at []spot) bool {
+	here, known := t.spotOf(r)
+	return known && slices.ContainsFunc(at, func(o spot) bool {
+		return here.dev == o.dev && here.dir == o.dir && strings.HasSuffix(here.path, o.path)
+	})
 }
 
 // matches reports whether the file at p, the target of a process's link, is in question.
@@ -91,13 +130,6 @@ func (t table) matches(p string, mountID uint64) bool {
 	}
 	on := t.mountOf(p)
 	return slices.ContainsFunc(t.relevant, func(r mount.Row) bool { return r.Path == on.Path && t.covers(r, p) })
-}
-
-// mayMatch reports whether the target of a link lies on a mount in question, so that finding
-// out its mount id is worthwhile.
-func (t table) mayMatch(p string) bool {
-	p = t.localPath(p)
-	return slices.ContainsFunc(t.relevant, func(r mount.Row) bool { return pathname.Within(p, r.Path) })
 }
 
 // localPath converts a path as this process reads it to one as the table's processes see it.

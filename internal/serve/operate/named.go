@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -112,7 +111,7 @@ func (m *namedMounts) Waits(uid types.UID) []string {
 // Holders implements named.Mounts. It fails if it finds no holder and there is a process that it could
 // not inspect: that process may hold the volume.
 func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holder, error) {
-	var q holders.Query
+	q := holders.Query{Own: m.c.Root.Name()}
 	p, _ := m.c.Manager.Pod(state.PodUID(uid))
 	for _, v := range p.Volumes {
 		status, _ := m.c.Manager.Volume(v.ID)
@@ -127,7 +126,7 @@ func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holde
 	if err != nil {
 		return nil, err
 	}
-	found := namedHolders(r, m.c.Root.Name(), q.Paths[0])
+	found := namedHolders(r, q.Paths[0])
 	if len(found) > 0 {
 		return found, nil
 	}
@@ -146,28 +145,16 @@ func unread(all []holders.Unread) error {
 	return nil
 }
 
-// namedHolders returns the holders of a volume other than csi-volmgr, whose own mounts are below root. It
-// ignores copies of those mounts in another namespace, at the same path or below a directory on which the
-// host's whole tree is mounted: a monitor of the host has a copy of every mount. A process without a mount
-// of its own has the one at target; which file it has open is for root only.
-func namedHolders(r holders.Report, root, target string) []named.Holder {
-	copied := func(path string) bool {
-		return strings.HasPrefix(path, root+"/") || strings.Contains(path, root+"/pods/") ||
-			strings.Contains(path, root+"/plugins/")
-	}
+// namedHolders returns the holders of a volume other than csi-volmgr, whose own mounts the report leaves out, with
+// their copies: a monitor of the host has a copy of every mount. A process without a mount of its own has the one at
+// target, or one that was unmounted lazily; which file it has open is for root only.
+func namedHolders(r holders.Report, target string) []named.Holder {
 	var found []named.Holder
 	for _, path := range r.Mounts {
-		if !copied(path) {
-			found = append(found, named.Holder{Path: path})
-		}
+		found = append(found, named.Holder{Path: path})
 	}
 	for _, n := range r.Namespaces {
-		for _, path := range n.Mounts {
-			if !copied(path) {
-				found = append(found, named.Holder{PID: n.PID, Program: n.Name, Container: n.Container.ID, Path: path})
-				break
-			}
-		}
+		found = append(found, named.Holder{PID: n.PID, Program: n.Name, Container: n.Container.ID, Path: n.Mounts[0]})
 	}
 	for _, p := range r.Processes {
 		isKnown := slices.ContainsFunc(found, func(h named.Holder) bool {
@@ -176,7 +163,10 @@ func namedHolders(r holders.Report, root, target string) []named.Holder {
 		if p.PID == os.Getpid() || isKnown || len(p.Uses) == 0 {
 			continue
 		}
-		found = append(found, named.Holder{PID: p.PID, Program: p.Name, Container: p.Container.ID, Path: target})
+		h := named.Holder{PID: p.PID, Program: p.Name, Container: p.Container.ID, Path: target}
+		h.Detached = !slices.ContainsFunc(p.Uses, func(u holders.Use) bool { return !u.Detached })
+		h.Unsure = !slices.ContainsFunc(p.Uses, func(u holders.Use) bool { return !u.Unsure })
+		found = append(found, h)
 	}
 	return found
 }

@@ -19,23 +19,27 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 		report holders.Report
 		want   []named.Holder
 	}{
-		"csi-volmgr's own mounts": {report: holders.Report{Mounts: []string{own, root + "/plugins/x/globalmount"}}},
 		"a mount of the host": {
-			holders.Report{Mounts: []string{own, "/srv/data"}}, []named.Holder{{Path: "/srv/data"}},
+			holders.Report{Mounts: []string{"/srv/data"}}, []named.Holder{{Path: "/srv/data"}},
 		},
 		"a container": {
 			holders.Report{Namespaces: []holders.Namespace{{PID: 7, Name: "postgres", Container: shim, Mounts: []string{"/data"}}}},
 			[]named.Holder{{PID: 7, Program: "postgres", Container: "c0ffee", Path: "/data"}},
 		},
-		"a copy of the host's namespace": {
-			report: holders.Report{Namespaces: []holders.Namespace{{PID: 7, Name: "systemd-udevd", Mounts: []string{own}}}},
+		"a container with a path like csi-volmgr's": {
+			holders.Report{Namespaces: []holders.Namespace{{PID: 7, Mounts: []string{own}}}}, []named.Holder{{PID: 7, Path: own}},
 		},
-		"a monitor with the host's tree": {
-			report: holders.Report{Namespaces: []holders.Namespace{{PID: 7, Mounts: []string{"/rootfs" + own}}}},
+		"a process of a mount that was unmounted lazily": {
+			holders.Report{Processes: []holders.Process{{PID: 9, Name: "tar", Uses: []holders.Use{{Kind: "fd", Path: "/f", Detached: true}}}}},
+			[]named.Holder{{PID: 9, Program: "tar", Path: own, Detached: true}},
 		},
-		"a container with a copy and the volume": {
-			holders.Report{Namespaces: []holders.Namespace{{PID: 7, Mounts: []string{"/rootfs" + own, "/data"}}}},
-			[]named.Holder{{PID: 7, Path: "/data"}},
+		"a process of such a mount, which may be another volume's": {
+			holders.Report{Processes: []holders.Process{{PID: 9, Uses: []holders.Use{{Detached: true, Unsure: true}, {Detached: true, Unsure: true}}}}},
+			[]named.Holder{{PID: 9, Path: own, Detached: true, Unsure: true}},
+		},
+		"a process that has the volume in two ways": {
+			holders.Report{Processes: []holders.Process{{PID: 9, Uses: []holders.Use{{Detached: true, Unsure: true}, {Kind: "cwd"}}}}},
+			[]named.Holder{{PID: 9, Path: own}},
 		},
 		"a process of the host": {
 			holders.Report{Processes: []holders.Process{{PID: 9, Name: "tar", Uses: []holders.Use{{Kind: "fd", Path: own + "/f"}}}}},
@@ -52,7 +56,7 @@ func TestWhoHoldsANamedVolume(t *testing.T) {
 			report: holders.Report{Processes: []holders.Process{{PID: os.Getpid(), Uses: []holders.Use{{Kind: "fd", Path: own}}}}},
 		},
 	} {
-		if got := namedHolders(tc.report, root, own); !reflect.DeepEqual(got, tc.want) {
+		if got := namedHolders(tc.report, own); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}

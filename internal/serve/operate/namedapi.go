@@ -41,7 +41,7 @@ func (n NamedAPI) NamedVolume(ctx context.Context, name string) (server.NamedVol
 		v.HoldersUnknown = err.Error()
 	}
 	v.Holders = holderTexts(found)
-	v.Ends = named.Identity{FrontEnd: view.FrontEnd, Volume: view.Name}.Ends(named.PlacesOf(found))
+	v.Ends = named.Identity{FrontEnd: view.FrontEnd, Volume: view.Name}.EndsFor(found)
 	return v, nil
 }
 
@@ -106,7 +106,7 @@ func namedVolume(v named.View) server.NamedVolume {
 	return server.NamedVolume{
 		Name: v.Name, FrontEnd: v.FrontEnd, Claim: v.Claim, Pod: v.Pod, Created: v.Created, Mountpoint: v.Mountpoint,
 		Uses: v.Uses, Standing: v.Standing, Holders: holderTexts(v.Holders), Waits: v.Waits, Removing: v.Removing,
-		Ends:    named.Identity{FrontEnd: v.FrontEnd, Volume: v.Name}.Ends(named.PlacesOf(v.Holders)),
+		Ends:    named.Identity{FrontEnd: v.FrontEnd, Volume: v.Name}.EndsFor(v.Holders),
 		Problem: v.Problem,
 	}
 }

@@ -50,12 +50,23 @@ func (n Identity) Ends(places []string) string {
 		if len(places) > 0 {
 			where = strings.Join(places, " ")
 		}
-		return fmt.Sprintf("umount %s && csi-volmgr volume remove %s", where, n.Volume)
+		return fmt.Sprintf("umount %s && %s", where, removal(n.Volume))
 	case Nomad:
 		return "nomad volume delete -type host " + strings.TrimPrefix(n.Volume, NomadPrefix)
 	}
-	return "csi-volmgr volume remove " + n.Volume
+	return removal(n.Volume)
 }
+
+// EndsFor is Ends for a volume that the holders have. If only processes do, there is nothing to unmount.
+func (n Identity) EndsFor(found []Holder) string {
+	places := PlacesOf(found)
+	if n.FrontEnd == Mount && len(found) > 0 && len(places) == 0 {
+		return removal(n.Volume)
+	}
+	return n.Ends(places)
+}
+
+func removal(volume string) string { return "csi-volmgr volume remove " + volume }
 
 // full returns the volume's name with its front end.
 func (v Volume) full() Identity { return Identity{v.FrontEnd, v.Name} }

@@ -215,7 +215,7 @@ func (p *Provider) checkUnused(ctx context.Context, r *row, v Volume) error {
 		}
 		if len(found) > 0 {
 			return fmt.Errorf("%w: it is in use by %s: end that first, then: %s", ErrConflict, found[0],
-				v.full().Ends(PlacesOf(found)))
+				v.full().EndsFor(found))
 		}
 	}
 	if n := v.useCount(); n > 0 && fresh {

@@ -24,16 +24,27 @@ type Holder struct {
 	Container string `json:"container,omitempty"`
 	// Path is where the volume is mounted, as the holder sees it.
 	Path string `json:"path"`
+	// Detached: the holder has the volume through a mount that was unmounted lazily.
+	Detached bool `json:"detached,omitempty"`
+	// Unsure: what the holder has so may be another volume of the same file system.
+	Unsure bool `json:"unsure,omitempty"`
 }
 
 func (h Holder) String() string {
+	at := " at " + h.Path
+	switch {
+	case h.Unsure:
+		at = ", which may hold it: a mount of this file system was unmounted lazily (umount -l) and is still in use"
+	case h.Detached:
+		at = ", which still uses a mount of it that was unmounted lazily (umount -l)"
+	}
 	switch {
 	case h.Container != "":
-		return fmt.Sprintf("container %.12s (%s, process %d) at %s", h.Container, h.Program, h.PID, h.Path)
+		return fmt.Sprintf("container %.12s (%s, process %d)%s", h.Container, h.Program, h.PID, at)
 	case h.PID != 0:
-		return fmt.Sprintf("process %d (%s) at %s", h.PID, h.Program, h.Path)
+		return fmt.Sprintf("process %d (%s)%s", h.PID, h.Program, at)
 	}
-	return "the mount at " + h.Path
+	return "the mount" + at
 }
 
 // look is what the kernel showed about a volume's holders.

@@ -98,3 +98,34 @@ func TestARebootEndsUsesAndNoStandingWish(t *testing.T) {
 		t.Errorf("another boot, standing: %+v", got)
 	}
 }
+
+// A holder says how it has the volume, and how certain that is; where only processes have it, nothing can be unmounted.
+func TestHoldersSayWhatEndsTheUse(t *testing.T) {
+	data := Identity{FrontEnd: Mount, Volume: "default/data"}
+	for _, tt := range []struct {
+		holder     Holder
+		text, ends string
+	}{
+		{Holder{Path: "/srv"}, "the mount at /srv", "umount /srv && csi-volmgr volume remove default/data"},
+		{Holder{PID: 7, Program: "sh", Path: "/t"}, "process 7 (sh) at /t", "csi-volmgr volume remove default/data"},
+		{
+			Holder{PID: 7, Program: "sh", Path: "/t", Detached: true},
+			"process 7 (sh), which still uses a mount of it that was unmounted lazily (umount -l)", "csi-volmgr volume remove default/data",
+		},
+		{
+			Holder{PID: 7, Program: "sh", Container: "c0ffee", Path: "/t", Detached: true, Unsure: true},
+			"container c0ffee (sh, process 7), which may hold it: a mount of this file system was unmounted lazily (umount -l) " +
+				"and is still in use", "csi-volmgr volume remove default/data",
+		},
+	} {
+		if got := tt.holder.String(); got != tt.text {
+			t.Errorf("got %q, want %q", got, tt.text)
+		}
+		if got := data.EndsFor([]Holder{tt.holder}); got != tt.ends {
+			t.Errorf("%s: got %q, want %q", tt.text, got, tt.ends)
+		}
+	}
+	if got := data.EndsFor(nil); got != "umount DIRECTORY && csi-volmgr volume remove default/data" {
+		t.Errorf("without a known holder: %q", got)
+	}
+}
