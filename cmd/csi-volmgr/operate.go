@@ -297,7 +297,8 @@ storage will not come back. Its directories on this node stay, and the daemon no
 longer reports it as in use: be sure that nothing on this node writes to it.
 
 The daemon refuses while a pod wants the volume, a call for it is in flight, or the
-kernel shows that it is mounted. The reason goes to the audit log.`,
+kernel shows that it is mounted. The reason goes to the audit log. While a mount of
+a forgotten volume stays, its claim's volume cannot be deleted: unmount it first.`,
 		Example: `  csi-volmgr forget pvc-17 --reason="array 3 was scrapped"`,
 		Args:    oneArg("VOLUME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -123,6 +123,9 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	if err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "again"}); !errors.Is(err, server.ErrNotFound) {
 		t.Errorf("a second time: %v", err)
 	}
+	if got := (usage{n}).InUse(v.ID, "pv"); !strings.Contains(got, "umount "+target) {
+		t.Errorf("forgotten, it is in use by %q", got)
+	}
 	// The mount of a forgotten volume shows as a leftover, and stays.
 	items, err := n.Leftovers(t.Context(), audit.By{}, true)
 	if err != nil || len(items) != 1 || items[0].Safe || !strings.Contains(items[0].Why, "tmpfs is mounted at "+target) {
@@ -130,6 +133,9 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	}
 	if err := unix.Unmount(target, 0); err != nil {
 		t.Fatal(err)
+	}
+	for changed := n.manager.Changed(); (usage{n}).InUse(v.ID, "pv") != ""; changed = n.manager.Changed() {
+		<-changed
 	}
 	items, err = n.Leftovers(t.Context(), audit.By{}, true)
 	if err != nil || len(items) != 1 || !items[0].Removed {

@@ -82,12 +82,13 @@ func (l *loop) holdEmptied(v *volume, now time.Time) {
 }
 
 // Forget deletes the record of a volume, durably, and makes no call: mounts of the volume
-// stay on the host, without a record. It also ends the quarantine of a record that cannot
+// stay on the host, without a record. While something is mounted at one of the paths in mounted,
+// the volume counts as in use ([Manager.UsedBy]). Forget also ends the quarantine of a record that cannot
 // be read. It fails with ErrInUse while a pod wants the volume or a call for it is in
 // flight, and with ErrUnknownVolume if there is no record. When it returns,
 // [Manager.Volume] does not show the volume.
-func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
-	err := m.do(ctx, func(l *loop) error { return l.forgetRecord(context.WithoutCancel(ctx), id) })
+func (m *Manager) Forget(ctx context.Context, id state.VolumeID, mounted ...string) error {
+	err := m.do(ctx, func(l *loop) error { return l.forgetRecord(context.WithoutCancel(ctx), id, mounted) })
 	if err != nil {
 		return fmt.Errorf("forget volume %s: %w", id, err)
 	}
@@ -95,7 +96,7 @@ func (m *Manager) Forget(ctx context.Context, id state.VolumeID) error {
 }
 
 // forgetRecord deletes a volume's record durably, or returns why it must stay.
-func (l *loop) forgetRecord(ctx context.Context, id state.VolumeID) error {
+func (l *loop) forgetRecord(ctx context.Context, id state.VolumeID, mounted []string) error {
 	v := l.volumes[id]
 	switch {
 	case v == nil || v.record == nil && v.quarantined == "":
@@ -111,6 +112,7 @@ func (l *loop) forgetRecord(ctx context.Context, id state.VolumeID) error {
 	if err := l.journal.write(ctx, batch{id: nil}); err != nil {
 		return err
 	}
+	l.leave(v, mounted)
 	v.quarantined = ""
 	if v.record != nil {
 		l.drop(v)

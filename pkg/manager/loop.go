@@ -24,10 +24,16 @@ type loop struct {
 	queues
 	slots
 	outbox
+	unexplained
+	workers  workers
+	inFlight int // goroutines that will post an event to the loop
+}
+
+// unexplained are the mounts below the root that no record explains.
+type unexplained struct {
 	// unrecorded is nil unless the journal may have lost records or some cannot be read.
 	unrecorded *unrecorded
-	workers    workers
-	inFlight   int // goroutines that will post an event to the loop
+	left       left
 }
 
 // pods is what the loop knows of pods.

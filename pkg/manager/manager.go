@@ -91,8 +91,8 @@ type Config struct {
 	// Place says what a path below the root is for (state.Layout.Place). If it is nil,
 	// mounts without a record are not looked for; then MountsSeen need not be called.
 	Place func(path string) (state.Place, bool)
-	// OnUnrecorded is called when the result of [Manager.Unrecorded] changes. It must not
-	// block, and may be nil.
+	// OnUnrecorded is called when the result of [Manager.Unrecorded] changes, or that of
+	// [Manager.UsedBy] because of forgotten records. It must not block, and may be nil.
 	OnUnrecorded func()
 	// OnCall is called for every driver call that has ended, in the order in which they
 	// end. It must not block, and may be nil.

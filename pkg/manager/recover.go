@@ -24,6 +24,9 @@ func (l *loop) recover(loaded state.Loaded) {
 	l.log.Info("journal is loaded", "volumes", len(loaded.Volumes), "quarantined", len(loaded.Quarantined),
 		"rebooted", loaded.BootID != "" && loaded.BootID != l.cfg.BootID)
 	l.trackUnrecorded(loaded.Recovery, len(loaded.Quarantined))
+	if l.cfg.Place != nil {
+		l.left.recorded = l.recordedPaths()
+	}
 	if l.sameBoot = loaded.BootID == l.cfg.BootID; l.sameBoot {
 		return
 	}

@@ -25,6 +25,7 @@ type snapshot struct {
 	synced, looked bool
 	found          Found
 	unrecorded     Unrecorded
+	left           []state.Place // sorted by path
 	strays         strays
 	// shown counts the events that the snapshot reflects.
 	shown      uint64
@@ -70,6 +71,7 @@ func (l *loop) publish() {
 	}
 	l.publishDrivers(snap)
 	l.publishUnrecorded(snap)
+	l.publishLeft(snap)
 	snap.synced, snap.looked, snap.shown, snap.found = len(l.gates.unsynced) == 0, l.looking == 0, l.taken, l.found
 	if snap.changed != nil {
 		close(snap.changed)

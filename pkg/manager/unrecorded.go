@@ -77,7 +77,7 @@ func (u Unrecorded) ofVolume(stagePath, name string) (places []state.Place) {
 func (m *Manager) AcceptUnrecorded() {
 	m.post(func(l *loop) {
 		if l.unrecorded != nil {
-			l.unrecorded = nil
+			l.unrecorded, l.left = nil, left{changed: true}
 			l.replanAll()
 		}
 	})

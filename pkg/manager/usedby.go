@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -31,5 +32,27 @@ func (m *Manager) UsedBy(id state.VolumeID, name string, stages ...string) strin
 			return fmt.Sprintf("possibly a pod whose record the journal lost: something is mounted at %s", place.Path)
 		}
 	}
+	if paths := m.leftOf(name, stages); len(paths) > 0 {
+		return fmt.Sprintf("possibly a pod: without a record, which was forgotten, something is mounted at %s; see "+
+			"csi-volmgr who %s, end that, then: umount %s", strings.Join(paths, ", "), paths[0], strings.Join(paths, " "))
+	}
 	return ""
+}
+
+// leftOf returns where the volume is mounted without a record because an operator had it forgotten: the pods' paths,
+// then the stages.
+func (m *Manager) leftOf(name string, stages []string) (paths []string) {
+	m.snapshot.mu.RLock()
+	left := m.snapshot.left
+	m.snapshot.mu.RUnlock()
+	var staged []string
+	for _, p := range left {
+		switch {
+		case slices.Contains(stages, p.Path):
+			staged = append(staged, p.Path)
+		case p.Name == name && name != "":
+			paths = append(paths, p.Path)
+		}
+	}
+	return append(paths, staged...)
 }

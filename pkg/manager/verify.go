@@ -145,6 +145,7 @@ func (m *Manager) MountsSeen(mounts map[string]state.Seen) {
 // older than a record, so it only says where to look.
 func (l *loop) compare(mounts map[string]state.Seen) {
 	l.updateUnrecorded(mounts)
+	l.updateLeft(mounts)
 	differs := func(path string, was state.Seen) bool {
 		now, mounted := mounts[path]
 		return was.Mounted && (!mounted || now.Layers != was.Layers || now.ReadOnly != was.ReadOnly ||

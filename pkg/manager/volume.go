@@ -107,6 +107,7 @@ func (l *loop) setRecord(r *state.Volume) {
 	l.countServed(r, +1)
 	l.noteStage(r.ID, &was, r)
 	l.unrecorded.removeRecorded(r)
+	l.left.removeRecorded(r)
 	for uid := range podsOf(r) {
 		l.pods.volumes.add(uid, v.id)
 	}

@@ -190,7 +190,7 @@ func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) err
 		if err != nil && !f.Mounted {
 			return "", err
 		}
-		if err := o.c.Manager.Forget(ctx, f.Volume); errors.Is(err, manager.ErrInUse) {
+		if err := o.c.Manager.Forget(ctx, f.Volume, mounted...); errors.Is(err, manager.ErrInUse) {
 			return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
 		} else if err != nil {
 			return "", err
