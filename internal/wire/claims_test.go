@@ -20,7 +20,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
@@ -246,7 +245,7 @@ func TestAMountedPodKeepsItsVolumes(t *testing.T) {
 // Faults: A155.
 func TestAClaimIsNotWaitedForThatAListedPodHas(t *testing.T) {
 	c := dirs(t)
-	uid := state.PodUID(manifest.UID(source.Key{Kind: resolve.KindPod, Namespace: "default", Name: "web"}))
+	uid := state.PodUID(resolve.UID(source.Key{Kind: resolve.KindPod, Namespace: "default", Name: "web"}))
 	id := state.PodVolumeID("d.example", uid, "scratch") // the claim's volume has this ID
 	_, handle, _ := strings.Cut(string(id), "^")
 	keepVolumeOf(t, c, "d.example", handle, "")

@@ -183,7 +183,7 @@ func (n *Node) newViews(storage *storageid.Keeper) *operate.Views {
 		Sockets: func() []registration.SocketStatus { return n.registry.Sockets() }, Sync: n.sync, Changed: n.changed.next,
 	}
 	if n.file != nil {
-		c.Inputs = append(c.Inputs, n.file.Problems)
+		c.Files = n.file.Problems
 	}
 	if n.runtime != nil {
 		c.Runtime = n.runtime
@@ -195,7 +195,8 @@ func (n *Node) newViews(storage *storageid.Keeper) *operate.Views {
 func (n *Node) wireManager(runtime manager.Containers, store manager.Store) error {
 	var err error
 	n.manager, err = manager.New(manager.Config{
-		Containers: runtime, Store: store, Sources: n.cfg.sources(), BootID: n.bootID,
+		Containers: runtime, Sources: n.cfg.sources(), BootID: n.bootID, Ladders: n.cfg.Ladders,
+		Store:    operate.Recorded{Store: store, Tell: func(pods []state.Pod) { n.catalog.Recorded(pods) }},
 		Kernel:   away.Kernel{Kernel: n.kernel, Helpers: n.helpers, Allow: n.cfg.HostPaths},
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: func(v state.Volume) {
@@ -206,7 +207,6 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store) erro
 		Within:       watch.Within, Dead: n.mounts.Dead, Stray: watch.Stray, Reason: away.Reason,
 		Place: n.layout.Place, OnUnrecorded: n.controller.AllUsageChanged,
 		OnGone: n.controller.UsageChanged, BeforeUnpublish: n.parts.BeforeUnpublish, Unmount: n.parts.UnmountBy,
-		Ladders: n.cfg.Ladders,
 		OnCall: func(c manager.EndedCall) {
 			n.Recorder.Record(c)
 			n.cluster.CallEnded(c)
@@ -236,7 +236,8 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 			RevisionKey: key,
 		},
 		Sink: sink{n}, Remote: source.Kube, Made: made.Name, Logger: n.log,
-		Demand: func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
+		Remains: func(uid state.PodUID) bool { return n.Remains(uid) },
+		Demand:  func(pod source.Key, objects []source.Key) { n.cluster.Demand(pod, objects) },
 	})
 	n.made = made.New(made.Config{
 		Catalog: n.catalog, Controller: n.controller, Remote: source.Kube, Translate: n.cfg.translated(),

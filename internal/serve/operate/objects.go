@@ -71,6 +71,8 @@ type Objects struct {
 	places atomic.Pointer[func(named.Identity) []string]
 	// rows are the named volumes, which own their objects; set once by NewNamed.
 	rows atomic.Pointer[named.Provider]
+	// recordsShown is set once the manager shows the records of the journal.
+	recordsShown atomic.Bool
 }
 
 // NewObjects returns Objects.
@@ -91,6 +93,9 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 		return nil, err
 	}
 	if err := o.checkNamed(ctx, objects...); err != nil {
+		return nil, err
+	}
+	if err := o.checkUIDs(objects); err != nil {
 		return nil, err
 	}
 	if err := o.checkOwned(objects); err != nil {

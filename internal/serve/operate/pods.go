@@ -46,6 +46,9 @@ func (p Pods) MountPod(ctx context.Context, pod *corev1.Pod,
 	all = append(all, pod)
 	err := p.Objects.checkNamed(ctx, all...)
 	if err == nil {
+		err = p.Objects.checkUIDs([]runtime.Object{pod})
+	}
+	if err == nil {
 		_, err = p.API.Apply(ctx, all)
 	}
 	if err != nil {

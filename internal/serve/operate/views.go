@@ -12,7 +12,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -28,7 +27,7 @@ type Records interface {
 	SpareErr() error
 }
 
-// ViewsConfig is what Views needs; every field but Manifests and Runtime is required.
+// ViewsConfig is what Views needs; every field but Manifests, Files and Runtime is required.
 type ViewsConfig struct {
 	Catalog    *source.Catalog
 	Controller *controller.Controller
@@ -38,8 +37,9 @@ type ViewsConfig struct {
 	JournalPath string
 	// Manifests is the directory of manifests; "" if there is none.
 	Manifests string
-	// Inputs list the problems of applied objects and manifests.
+	// Inputs list the problems of objects, and Files those of the files of manifests; Files may be nil.
 	Inputs []func() []source.Problem
+	Files  func() []source.Problem
 	// Cluster lists the problems with the API server. Away says that the API server is away; "" if it is
 	// not.
 	Cluster func() []server.Problem
@@ -163,7 +163,12 @@ func (v *Views) Problems() []server.Problem {
 	out := v.c.Cluster()
 	for _, input := range v.c.Inputs {
 		for _, p := range input() {
-			out = append(out, v.problem(p))
+			out = append(out, server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text})
+		}
+	}
+	if v.c.Files != nil {
+		for _, p := range v.c.Files() {
+			out = append(out, v.fileProblem(p))
 		}
 	}
 	out = append(out, v.journalProblems()...)
@@ -232,11 +237,11 @@ func (v *Views) Blocked() string {
 	return ""
 }
 
-// problem converts a source's problem to the API's form. For a manifest it gives the file's whole path
-// and the line, with which the problem's text begins.
-func (v *Views) problem(p source.Problem) server.Problem {
+// fileProblem converts the problem of a manifest to the API's form. It gives the file's whole path and the line, with
+// which the problem's text begins.
+func (v *Views) fileProblem(p source.Problem) server.Problem {
 	out := server.Problem{Source: p.Provider, Object: p.Where, Message: p.Text}
-	if p.Provider != file.Name || p.Where == v.c.Manifests || p.Object {
+	if p.Where == v.c.Manifests || p.Object {
 		return out
 	}
 	out.Object, out.File = "", filepath.Join(v.c.Manifests, p.Where)

@@ -4,12 +4,24 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/journal"
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// sound is a journal without a problem.
+type sound struct{}
+
+func (sound) Recovery() state.Recovery { return state.Recovery{} }
+func (sound) Room() error              { return nil }
+func (sound) SpareErr() error          { return nil }
+
+// A problem of a manifest has the file's path once; one of an object from a manifest names the object.
 func TestAProblemNamesFileAndLineOnce(t *testing.T) {
 	v := NewViews(ViewsConfig{Manifests: "/m"})
 	for text, want := range map[string]string{
@@ -17,12 +29,22 @@ func TestAProblemNamesFileAndLineOnce(t *testing.T) {
 		"being written":                       "/m/bad.yaml: being written",
 		"bad.yaml: not a file":                "/m/bad.yaml: bad.yaml: not a file",
 	} {
-		if got := v.problem(source.Problem{Provider: file.Name, Where: "bad.yaml", Text: text}).String(); got != want {
+		if got := v.fileProblem(source.Problem{Provider: file.Name, Where: "bad.yaml", Text: text}).String(); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := v.problem(source.Problem{Provider: "api", Where: "pod a/b", Text: "unreadable"}).String(); got != "source api: pod a/b: unreadable" {
-		t.Errorf("got %q", got)
+	m, err := manager.New(manager.Config{Store: journal.NewMemory(), Kernel: struct{ manager.Kernel }{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v = NewViews(ViewsConfig{
+		Cluster: func() []server.Problem { return nil }, Journal: sound{}, Manager: m, Manifests: "/m",
+		Inputs: []func() []source.Problem{func() []source.Problem {
+			return []source.Problem{{Provider: file.Name, Where: "pod a/b", Text: "wrong"}}
+		}},
+	})
+	if got := v.Problems(); len(got) != 1 || got[0].String() != "source file: pod a/b: wrong" {
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -3,7 +3,6 @@ package manifest
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
@@ -303,7 +301,7 @@ func fill(obj object, k kind, key resolve.Key) {
 	switch o := obj.(type) {
 	case *corev1.Pod, *corev1.PersistentVolumeClaim, *snapshotv1.VolumeSnapshot, *groupv1.VolumeGroupSnapshot:
 		if obj.GetUID() == "" {
-			obj.SetUID(UID(key))
+			obj.SetUID(resolve.UID(key))
 		}
 	case *corev1.Secret:
 		for name, value := range o.StringData {
@@ -319,16 +317,6 @@ func fill(obj object, k kind, key resolve.Key) {
 			o.Spec.FSGroupPolicy = &byDefault
 		}
 	}
-}
-
-// UID returns the uid for an object without one. It has the form of a UUID, and depends only on
-// kind, namespace and name.
-func UID(key resolve.Key) types.UID {
-	sum := sha256.Sum256([]byte(key.Kind + "/" + key.Namespace + "/" + key.Name))
-	b := sum[:16]
-	b[6] = b[6]&0x0f | 0x80 // version 8: custom (RFC 9562)
-	b[8] = b[8]&0x3f | 0x80
-	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16]))
 }
 
 // Encode returns the object as JSON that Decode can read.

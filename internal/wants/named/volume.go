@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 )
@@ -138,7 +137,7 @@ func (v Volume) claimObjects() []runtime.Object {
 	claim := &corev1.PersistentVolumeClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: resolve.KindClaim},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: key.Namespace, Name: key.Name, UID: manifest.UID(key), Annotations: v.annotations(),
+			Namespace: key.Namespace, Name: key.Name, UID: resolve.UID(key), Annotations: v.annotations(),
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{o.AccessMode},
@@ -216,4 +215,4 @@ func (v Volume) pod() *corev1.Pod {
 	}
 }
 
-func (v Volume) podUID() types.UID { return manifest.UID(v.podKey()) }
+func (v Volume) podUID() types.UID { return resolve.UID(v.podKey()) }

@@ -48,6 +48,9 @@ type Config struct {
 	// change, and nil when the pod is gone. It is called during an update, so it must neither block
 	// nor start another update.
 	Demand func(pod Key, objects []Key)
+	// Remains reports whether volumes of the pod with the UID may be on the node, for example because a source
+	// has not listed its pods yet. It must not call the catalog. nil means that none ever are.
+	Remains func(uid state.PodUID) bool
 	// Precedence lists providers. If two have an object with the same key, the catalog uses the
 	// earlier provider's. Unlisted providers come after the listed ones, sorted by name. nil means
 	// file, api.
@@ -87,6 +90,7 @@ type Catalog struct {
 	sink    Sink
 	logger  *slog.Logger
 	ranking []string
+	remains func(state.PodUID) bool
 
 	// update serializes updates, including their calls to the sink.
 	update sync.Mutex
@@ -106,6 +110,8 @@ type Catalog struct {
 	hear      []func(Key)
 	remote    remote
 	holds     holds
+	// left are the pods that had a UID, have none of the sources any longer or not yet, and may have volumes.
+	left map[state.PodUID]Key
 	// unreadable holds the objects that their providers cannot read.
 	unreadable map[Key]unreadable
 }
@@ -118,6 +124,9 @@ func New(c Config) *Catalog {
 	if c.Precedence == nil {
 		c.Precedence = []string{"file", "api"}
 	}
+	if c.Remains == nil {
+		c.Remains = func(state.PodUID) bool { return false }
+	}
 	if c.Resolve.RevisionKey == nil {
 		c.Resolve.RevisionKey = []byte(rand.Text())
 	}
@@ -126,6 +135,7 @@ func New(c Config) *Catalog {
 		sink:    c.Sink,
 		logger:  c.Logger,
 		ranking: slices.Clone(c.Precedence),
+		remains: c.Remains,
 		objects: map[string]map[Key]byProvider{},
 		index:   newIndex(),
 		notes:   map[Key]resolve.Binding{}, bindings: map[Key]resolve.Binding{}, owners: map[string]resolve.Owner{},
@@ -134,6 +144,7 @@ func New(c Config) *Catalog {
 		users:     map[Key]*smallSet[Key]{},
 		uids:      map[state.PodUID]*smallSet[Key]{},
 		published: map[state.PodUID]state.PodWant{},
+		left:      map[state.PodUID]Key{},
 		remote:    newRemote(c.Remote, c.Demand), unreadable: map[Key]unreadable{},
 		holds: holds{provider: c.Made, remote: c.Remote, known: make(chan struct{})},
 	}

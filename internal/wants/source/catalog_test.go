@@ -230,30 +230,6 @@ func TestFileHoldsOverAPIOverOthers(t *testing.T) {
 	}
 }
 
-// TestTwoPodsOfOneUIDTakeNothingAway: rule 5. Whichever came first, no volume of either pod is made or removed until
-// one of them has another UID.
-func TestTwoPodsOfOneUIDTakeNothingAway(t *testing.T) {
-	c, s := start()
-	put(t, c, "file", pod("b", "cb"))
-	twin := decode(t, "{apiVersion: v1, kind: Pod, metadata: {name: a, uid: b}, spec: {containers: [{name: a, volumeMounts: [{name: w, mountPath: /v}]}], volumes: [{name: w, emptyDir: {}}]}}")[0].(*corev1.Pod)
-	if err := c.Put("file", twin); err != nil {
-		t.Fatal(err)
-	}
-	both := s.pods["b"]
-	if len(s.pods) != 1 || len(both.Volumes) != 2 {
-		t.Fatalf("got %+v", s.pods)
-	}
-	for i, name := range []string{"v", "w"} {
-		if v := both.Volumes[i]; v.Names[0] != name || v.Problem != "pod default/a and pod default/b: metadata.uid: both have b; give one of them another UID" {
-			t.Errorf("got %+v", v)
-		}
-	}
-	c.Delete("file", key("Pod", "a"))
-	if got := s.pods["b"]; got.Pod.Name != "b" || len(got.Volumes) != 1 {
-		t.Errorf("got %+v", got)
-	}
-}
-
 func TestObjectThatIsNotAsItShouldBeChangesNothing(t *testing.T) {
 	c, s := start()
 	put(t, c, "kube", pod("a", "ca"))

@@ -51,7 +51,7 @@ func TestNothingStaysOfPodsThatAreGone(t *testing.T) {
 			}
 		}
 		for what, n := range map[string]int{
-			"pods": len(c.objects[resolve.KindPod]) + len(c.pods), "uids": len(c.uids), "wants": len(c.published),
+			"pods": len(c.objects[resolve.KindPod]) + len(c.pods), "uids": len(c.uids), "wants": len(c.published) + len(c.left),
 			"users": len(c.users), "lists": len(c.index.members), "absent": len(c.remote.absent), "unread": len(c.remote.why),
 			"asked": len(c.remote.asked),
 		} {

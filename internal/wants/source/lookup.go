@@ -279,7 +279,7 @@ func JoinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Problems lists the objects that several providers have, sorted.
+// Problems lists the objects that several providers have, sorted, and the pods that ask for another pod's UID.
 func (c *Catalog) Problems() []Problem {
 	problems := c.contended()
 	c.mu.RLock()
@@ -306,7 +306,7 @@ func (c *Catalog) Problems() []Problem {
 			}
 		}
 	}
-	return problems
+	return append(problems, c.uidProblems()...)
 }
 
 // Wants returns each pod's wants as last sent to the sink.

@@ -1,9 +1,7 @@
 package source
 
 import (
-	"fmt"
 	"maps"
-	"reflect"
 	"runtime"
 	"slices"
 	"sync"
@@ -89,24 +87,13 @@ func (c *Catalog) resolve(pods []Key) {
 			uids[uid] = true
 		}
 	}
-	type podChange struct {
-		want state.PodWant
-		gone bool
-	}
-	var changes []podChange
-	for _, uid := range slices.Sorted(maps.Keys(uids)) {
-		want, ok := c.wantOf(uid)
-		before, known := c.published[uid]
-		switch {
-		case !ok && known:
-			delete(c.published, uid)
-			changes = append(changes, podChange{want: before, gone: true})
-		case ok && (!known || !reflect.DeepEqual(before, want)):
-			c.published[uid] = want
-			changes = append(changes, podChange{want: want})
-		}
-	}
+	changes := c.publish(uids)
 	c.mu.Unlock()
+	c.send(changes)
+}
+
+// send passes the changes to the sink, and the pods' needs to the remote provider.
+func (c *Catalog) send(changes []change) {
 	for _, n := range changes {
 		if n.gone {
 			c.sink.RemovePod(n.want.Pod.UID)
@@ -155,35 +142,4 @@ func (c *Catalog) replace(key Key, p *pod) []state.PodUID {
 		c.remote.setDemand(key, p.used)
 	}
 	return append(uids, p.uid)
-}
-
-// wantOf returns what the sink gets for the UID, and false for nothing.
-//
-// If several pods have the same UID, no order of arrival can tell which one is right. So every
-// volume of all of them becomes a problem: nothing new is mounted, and no volume of any of them is
-// removed.
-func (c *Catalog) wantOf(uid state.PodUID) (state.PodWant, bool) {
-	keys := slices.SortedFunc(c.uids[uid].all(), Key.Compare)
-	if len(keys) == 0 {
-		return state.PodWant{}, false
-	}
-	want := c.pods[keys[0]].want
-	if len(keys) == 1 {
-		return want, true
-	}
-	problem := fmt.Sprintf("%s and %s: metadata.uid: both have %s; give one of them another UID", keys[0], keys[1],
-		uid)
-	names := map[string]bool{}
-	for _, key := range keys {
-		for _, v := range c.pods[key].want.Volumes {
-			for _, name := range v.Names {
-				names[name] = true
-			}
-		}
-	}
-	want.Stopped, want.Volumes = false, nil
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		want.Volumes = append(want.Volumes, state.VolumeWant{Names: []string{name}, Problem: problem})
-	}
-	return want, true
 }
