@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"maps"
 	"slices"
 	"time"
@@ -233,6 +235,9 @@ func (c *Controller) plan(e *entry) (o op, rec record, ok bool) {
 		nodeID = d.NodeID
 	}
 	rec = begin(e.rec, w, o, nodeID)
+	if o.verb == createVolume && e.rec.Volume.Phase == state.Absent {
+		rec.Mark = cmp.Or(rec.Mark, rand.Text())
+	}
 	if o.verb == createVolume {
 		c.claims.names[rec.Name] = e.key // at once, because a namesake may be planned in the same step
 	}

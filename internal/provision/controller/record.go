@@ -24,6 +24,9 @@ type record struct {
 	MadeFor Key `json:"madeFor,omitzero"`
 	// Parked is a note about a volume that was moved out of the way (see [Controller.Move]).
 	Parked json.RawMessage `json:"parked,omitempty"`
+	// Mark tells the volume from earlier and later ones: a driver whose handles follow from names gives the handle
+	// of a deleted volume to the next one of its claim. Volumes of earlier versions have none.
+	Mark string `json:"mark,omitempty"`
 	// Spec is the last CreateVolume request, and what later calls need of the class and the claim,
 	// which may be gone by then.
 	Spec spec `json:"spec"`
@@ -145,7 +148,7 @@ func (r record) volume(w want) Volume {
 	}
 	return Volume{
 		Name: r.Name, Claim: r.Claim, ClaimUID: uid, Class: s.Class, AttributesClass: r.Attributes.Class,
-		Driver: s.Driver, Handle: r.Handle,
+		Driver: s.Driver, Handle: r.Handle, Mark: r.Mark,
 		CapacityBytes: r.CapacityBytes, RequestedBytes: r.RequestedBytes, NodeBytes: r.NodeBytes,
 		Context: r.Context, FSType: s.FSType, MountOptions: s.MountOptions,
 		AccessModes: s.AccessModes, Mode: s.Mode,

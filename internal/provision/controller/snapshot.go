@@ -100,6 +100,8 @@ type SnapshotStatus struct {
 	// Volume is the source volume, as far as the record has it; "" if a person named the snapshot by
 	// its handle.
 	Volume state.VolumeID `json:"volume,omitempty"`
+	// Mark is the source volume's; "" if it has none.
+	Mark string `json:"mark,omitempty"`
 	// Group is the group snapshot that it belongs to, if any.
 	Group Key `json:"group,omitzero"`
 	// Content is the name of its VolumeSnapshotContent, or "" until one is bound to it.

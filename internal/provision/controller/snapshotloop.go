@@ -148,12 +148,23 @@ func (c *Controller) planSnapshot(e *snapshotEntry) (o snapshotOp, rec snapshotR
 	if o.verb == noSnapshotVerb {
 		return snapshotOp{}, snapshotRecord{}, false
 	}
+	if o.verb == createSnapshot && o.from == state.Absent {
+		o.spec.Mark = c.markOf(o.spec.Claim, state.SharedID(o.spec.Driver, o.spec.Volume))
+	}
 	rec = beginSnapshot(e.rec, e.wanted(), o)
 	if o.verb == createSnapshot { // now, because another may be planned in the same step
 		c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{e.key, o.spec.Driver}
 		c.snapshots.names[rec.Name] = e.key
 	}
 	return o, rec, true
+}
+
+// markOf returns the mark of the claim's volume, if that was made here and is the volume of the id.
+func (c *Controller) markOf(claim Key, id state.VolumeID) string {
+	if e := c.claims.entries[claim]; e != nil && e.id() == id {
+		return e.rec.Mark
+	}
+	return ""
 }
 
 // heldByGroup returns what a snapshot of a group waits for.

@@ -50,8 +50,10 @@ type snapshotSpec struct {
 	Reclaim    ReclaimPolicy     `json:"deletionPolicy,omitempty"`
 	Claim      Key               `json:"claim,omitzero"`
 	// Volume is the source_volume_id, or "" if a person named the snapshot by its handle.
-	Volume string     `json:"volume,omitempty"`
-	Mode   state.Mode `json:"mode,omitempty"`
+	Volume string `json:"volume,omitempty"`
+	// Mark is the source volume's when the snapshot was begun.
+	Mark string     `json:"mark,omitempty"`
+	Mode state.Mode `json:"mode,omitempty"`
 	// Freeze limits how long the file system is frozen (nanoseconds).
 	Freeze time.Duration   `json:"freeze,omitempty"`
 	Secret state.SecretRef `json:"secret,omitzero"`

@@ -22,7 +22,7 @@ func (e *snapshotEntry) status() SnapshotStatus {
 	s := SnapshotStatus{
 		Snapshot: e.key, UID: r.UID, Phase: e.phase(), Class: r.Spec.Class, Driver: r.Spec.Driver, Claim: r.Spec.Claim,
 		Handle: r.Handle, SizeBytes: r.SizeBytes, Created: r.Created, Ready: r.usable() && e.mismatch() == "",
-		ReclaimPolicy: r.Spec.Reclaim, Consistency: r.Consistency, Volume: r.source(),
+		ReclaimPolicy: r.Spec.Reclaim, Consistency: r.Consistency, Volume: r.source(), Mark: r.Spec.Mark,
 		Call: e.doing.verb.String(), Since: e.since, Retry: r.Content.Retry(),
 	}
 	if g := e.group; g != nil {

@@ -164,6 +164,8 @@ type Volume struct {
 	Driver          state.DriverName `json:"driver"`
 	// Handle is the CSI volume_id.
 	Handle string `json:"handle"`
+	// Mark tells the volume from others that had its handle; "" if an earlier version made it.
+	Mark string `json:"mark,omitempty"`
 	// CapacityBytes is the size that the driver reports, NodeBytes the last known size on the node.
 	// If they differ, the node has to expand the volume.
 	CapacityBytes int64 `json:"capacityBytes"`

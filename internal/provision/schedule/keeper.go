@@ -56,8 +56,8 @@ type Config struct {
 	// Snapshots returns all snapshots by namespace and name, and false while they are not all
 	// known.
 	Snapshots func() (map[string]map[string]Known, bool)
-	// Volume returns the present volume of a claim; "" while it has none.
-	Volume func(namespace, claim string) state.VolumeID
+	// Volume returns the present volume of a claim; it has no ID while the claim has none.
+	Volume func(namespace, claim string) Volume
 	// Changed returns a channel that is closed when a result of Snapshots or Volume may have changed.
 	Changed func() <-chan struct{}
 	// Make requests a snapshot; repeating a request is not an error. Snapshots then includes it.
@@ -219,7 +219,7 @@ func (k *Keeper) stepOne(ctx context.Context, key string, all map[string]map[str
 	}
 	if a.verb == leave {
 		k.c.Logger.Warn("snapshot leaves its schedule and stays: the claim has another volume now", "schedule", key,
-			"snapshot", a.name, "claim", r.Claim, "was", string(f.Snapshots[a.name].Volume), "is", string(f.Volume))
+			"snapshot", a.name, "claim", r.Claim, "was", f.Snapshots[a.name].Volume.String(), "is", f.Volume.String())
 	}
 	if err := k.act(ctx, r, a); err != nil {
 		if k.failed[key] != err.Error() {

@@ -31,9 +31,9 @@ type rig struct {
 	there   map[string]Known
 	log     []string
 	unknown bool
-	volume  state.VolumeID // of the claim
-	fail    error          // of Make and Delete
-	kept    bool           // Delete says that the snapshot is to stay
+	volume  Volume // of the claim
+	fail    error  // of Make and Delete
+	kept    bool   // Delete says that the snapshot is to stay
 	die     func(what string) bool
 	changed chan struct{}
 	text    io.Writer // the log; nil for none
@@ -72,7 +72,7 @@ func (r *rig) snapshots() (map[string]map[string]Known, bool) {
 	return map[string]map[string]Known{"default": maps.Clone(r.there)}, !r.unknown
 }
 
-func (r *rig) volumeOf(_, _ string) state.VolumeID {
+func (r *rig) volumeOf(_, _ string) Volume {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.volume
@@ -196,7 +196,7 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
-			t: t, values: map[string][]byte{}, there: map[string]Known{}, changed: make(chan struct{}), volume: vol,
+			t: t, values: map[string][]byte{}, there: map[string]Known{}, changed: make(chan struct{}), volume: vol(),
 			die: func(string) bool { return false },
 		}
 		r.live()

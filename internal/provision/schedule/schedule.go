@@ -82,32 +82,46 @@ type record struct {
 	Left []string `json:"left,omitempty"`
 }
 
+// Volume is one volume. A driver whose handles follow from names gives the ID of a lost volume to the next one of
+// its claim, with another mark; volumes of earlier versions have no mark.
+type Volume struct {
+	ID   state.VolumeID
+	Mark string
+}
+
+func (v Volume) String() string {
+	if v.Mark == "" {
+		return string(v.ID)
+	}
+	return string(v.ID) + " made as " + v.Mark
+}
+
 // Known is the state of an existing snapshot.
 type Known struct {
 	Ready, Deleting bool
 	// Kept means that its deletionPolicy is Retain: the schedule leaves it to the operator.
 	Kept bool
-	// Volume is the volume that the snapshot is of; "" if that is unknown.
-	Volume state.VolumeID
+	// Volume is the volume that the snapshot is of; it has no ID if that is unknown.
+	Volume Volume
 }
 
 // of reports whether s is a ready snapshot of the volume.
-func (s Known) of(volume state.VolumeID) bool {
-	return s.Ready && !s.Deleting && volume != "" && s.Volume == volume
+func (s Known) of(volume Volume) bool {
+	return s.Ready && !s.Deleting && volume.ID != "" && s.Volume == volume
 }
 
 // foreign reports whether s is a snapshot of another volume. A ready one whose volume is unknown
 // was named by its handle: it has the schedule's name and is not the schedule's.
-func (s Known) foreign(volume state.VolumeID) bool {
-	return volume != "" && !s.Deleting && s.Volume != volume && (s.Ready || s.Volume != "")
+func (s Known) foreign(volume Volume) bool {
+	return volume.ID != "" && !s.Deleting && s.Volume != volume && (s.Ready || s.Volume.ID != "")
 }
 
 // Facts is what a decision about a schedule depends on in addition to its record.
 type Facts struct {
 	// Snapshots are all snapshots in the schedule's namespace.
 	Snapshots map[string]Known
-	// Volume is the present volume of the schedule's claim; "" while it has none.
-	Volume state.VolumeID
+	// Volume is the present volume of the schedule's claim; it has no ID while the claim has none.
+	Volume Volume
 }
 
 // verb is what to do next for a schedule.
@@ -174,7 +188,7 @@ func counted(r record, f Facts) (ready []string) {
 // no volume, it returns those of every volume, since the claim may get each of them back.
 func beyond(r record, f Facts, keep int) []string {
 	ready := counted(r, f)
-	if f.Volume == "" {
+	if f.Volume.ID == "" {
 		ready = slices.DeleteFunc(slices.Clone(r.Made), func(name string) bool {
 			s := f.Snapshots[name]
 			return !s.Ready || s.Deleting

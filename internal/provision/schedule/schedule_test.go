@@ -12,11 +12,14 @@ import (
 
 var start = time.Date(2026, 11, 25, 17, 20, 30, 0, time.UTC) // a Wednesday
 
+// ofID returns the volume of an id.
+func ofID(id state.VolumeID) Volume { return Volume{ID: id} }
+
 // vol is the volume of the claim.
-const vol state.VolumeID = "d^data"
+func vol() Volume { return ofID("d^data") }
 
 // of returns the facts about a claim with the volume vol.
-func of(there map[string]Known) Facts { return Facts{Snapshots: there, Volume: vol} }
+func of(there map[string]Known) Facts { return Facts{Snapshots: there, Volume: vol()} }
 
 func hourly(keep int) record {
 	return record{Version: version, Schedule: Schedule{Namespace: "default", Name: "s", Claim: "data", Every: Hourly, Keep: keep}}
@@ -70,7 +73,7 @@ func TestWhenAScheduleIsDue(t *testing.T) {
 	} {
 		r := hourly(24)
 		r.Every, r.Last = c.every, c.last
-		a := next(r, Facts{Volume: vol}, c.now)
+		a := next(r, Facts{Volume: vol()}, c.now)
 		if (a.verb == begin) != (c.want != "") || a.name != c.want || !a.due.Equal(c.due) {
 			t.Errorf("%s: %+v, want %q at %v", what, a, c.want, c.due)
 		}
@@ -88,7 +91,7 @@ func run(t *testing.T, r record, clock func(i int) time.Time, n int, sick func(i
 		heal := func() {
 			for name := range there {
 				if !sick(i) {
-					there[name] = Known{Ready: true, Volume: vol}
+					there[name] = Known{Ready: true, Volume: vol()}
 				}
 			}
 		}
@@ -195,7 +198,7 @@ func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
 		for a := next(r, of(there), start.Add(time.Duration(i)*time.Hour)); a.verb == begin || a.verb == apply; a = next(r, of(there), start.Add(time.Duration(i)*time.Hour)) {
 			if a.verb == apply {
 				begun++
-				there[a.name] = Known{Ready: true, Volume: vol}
+				there[a.name] = Known{Ready: true, Volume: vol()}
 			}
 			r = after(r, a)
 		}
@@ -210,7 +213,7 @@ func TestOneThatCannotBeDeletedHoldsUpThree(t *testing.T) {
 func TestSnapshotsOfOthers(t *testing.T) {
 	r := hourly(2)
 	r.Made, r.Last = []string{"gone", "here"}, start.Truncate(time.Hour)
-	if a := next(r, of(map[string]Known{"here": {Ready: true, Volume: vol}}), start); a.verb != forget || a.name != "gone" {
+	if a := next(r, of(map[string]Known{"here": {Ready: true, Volume: vol()}}), start); a.verb != forget || a.name != "gone" {
 		t.Errorf("%+v", a)
 	}
 	r = hourly(2)
@@ -222,7 +225,7 @@ func TestSnapshotsOfOthers(t *testing.T) {
 		r.Made = append(r.Made, fmt.Sprint(i))
 	}
 	r.Last = start.Truncate(time.Hour)
-	there := map[string]Known{"0": {Ready: true, Volume: vol}, "1": {Ready: true, Deleting: true, Volume: vol}, "2": {Ready: true, Volume: vol}, "3": {Ready: true, Volume: vol}}
+	there := map[string]Known{"0": {Ready: true, Volume: vol()}, "1": {Ready: true, Deleting: true, Volume: vol()}, "2": {Ready: true, Volume: vol()}, "3": {Ready: true, Volume: vol()}}
 	if a := next(r, of(there), start); a.verb != wait {
 		t.Errorf("%+v", a)
 	}
@@ -232,11 +235,13 @@ func TestSnapshotsOfOthers(t *testing.T) {
 // claim's present volume, the oldest, and only if as many of that volume stay as are to be kept. One of another volume
 // leaves it, once, and is never deleted.
 func TestOnlySnapshotsOfTheClaimsVolumeAreDeleted(t *testing.T) {
-	const other state.VolumeID = "d^other"
+	other := ofID("d^other")
+	again := Volume{ID: vol().ID, Mark: "m"} // the driver's handle follows from a name
 	kinds := map[string]*Known{
-		"of the volume": {Ready: true, Volume: vol}, "of another": {Ready: true, Volume: other}, "of none": {Ready: true},
-		"not begun": {}, "being made": {Volume: vol}, "of another, being made": {Volume: other},
-		"deleted": {Ready: true, Deleting: true, Volume: vol}, "of another, deleted": {Deleting: true, Volume: other}, "gone": nil,
+		"of the volume": {Ready: true, Volume: vol()}, "of another": {Ready: true, Volume: other}, "of none": {Ready: true},
+		"not begun": {}, "being made": {Volume: vol()}, "of another, being made": {Volume: other},
+		"deleted": {Ready: true, Deleting: true, Volume: vol()}, "of another, deleted": {Deleting: true, Volume: other}, "gone": nil,
+		"of one with its handle": {Ready: true, Volume: again},
 	}
 	names := slices.Sorted(maps.Keys(kinds))
 	var walk func(picked []string)
@@ -249,20 +254,20 @@ func TestOnlySnapshotsOfTheClaimsVolumeAreDeleted(t *testing.T) {
 			return
 		}
 		for keep := 1; keep <= 3; keep++ {
-			for _, volume := range []state.VolumeID{vol, other, "", "d^third"} {
+			for _, volume := range []Volume{vol(), other, {}, ofID("d^third"), again} {
 				checked++
 				checkOne(t, kinds, picked, keep, volume)
 			}
 		}
 	}
 	walk(nil)
-	if checked != 9*9*9*9*3*4 {
+	if checked != 10*10*10*10*3*5 {
 		t.Errorf("%d cases", checked)
 	}
 }
 
 // checkOne lets one schedule take its steps until it rests.
-func checkOne(t *testing.T, kinds map[string]*Known, picked []string, keep int, volume state.VolumeID) {
+func checkOne(t *testing.T, kinds map[string]*Known, picked []string, keep int, volume Volume) {
 	t.Helper()
 	r, there := hourly(keep), map[string]Known{}
 	r.Last = start.Truncate(time.Hour) // none is due
@@ -272,11 +277,11 @@ func checkOne(t *testing.T, kinds map[string]*Known, picked []string, keep int, 
 			there[fmt.Sprint(i)] = *s
 		}
 	}
-	what := fmt.Sprintf("%q, keep %d, volume %q", picked, keep, volume)
+	what := fmt.Sprintf("%q, keep %d, volume %s", picked, keep, volume)
 	f := Facts{Snapshots: there, Volume: volume}
 	counts := func() (n int) {
 		for _, s := range there {
-			if s.Ready && !s.Deleting && s.Volume == volume && volume != "" {
+			if s.Ready && !s.Deleting && s.Volume == volume && volume.ID != "" {
 				n++
 			}
 		}
@@ -296,13 +301,13 @@ func checkOne(t *testing.T, kinds map[string]*Known, picked []string, keep int, 
 		s, exists := there[a.name]
 		switch a.verb {
 		case remove:
-			if !exists || !s.Ready || s.Deleting || volume == "" || s.Volume != volume {
+			if !exists || !s.Ready || s.Deleting || volume.ID == "" || s.Volume != volume {
 				t.Errorf("%s: it deletes %s, %+v", what, a.name, s)
 			}
 			deleted = append(deleted, a.name)
 			delete(there, a.name)
 		case leave:
-			if !exists || s.Deleting || volume == "" || s.Volume == volume {
+			if !exists || s.Deleting || volume.ID == "" || s.Volume == volume {
 				t.Errorf("%s: %s leaves, %+v", what, a.name, s)
 			}
 		case forget:
@@ -314,14 +319,14 @@ func checkOne(t *testing.T, kinds map[string]*Known, picked []string, keep int, 
 		}
 		r = after(r, a)
 	}
-	if after := counts(); after != min(before, keep) && volume != "" || !slices.IsSorted(deleted) {
+	if after := counts(); after != min(before, keep) && volume.ID != "" || !slices.IsSorted(deleted) {
 		t.Errorf("%s: %d of the volume, then %d, deleted %q", what, before, after, deleted)
 	}
-	if volume != "" && !slices.Equal(would, deleted) {
+	if volume.ID != "" && !slices.Equal(would, deleted) {
 		t.Errorf("%s: deleted %q, announced %q", what, deleted, would)
 	}
 	for name, s := range there {
-		left := volume != "" && !s.Deleting && s.Volume != volume && (s.Ready || s.Volume != "")
+		left := volume.ID != "" && !s.Deleting && s.Volume != volume && (s.Ready || s.Volume.ID != "")
 		if left != slices.Contains(r.Left, name) || left == slices.Contains(r.Made, name) {
 			t.Errorf("%s: %s %+v: made %q, left %q", what, name, s, r.Made, r.Left)
 		}
@@ -334,11 +339,11 @@ func TestWhatALowerNumberDeletes(t *testing.T) {
 	r := hourly(9)
 	r.Made = []string{"0", "1", "2", "3"}
 	there := map[string]Known{
-		"0": {Ready: true, Volume: vol}, "1": {Ready: true, Kept: true, Volume: vol}, "2": {Ready: true, Volume: "d^old"}, "3": {Volume: vol},
+		"0": {Ready: true, Volume: vol()}, "1": {Ready: true, Kept: true, Volume: vol()}, "2": {Ready: true, Volume: ofID("d^old")}, "3": {Volume: vol()},
 	}
-	for volume, want := range map[state.VolumeID][]string{vol: {"0"}, "": {"0"}, "d^old": nil} {
+	for volume, want := range map[Volume][]string{vol(): {"0"}, {}: {"0"}, ofID("d^old"): nil} {
 		if got := beyond(r, Facts{Snapshots: there, Volume: volume}, 1); !slices.Equal(got, want) {
-			t.Errorf("volume %q: %q, want %q", volume, got, want)
+			t.Errorf("volume %s: %q, want %q", volume, got, want)
 		}
 	}
 }

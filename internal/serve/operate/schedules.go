@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/schedule"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
@@ -70,25 +71,32 @@ func (o *Objects) knownSnapshots() (map[string]map[string]schedule.Known, bool) 
 	}
 	for _, s := range o.c.Controller.Snapshots() {
 		add(s.Snapshot.Namespace, s.Snapshot.Name, schedule.Known{
-			Ready: s.Ready, Deleting: s.Phase == controller.Deleting, Volume: s.Volume,
+			Ready: s.Ready, Deleting: s.Phase == controller.Deleting, Volume: schedule.Volume{ID: s.Volume, Mark: s.Mark},
 			Kept: s.ReclaimPolicy == controller.Retain,
 		})
 	}
 	return all, true
 }
 
-// volumeOf returns the volume that a claim has now, or "" if it has none of a CSI driver.
-func (o *Objects) volumeOf(namespace, claim string) state.VolumeID {
+// volumeOf returns the volume that a claim has now, or none if it has none of a CSI driver.
+func (o *Objects) volumeOf(namespace, claim string) (v schedule.Volume) {
 	key := source.Key{Kind: resolve.KindClaim, Namespace: namespace, Name: claim}
 	c, ok := o.c.Catalog.Get(key).(*corev1.PersistentVolumeClaim)
 	if !ok {
-		return ""
+		return v
 	}
 	pv := o.c.Catalog.VolumeOf(c)
 	if pv == nil || pv.Spec.CSI == nil {
-		return ""
+		return v
 	}
-	return state.SharedID(state.DriverName(pv.Spec.CSI.Driver), pv.Spec.CSI.VolumeHandle)
+	v.ID = state.SharedID(state.DriverName(pv.Spec.CSI.Driver), pv.Spec.CSI.VolumeHandle)
+	switch is, _ := o.c.Controller.Claim(made.ClaimKey(key)); {
+	case is.Volume != nil && is.Volume.ID() == v.ID:
+		v.Mark = is.Volume.Mark
+	case is.Volume == nil && is.Begun: // the catalog still has the volume before
+		v.ID = ""
+	}
+	return v
 }
 
 // makeSnapshot applies the VolumeSnapshot that is due by a schedule.
