@@ -16,10 +16,9 @@ import (
 // stay mounted. Call Run once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
-	if err := n.controller.ChooseStorageID(context.WithoutCancel(ctx)); err != nil {
-		return err
-	}
-	if err := n.LoadDrain(context.WithoutCancel(ctx)); err != nil {
+	err = errors.Join(n.controller.ChooseStorageID(context.WithoutCancel(ctx)), n.LoadDrain(context.WithoutCancel(ctx)),
+		n.Bindings.Load(context.WithoutCancel(ctx)))
+	if err != nil {
 		return err
 	}
 	if err := n.mounts.Suspect(ctx, n.journal, n.layout.Place); err != nil && ctx.Err() == nil {

@@ -76,8 +76,7 @@ func (n *Node) wire(storage *storageid.Keeper) error {
 	}
 	n.Giver, n.sweeps = containers.New(given), append(n.sweeps, given.Sweep)
 	n.api = api.New(api.Config{
-		KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"),
-		Logger: n.log,
+		KV: n.journal, Catalog: n.catalog, SecretsDir: filepath.Join(n.cfg.StateDir, "secrets"), Logger: n.log,
 	})
 	if n.cfg.Manifests != "" {
 		n.file = file.New(file.Config{Dir: n.cfg.Manifests, Catalog: n.catalog, KV: n.journal, Logger: n.log})

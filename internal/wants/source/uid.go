@@ -146,7 +146,7 @@ func (c *Catalog) uidProblems() (out []Problem) {
 		if !held {
 			text += "; no source lists that pod, and the node may have volumes of it"
 		}
-		out = append(out, Problem{Provider: c.first(c.under(key)), Where: key.String(), Text: text})
+		out = append(out, Problem{Provider: c.effective(key), Where: key.String(), Text: text})
 	}
 	return out
 }
