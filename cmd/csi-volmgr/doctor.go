@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/binding"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -31,7 +32,8 @@ func (p *program) doctorCommand() *cobra.Command {
 		Long: `Check what this host has for csi-volmgr and for drivers: features of the kernel,
 the daemon's directories, propagation of mounts, sockets, the clock, limits, and
 programs that kinds of volumes need. It changes nothing and needs no daemon; if
-a daemon answers at --socket, doctor checks that one's directories.
+a daemon answers at --socket, doctor checks that one's directories, and names
+the PersistentVolumes for which several claims contend.
 
 A warning says what works less well, or which kind of volume or driver does not
 work; the exit code is 1 if a check failed. Doctor checks the needs of each driver
@@ -92,7 +94,7 @@ func (p *program) doctorConfig(ctx context.Context, o runOptions, drivers []stri
 		Features: kernel.Features(), Shared: kernel.IsShared, Kubelet: disk.Host{}.Kubelet,
 		Unreached: func(socket string) (string, error) {
 			return doctor.Unreached(ctx, socket, root)
-		}, UID: p.euid(), Path: strings.Split(programPath, ":"),
+		}, Contended: p.contended(ctx), UID: p.euid(), Path: strings.Split(programPath, ":"),
 	}
 	found, _ := filepath.Glob(filepath.Join(root, "plugins", "*", "csi.sock")) // the pattern is good
 	for _, path := range found {
@@ -103,6 +105,25 @@ func (p *program) doctorConfig(ctx context.Context, o runOptions, drivers []stri
 		c.Drivers = append(c.Drivers, state.DriverName(name))
 	}
 	return c
+}
+
+// contended returns, by volume, which claims contend for it; nil if no daemon answers.
+func (p *program) contended(ctx context.Context) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, daemonDeadline)
+	defer cancel()
+	c := p.client()
+	defer c.Close()
+	problems, err := c.Problems(ctx)
+	if err != nil {
+		return nil
+	}
+	all := map[string]string{}
+	for _, problem := range problems {
+		if problem.Source == binding.Name {
+			all[problem.Object] = problem.Message
+		}
+	}
+	return all
 }
 
 func (p *program) showReport(r doctor.Report, output string) error {

@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/doctor"
 )
 
@@ -45,6 +47,20 @@ func TestDoctorExitsByWhatItFinds(t *testing.T) {
 	}
 	if code, _, errs := call("-o", "jsonpath={.findings[?(@.check=='driver.some.example.com.needs')].status}"); code != exitFailed || !strings.Contains(errs, "failed") {
 		t.Errorf("jsonpath: exit code %d: %s", code, errs)
+	}
+	b := newBackend(scene{problems: []server.Problem{
+		{Source: "binder", Object: "persistentvolume d", Message: "claims a/x, b/y all name it"}, {Source: "api", Object: "pod a/b", Message: "wrong"},
+	}})
+	stop, err := daemon(dir+"/s", b, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, out, _ = call("-q")
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(out, "persistentvolume d: claims a/x, b/y all name it") || strings.Contains(out, "pod a/b") {
+		t.Errorf("with a daemon:\n%s", out)
 	}
 	if code, _, _ := call("-o", "xml"); code != exitUsage {
 		t.Errorf("a form of output that there is not: exit code %d", code)

@@ -11,6 +11,7 @@ package doctor
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
@@ -61,6 +62,8 @@ type Config struct {
 	// Unreached returns why mounts of the process behind a driver's socket do not appear on this host
 	// ([Unreached]).
 	Unreached func(socket string) (string, error)
+	// Contended says of each PersistentVolume which claims contend for it, as the daemon that runs knows; nil without one.
+	Contended map[string]string
 	// UID is the user that the daemon would run as.
 	UID int
 	// Path lists the directories of programs.
@@ -85,6 +88,7 @@ func Examine(c Config) Report {
 	e.clock()
 	e.limits()
 	e.programs()
+	e.owners()
 	for _, d := range c.Drivers {
 		e.driver(d)
 	}
@@ -96,6 +100,16 @@ func Examine(c Config) Report {
 		}
 	}
 	return e.report
+}
+
+// owners names the volumes that no claim gets, since several name them.
+func (e *examination) owners() {
+	for _, volume := range slices.Sorted(maps.Keys(e.Contended)) {
+		e.warn("volumes.owner", volume+": "+e.Contended[volume], "look at the volume and at its claims: csi-volmgr get pv,pvc -A")
+	}
+	if e.Contended != nil && len(e.Contended) == 0 {
+		e.ok("volumes.owner", "no volume is contended")
+	}
 }
 
 func (e *examination) ok(check, found string) {

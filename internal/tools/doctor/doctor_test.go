@@ -167,6 +167,9 @@ func TestWhatIsMissingIsToldWithWhatToDo(t *testing.T) {
 		}},
 		{"driver.rbd.csi.ceph.com.rbd", Fail, "modprobe rbd", driver("rbd.csi.ceph.com")},
 		{"driver.cephfs.csi.ceph.com.ceph", Fail, "modprobe ceph", driver("cephfs.csi.ceph.com")},
+		{"volumes.owner", Warn, "get pv", func(_ *testing.T, c *Config) {
+			c.Contended = map[string]string{"persistentvolume d": "claims a/x, b/y name it"}
+		}},
 		{"driver.topolvm.io.dm", Fail, "modprobe dm_mod", driver("topolvm.io")},
 	} {
 		t.Run(tt.check, func(t *testing.T) {
