@@ -105,7 +105,7 @@ func Examine(c Config) Report {
 // owners names the volumes that no claim gets, since several name them.
 func (e *examination) owners() {
 	for _, volume := range slices.Sorted(maps.Keys(e.Contended)) {
-		e.warn("volumes.owner", volume+": "+e.Contended[volume], "look at the volume and at its claims: csi-volmgr get pv,pvc -A")
+		e.warn("volumes.owner", volume+": "+e.Contended[volume], "look at them: csi-volmgr get pv, csi-volmgr get pvc -A")
 	}
 	if e.Contended != nil && len(e.Contended) == 0 {
 		e.ok("volumes.owner", "no volume is contended")
