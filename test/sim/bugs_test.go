@@ -281,9 +281,9 @@ var bugs = []bug{
 // plantings are the bugs, one at a time.
 func plantings() (all []planting) {
 	for _, b := range bugs {
-		all = append(all, planting{strings.ReplaceAll(b.name, " ", "-"), []bug{b}})
+		all = append(all, planting{strings.ReplaceAll(b.name, " ", "-"), "", []bug{b}})
 	}
-	return all
+	return append(all, ownership...)
 }
 
 // TestPlantedBugsAreFound runs the simulation once with each bug, and expects it to break a rule within
@@ -299,7 +299,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	for _, p := range plantings() {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			out, err := simulate(t, program, p.name, "-test.run=^TestSeeds$", "-seeds=5000", "-no-shrink")
+			out, err := simulate(t, program, p.name, "-test.run=^TestSeeds$", "-seeds=5000", "-no-shrink", "-actor="+p.actor)
 			if err == nil {
 				t.Fatalf("not found:\n%s", out)
 			}

@@ -173,14 +173,15 @@ var origins = map[string]string{"pvc-1": "pvc-0", "pvc-2": "s0", "pvc-3": "s1", 
 // data.
 var retained = map[string]bool{"s1": true, "g1": true, "pvc-1": true}
 
-// cutOf returns a snapshot of pvc-0 as the program would request it; mu is held.
+// cutOf returns a snapshot as the program would request it; mu is held.
 func (w *world) cutOf(name string) controller.Snapshot {
+	from := sourceOfCut(name)
 	s := controller.Snapshot{
-		Key: keyOf(name), UID: aloneAs(name), Claim: keyOf("pvc-0"), Mode: state.Filesystem,
-		Class: controller.SnapshotClass{Name: "c", Driver: volumes["pvc-0"].driver, Retain: retained[name]},
+		Key: keyOf(name), UID: aloneAs(name), Claim: keyOf(from), Mode: state.Filesystem,
+		Class: controller.SnapshotClass{Name: "c", Driver: volumes[from].driver, Retain: retained[name]},
 	}
 	for _, v := range w.life.c.Volumes() {
-		if v.Name == "pvc-0" && w.claims["pvc-0"] {
+		if v.Name == from && w.claims[from] {
 			s.Volume = v.Handle
 		}
 	}
@@ -272,7 +273,7 @@ func (w *world) unclaimAll() {
 	if len(w.life.c.Claims()) > 0 || len(w.backend) > 0 && !w.disk.damaged {
 		w.breach("claims: left after each was deleted: %+v, volumes %v", w.life.c.Claims(), sortedKeys(w.backend))
 	}
-	if len(w.life.c.Snapshots()) > 0 || len(w.shelf) > 0 {
+	if len(w.life.c.Snapshots()) > 0 || len(w.shelf) > 0 && !w.disk.damaged {
 		w.breach("snapshots: left after each was deleted: %+v, at the storage %v", w.life.c.Snapshots(), sortedKeys(w.shelf))
 	}
 	if len(w.life.c.Groups()) > 0 || len(w.bundles) > 0 {
@@ -304,9 +305,9 @@ func (w *world) provided() {
 		s, _ := w.life.c.Snapshot(keyOf(name))
 		switch {
 		case s.Group != controller.Key{}: // it belongs to a group; regrouped checks that
-		case w.cuts[name] && !s.Ready && w.claims["pvc-0"] && s.Reason != "its claim has no volume":
+		case w.cuts[name] && !s.Ready && w.claims[sourceOfCut(name)] && !w.disk.damaged && s.Reason != "its claim has no volume":
 			w.breach("snapshots: %s never gets ready: %+v", name, s)
-		case !w.cuts[name] && s.Phase == controller.Deleting && !w.restored(name):
+		case !w.cuts[name] && s.Phase == controller.Deleting && !w.restored(name) && !w.disk.damaged:
 			w.breach("snapshots: %s never goes: %+v", name, s)
 		}
 	}

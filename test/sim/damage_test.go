@@ -32,6 +32,8 @@ func (w *world) damage() {
 	}
 	w.disk.records, w.disk.lost, w.disk.damaged = loaded.Volumes, true, true
 	w.doubt()
+	w.authors.robbed(w.lives)
+	w.schedule.keep = min(w.schedule.keep, w.schedule.spare)
 	w.count.faults["damage"]++
 	clear(w.asked)
 	if !maps.EqualFunc(newest, loaded.Volumes, func(a, b state.Volume) bool { return a.ID == b.ID && len(a.Mounts) == len(b.Mounts) }) {
@@ -107,9 +109,12 @@ func (w *world) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.claims {
-		if w.disk.damaged && w.life.bound(name) && w.backend[name] == nil {
-			w.backend[name] = &stored{size: 1}
+		if w.disk.damaged && w.life.bound(name) && w.backend[w.life.handle(name)] == nil {
+			w.backend[w.life.handle(name)] = &stored{size: 1}
 		}
+	}
+	if c, _ := w.life.c.Claim(keyOf(kept)); w.disk.damaged && c.Volume != nil && w.backend[c.Volume.Handle] == nil {
+		w.backend[c.Volume.Handle] = &stored{size: 1} // the schedule's snapshots wait for it, and its deletion for them
 	}
 }
 

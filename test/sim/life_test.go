@@ -16,15 +16,18 @@ import (
 
 // life is one run of the daemon. The world's mu guards its fields.
 type life struct {
-	w      *world
-	m      *manager.Manager
-	c      *controller.Controller
-	number int
-	cancel context.CancelFunc
-	done   chan error
-	dead   bool
-	died   chan struct{} // closed when dead
-	nth    map[string]int
+	w     *world
+	m     *manager.Manager
+	c     *controller.Controller
+	front *front // nil without authors
+	// schedules is nil without a schedule.
+	schedules *scheduler
+	number    int
+	cancel    context.CancelFunc
+	done      chan error
+	dead      bool
+	died      chan struct{} // closed when dead
+	nth       map[string]int
 	// asking, reading and cutting count the calls to the storage in flight: by the object that they
 	// change, by the object that they copy, and by the volume that they snapshot.
 	asking, reading, cutting map[string]int
@@ -118,6 +121,14 @@ func (w *world) start() error {
 	l.cancel = cancel
 	go func() { l.done <- m.Run(ctx) }()
 	go l.control(ctx)
+	if w.set.authors {
+		l.front = newFront(w, l, cfg.Logger)
+		go func() { _ = l.front.binder.Run(ctx) }()
+	}
+	if w.set.schedules {
+		l.schedules = newScheduler(w, l, cfg.Logger)
+		go func() { _ = l.schedules.k.Run(ctx) }()
+	}
 	for _, name := range sortedKeys(drivers) {
 		l.after("up", string(name), func() { l.up(name) })
 	}
@@ -203,6 +214,9 @@ func (l *life) speak(source string, late bool) {
 		}
 	}
 	l.spoken[source] = true
+	if l.front != nil {
+		l.front.speak(source)
+	}
 	l.m.SourceSynced(source)
 	if late {
 		time.AfterFunc(30*time.Second, func() {

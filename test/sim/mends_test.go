@@ -107,7 +107,7 @@ var mends = []mend{
 	{"deleted-before-an-older-journal", []bug{
 		{
 			"the operator brings no volume back that was deleted", "test/sim/damage_test.go",
-			"w.life.bound(name) && w.backend[name] == nil {",
+			"w.life.bound(name) && w.backend[w.life.handle(name)] == nil {",
 			"w.life.bound(name) && false {",
 		},
 	}},
@@ -373,7 +373,7 @@ func TestEveryScriptHasItsMend(t *testing.T) {
 func TestScriptsFailWithoutTheirMends(t *testing.T) {
 	var all []planting
 	for _, m := range mends {
-		all = append(all, planting{m.script, m.out})
+		all = append(all, planting{m.script, "", m.out})
 	}
 	program := sicken(t, root(t), all)
 	for _, m := range mends {

@@ -17,7 +17,9 @@ import (
 // planting is bugs that are active together.
 type planting struct {
 	name string
-	bugs []bug
+	// actor is the one whose scripts find it; "" stands for all scripts.
+	actor string
+	bugs  []bug
 }
 
 // active is the variable of the environment that names the planting whose bugs take effect.

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -120,6 +122,7 @@ func (w *world) powerOff() {
 		w.drain = 0 // it is for one boot
 	}
 	w.thawHolds()
+	w.authors.rebooted()
 	for path, m := range w.table {
 		if !m.dir {
 			delete(w.table, path)
@@ -200,6 +203,7 @@ func (w *world) calmDown() {
 	w.accept()
 	w.restore()
 	w.rest(patience)
+	w.untend()
 	w.unpause()
 	w.rest(time.Minute)
 	w.settled(w.frozen)
@@ -258,6 +262,8 @@ func (w *world) settled(except map[string]bool) {
 	defer w.mu.Unlock()
 	w.provided()
 	w.regrouped()
+	w.housed()
+	w.tended()
 	may := map[string]bool{}
 	sharers := map[string]bool{}
 	for uid, p := range w.wishes {
@@ -369,7 +375,8 @@ func (w *world) calls() string {
 
 // doubtful reports whether a mount exists whose Publish failed and now waits for something else.
 // The life that made the call knows that the pod never heard of the mount. The next life does not
-// know, and calls again for the pod's sake.
+// know, and calls again for the pod's sake. A snapshot of a volume that an older journal does not
+// know is asked for again and again.
 func (w *world) doubtful() bool {
 	for _, v := range w.life.m.Volumes() {
 		for _, m := range v.Volume.Mounts {
@@ -378,7 +385,8 @@ func (w *world) doubtful() bool {
 			}
 		}
 	}
-	return false
+	lacks := func(s controller.SnapshotStatus) bool { return !s.Ready }
+	return w.disk.damaged && slices.ContainsFunc(w.life.c.Snapshots(), lacks)
 }
 
 // clear checks J7: half a minute after every pod is gone, nothing is left.

@@ -51,8 +51,18 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	claimed := other == "pvc-0" && !hands
 	stores := claimed && !damaged
 	groups := stores && g.IntN(4) > 0
+	a := rand.New(rand.NewPCG(seed, 26))
+	authors := a.IntN(4) == 0 && !hands
+	if authors {
+		lines[0] += " authors=true"
+	}
 	if groups && g.IntN(2) == 0 {
 		lines[0] += " groups=true"
+	}
+	p := rand.New(rand.NewPCG(seed, 27))
+	schedules := p.IntN(12) == 0 && !hands
+	if schedules {
+		lines[0] += " schedules=true"
 	}
 	for i, line := range lines {
 		if (claimed || other == "v11") && !strings.HasPrefix(line, "driver ") {
@@ -60,10 +70,19 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 	}
 	all := lines[:1:1]
+	if schedules {
+		all = append(all, "claim "+kept, "schedule 2")
+	}
+	if authors {
+		all = append(all, "pv p0 x,,", "pv p1 xx,,")
+	}
 	if claimed {
 		all = append(all, "claim pvc-0")
 	}
 	for _, line := range lines[1:] {
+		if authors && strings.HasPrefix(line, "disk ") {
+			continue // what fails is the record of an owner, and nothing makes a pod wait for that
+		}
 		if strings.HasPrefix(line, "trap ") && r.IntN(3) == 0 {
 			line += " power"
 		}
@@ -82,6 +101,12 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if groups && g.IntN(5) < 2 {
 			all = append(all, grouping(g)...)
+		}
+		if authors && a.IntN(2) == 0 {
+			all = append(all, authoring(a)...)
+		}
+		if schedules && p.IntN(2) == 0 {
+			all = append(all, scheduling(p)...)
 		}
 		if drained && o.IntN(5) == 0 {
 			all = append(all, draining(o))
@@ -308,6 +333,12 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		w.ungroup(arg(1), arg(2) == "data")
 	case "hurry":
 		w.life.c.RetryGroup(keyOf(arg(1)))
+	case "pv", "unpv", "ask", "unask", "withdraw", "use", "unuse", "give":
+		w.author(verb, arg(1), arg(2))
+	case "schedule":
+		keep, err := strconv.Atoi(arg(1))
+		w.tend(keep, arg(2) == "sure")
+		return err
 	case "kubelet":
 		steps, err := strconv.Atoi(arg(2))
 		w.syncs(arg(1), steps)

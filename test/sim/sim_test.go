@@ -22,6 +22,7 @@ var (
 	oneSeed   = flag.Int64("seed", -1, "run this seed alone, and print its script")
 	seeds     = flag.Int64("seeds", 300, "how many seeds to run")
 	firstSeed = flag.Int64("first-seed", 1, "the seed to begin with")
+	ofActor   = flag.String("actor", "", "run only the seeds whose scripts have this actor: authors, schedules")
 	noShrink  = flag.Bool("no-shrink", false, "print a failing script as it is")
 )
 
@@ -86,7 +87,7 @@ func (c *tally) String() string {
 		}
 		return fmt.Sprintf("%d (%s)", sum, strings.Join(parts, ", "))
 	}
-	return fmt.Sprintf("operations: %s\ncommits: %d, looks: %d, restarts: %d\nfaults: %s\ncrashes: %s\ngroup snapshots: %s\nstates of a volume covered: %d",
+	return fmt.Sprintf("operations: %s\ncommits: %d, looks: %d, restarts: %d\nfaults: %s\ncrashes: %s\nowners, schedules, group snapshots: %s\nstates of a volume covered: %d",
 		list(c.calls), c.commits, c.looks, c.restarts, list(c.faults), list(c.crashes), list(c.groups), len(c.states))
 }
 
@@ -126,8 +127,12 @@ func TestSeeds(t *testing.T) {
 					if stop {
 						return
 					}
+					lines := script(uint64(seed))
+					if *ofActor != "" && !strings.Contains(lines[0], " "+*ofActor+"=true") {
+						continue
+					}
 					count := newTally(hash)
-					broken := run(t, script(uint64(seed)), count)
+					broken := run(t, lines, count)
 					mu.Lock()
 					sum.add(count)
 					if broken != "" {

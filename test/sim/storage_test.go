@@ -191,7 +191,7 @@ func (w *world) serve(args, reply any) error {
 	case *csi.DeleteVolumeRequest:
 		w.judge.deleted(req.GetVolumeId())
 		delete(w.backend, req.GetVolumeId())
-		w.orders[req.GetVolumeId()] = 0
+		w.orders[nameOf(req.GetVolumeId())] = 0
 	case *csi.ControllerExpandVolumeRequest:
 		v := w.backend[req.GetVolumeId()]
 		if v == nil {
@@ -239,10 +239,11 @@ func (w *world) create(req *csi.CreateVolumeRequest, answer *csi.CreateVolumeRes
 	if from != "" && w.backend[from] == nil && w.shelf[from] == nil {
 		w.breach("claims: CreateVolume %s of %s, which is gone", name, from)
 	}
-	v := w.backend[name]
+	id := w.handleFor(name)
+	v := w.backend[id]
 	if v == nil {
 		v = &stored{size: req.GetCapacityRange().GetRequiredBytes(), attributes: req.GetMutableParameters()["tier"], from: from}
-		w.backend[name] = v
+		w.backend[id] = v
 	}
 	if from != v.from {
 		w.breach("claims: CreateVolume %s of %q, which was made of %q", name, from, v.from)
@@ -250,7 +251,7 @@ func (w *world) create(req *csi.CreateVolumeRequest, answer *csi.CreateVolumeRes
 	if v.size < req.GetCapacityRange().GetRequiredBytes() || v.attributes != req.GetMutableParameters()["tier"] {
 		return status.Error(codes.AlreadyExists, "otherwise")
 	}
-	answer.Volume = &csi.Volume{VolumeId: name, CapacityBytes: v.size, ContentSource: source}
+	answer.Volume = &csi.Volume{VolumeId: id, CapacityBytes: v.size, ContentSource: source}
 	return nil
 }
 
@@ -368,15 +369,16 @@ func (j *judge) asked(l *life, r inquiry) {
 
 // deleted checks that a deleted volume has nothing on the node and that its owner ordered the
 // deletion; mu is held.
-func (j *judge) deleted(name string) {
-	id := state.SharedID(volumes[name].driver, name)
+func (j *judge) deleted(handle string) {
+	name := nameOf(handle)
+	id := state.SharedID(volumes[name].driver, handle)
 	if j.of(id).made() {
 		j.w.breach("claims: DeleteVolume of %s, which is staged or published or may be", id)
 	}
 	if j.w.disk.lost && !j.w.asked[name] {
 		j.w.breach("claims: DeleteVolume of %s, which was asked for before the journal lost records", name)
 	}
-	if j.w.orders[name] == 0 && j.w.backend[name] != nil && !j.w.disk.damaged {
+	if j.w.orders[name] == 0 && j.w.backend[handle] != nil && !j.w.disk.damaged {
 		j.w.breach("claims: DeleteVolume of %s, which its owner keeps", name)
 	}
 }

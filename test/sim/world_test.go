@@ -50,6 +50,7 @@ var volumes = map[string]volume{
 	"pvc-4": {driver: "d", expandable: true, claimed: true},
 	"pvc-5": {driver: "d", expandable: true, claimed: true},
 	"pvc-6": {driver: "d", expandable: true, claimed: true},
+	"pvc-7": {driver: "d", expandable: true, claimed: true},
 }
 
 // emptyDir is the built-in kind that a kubelet stores in the same way as the daemon.
@@ -178,8 +179,10 @@ type world struct {
 	holds   map[state.VolumeID]*hold
 	// kubelet: a kubelet has the volumes, and the daemon does not run. notes are the kubelet's
 	// files, by path.
-	kubelet bool
-	notes   map[string]handover.Notes
+	kubelet  bool
+	notes    map[string]handover.Notes
+	authors  *authors
+	schedule scheduled
 	// takeovers counts the adoptions. unknown has the staging paths of calls that adopt could not
 	// know of, and the number of that adoption.
 	takeovers int
@@ -199,6 +202,8 @@ type settings struct {
 	weak               bool // drivers unmount one layer per call
 	volumes            []string
 	groups             bool // driver d makes group snapshots with one call
+	authors            bool // two authors share PersistentVolumes
+	schedules          bool // a claim has a schedule of snapshots
 }
 
 func (s settings) String() string {
@@ -209,7 +214,8 @@ func parseSettings(line string) (s settings, err error) {
 	var vols string
 	_, err = fmt.Sscanf(line, "world salt=%d handshake=%t limited=%t weak=%t volumes=%s", &s.salt, &s.handshake, &s.limited, &s.weak, &vols)
 	s.volumes = strings.Split(vols, ",")
-	s.groups = strings.HasSuffix(line, " groups=true")
+	s.groups, s.authors = strings.Contains(line, " groups=true"), strings.Contains(line, " authors=true")
+	s.schedules = strings.Contains(line, " schedules=true")
 	return s, err
 }
 
@@ -229,7 +235,7 @@ func newWorld(set settings, count *tally) *world {
 	w.backend, w.shelf = map[string]*stored{}, map[string]*stored{}
 	w.groups, w.bundles, w.holds = map[string]grouped{}, map[string]*bundle{}, map[state.VolumeID]*hold{}
 	w.notes, w.unknown = map[string]handover.Notes{}, map[string]int{}
-	w.disk = newDisk()
+	w.disk, w.authors = newDisk(), newAuthors()
 	w.judge = newJudge(w)
 	return w
 }
