@@ -76,6 +76,12 @@ var mends = []mend{
 			"",
 		},
 	}},
+	{"chosen-and-then-given-to-another-claim", []bug{
+		{
+			"a chosen volume is the claim's whatever its claimRef says", "internal/wants/resolve/claim.go",
+			"case pv.Spec.ClaimRef != nil && (pv", "case false && (pv",
+		},
+	}},
 	{"clone-of-a-deleted-claim", []bug{
 		{
 			"a claim that waits for the owner of a clone does not say so", "internal/provision/controller/facts.go",

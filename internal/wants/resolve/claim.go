@@ -149,7 +149,7 @@ func (r *resolver) volumeOf(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 			return nil, fmt.Errorf("%s: spec.volumeName: found none, want the volume's name, since status.phase is Bound", key)
 		}
 		if b := r.objects.Binding(key); b.Volume != "" {
-			return r.chosen(key, b)
+			return r.chosen(claim, b)
 		}
 		return r.volumeByRef(claim)
 	}
@@ -187,7 +187,8 @@ func (r *resolver) volumeOf(claim *corev1.PersistentVolumeClaim) (*corev1.Persis
 }
 
 // chosen returns the volume of binding b, which csi-volmgr chose for the claim.
-func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error) {
+func (r *resolver) chosen(c *corev1.PersistentVolumeClaim, b Binding) (*corev1.PersistentVolume, error) {
+	claim := Key{KindClaim, c.Namespace, c.Name}
 	pv, ok := r.objects.Get(Key{Kind: KindVolume, Name: b.Volume}).(*corev1.PersistentVolume)
 	switch {
 	case !ok && r.unread(Key{Kind: KindVolume, Name: b.Volume}) != nil:
@@ -198,6 +199,9 @@ func (r *resolver) chosen(claim Key, b Binding) (*corev1.PersistentVolume, error
 	case Storage(pv) != b.Storage:
 		return nil, fmt.Errorf("%s: the source of %s has changed since it was chosen for the claim; restore the source, or "+
 			"delete the claim", claim, volumeKey(pv))
+	case pv.Spec.ClaimRef != nil && (pv.Spec.ClaimRef.Namespace != c.Namespace || pv.Spec.ClaimRef.Name != c.Name):
+		return nil, fmt.Errorf("%s: its volume %s names claim %s/%s in spec.claimRef; remove that, or delete the claim",
+			claim, show(b.Volume), pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
 	}
 	return pv, nil
 }

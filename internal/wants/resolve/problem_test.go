@@ -72,6 +72,10 @@ var problems = []struct {
 	{"only a volume of an earlier claim", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef.UID = "", "old"
 	}, "volume pv-1: spec.claimRef.uid: found old, want claim-uid, the uid of claim default/data"},
+	{"a chosen volume whose claimRef names another claim", func(_ *testing.T, w *world) {
+		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef.Name = "", "other"
+		w.chosen = resolve.Binding{Volume: "pv-1", Storage: resolve.Storage(w.volume())}
+	}, "claim default/data: its volume pv-1 names claim default/other in spec.claimRef; remove that, or delete the claim"},
 	{"nothing to bind to", func(_ *testing.T, w *world) {
 		w.claim().Spec.VolumeName, w.volume().Spec.ClaimRef = "", nil
 	}, "claim default/data: not bound yet: no volume without a class was chosen for it; " + wantVolumeName},
