@@ -73,7 +73,14 @@ func (u usage) Wanted(claim controller.Key) string {
 	return ""
 }
 
-func (usage) Listed(controller.Key, state.VolumeID, string) string { return "" }
+func (u usage) Listed(claim controller.Key, _ state.VolumeID, _ string) string {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	if u.w.foreign[claim.Name] {
+		return "volume of another author"
+	}
+	return ""
+}
 
 func (u usage) InUse(id state.VolumeID, name string) string {
 	return u.l.m.UsedBy(id, name, stagePath(name))
@@ -176,6 +183,9 @@ var retained = map[string]bool{"s1": true, "g1": true, "pvc-1": true}
 // cutOf returns a snapshot as the program would request it; mu is held.
 func (w *world) cutOf(name string) controller.Snapshot {
 	from := sourceOfCut(name)
+	if copies[name] != "" {
+		return copyOf(name)
+	}
 	s := controller.Snapshot{
 		Key: keyOf(name), UID: aloneAs(name), Claim: keyOf(from), Mode: state.Filesystem,
 		Class: controller.SnapshotClass{Name: "c", Driver: volumes[from].driver, Retain: retained[name]},
@@ -196,7 +206,15 @@ func aloneAs(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // cut lists a snapshot; mu is held.
 func (w *world) cut(name string) {
+	_, left := w.life.c.Snapshot(keyOf(name))
+	if copies[name] != "" && !w.known(copies[name]) || !left && w.only(name) {
+		return
+	}
 	w.cuts[name] = true
+	w.judge.has[name] = false
+	if copies[name] != "" && !left && !w.life.dead && w.life.shown {
+		w.orders[aloneAs(name)] = 0 // its record went, and another has the driver's snapshot
+	}
 	w.life.c.SetSnapshot(w.cutOf(name))
 }
 
@@ -249,13 +267,15 @@ func (w *world) unclaim(name string, data bool) {
 	w.claims[name] = false
 	w.unlisted[name]++
 	l.c.RemoveClaim(keyOf(name))
-	w.order(name, data || empty, nil, func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) })
+	deletion := func(ctx context.Context) error { return l.c.Delete(ctx, keyOf(name), data) }
+	w.order(name, data || empty, nil, w.spares(name, data || !retained[name], deletion))
 }
 
 // unclaimAll checks that snapshots, and claims whose pods are gone, can be deleted with their data.
 func (w *world) unclaimAll() {
 	for range 3 {
 		w.mu.Lock()
+		clear(w.foreign)
 		for name := range w.claims {
 			w.unclaim(name, true)
 		}
@@ -270,6 +290,9 @@ func (w *world) unclaimAll() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.forgets() {
+		return
+	}
 	if len(w.life.c.Claims()) > 0 || len(w.backend) > 0 && !w.disk.damaged {
 		w.breach("claims: left after each was deleted: %+v, volumes %v", w.life.c.Claims(), sortedKeys(w.backend))
 	}
@@ -283,6 +306,9 @@ func (w *world) unclaimAll() {
 
 // provided checks that listed claims and snapshots get what they ask for; mu is held.
 func (w *world) provided() {
+	if w.forgets() {
+		return
+	}
 	for _, name := range sortedKeys(w.claims) {
 		from := origins[name]
 		if !w.claims[name] || w.disk.damaged || from != "" && !w.claims[from] && !w.cuts[from] && !w.groups[ownerOf(from)].listed {

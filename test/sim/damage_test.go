@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing/synctest"
 	"time"
@@ -173,4 +175,32 @@ func (w *world) accept() {
 	w.disk.lost = false
 	w.life.m.AcceptUnrecorded()
 	w.life.c.LossAccepted()
+}
+
+// forgets reports whether the journal may contradict the storage about copies, changes and
+// deletions: a person has to end that, and what never gets ready breaks no rule. mu is held.
+func (w *world) forgets() bool { return w.set.lost && w.disk.damaged }
+
+// contradicts is a breach unless the journal may contradict the storage; mu is held.
+func (w *world) contradicts(format string, args ...any) {
+	if !w.forgets() {
+		w.breach(format, args...)
+	}
+}
+
+// losing returns steps in which the journal is damaged after a deletion was asked for: its spare copy
+// has the deletion, or does not have it.
+func losing(r *rand.Rand) []string {
+	of := []string{"uncut s0 data", "uncut s1 data", "ungroup g0 data", "unclaim pvc-0 data", "unclaim pvc-1 data"}[r.IntN(5)]
+	again := []string{"cut s0", "cut s1", "group g0 pvc-0", "claim pvc-0", "claim pvc-1"}[r.IntN(5)]
+	switch r.IntN(4) {
+	case 0:
+		return []string{fmt.Sprintf("faults 90 %d", r.IntN(1e6)), of, "restart", "faults 0 0", "wait 3m", again, "damage", "wait 3s"}
+	case 1:
+		return []string{of, "wait 600ms", "damage"}
+	case 2:
+		return []string{"accept"}
+	default:
+		return []string{"damage", "wait 3s", of}
+	}
 }

@@ -97,6 +97,9 @@ func (w *world) regrouped() {
 	if len(w.holds) > 0 {
 		w.breach("freeze: file systems are frozen for ever: %v", sortedKeys(w.holds))
 	}
+	if w.forgets() {
+		return
+	}
 	for _, name := range sortedKeys(w.groups) {
 		s, _ := w.life.c.Group(keyOf(name))
 		waits := false

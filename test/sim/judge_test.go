@@ -25,6 +25,8 @@ type judge struct {
 	orders []*order
 	// whole has the group snapshots that were reported ready and are at the storage.
 	whole map[string]bool
+	// has are the snapshots, named by their handle, that their owners have.
+	has map[string]bool
 }
 
 // lane is the sequence of calls that make and undo one fact.
@@ -60,7 +62,7 @@ type lanes struct {
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}, renewed: map[string]time.Time{}, whole: map[string]bool{}}
+	return &judge{w: w, lanes: map[state.VolumeID]*lanes{}, running: map[string]map[string]bool{}, vanished: map[string]time.Time{}, renewed: map[string]time.Time{}, whole: map[string]bool{}, has: map[string]bool{}}
 }
 
 func (j *judge) of(id state.VolumeID) *lanes {
@@ -346,6 +348,7 @@ func (j *judge) board(l *life) {
 		l.shown = true
 	}
 	j.groups(l)
+	j.share(l)
 	j.heirs(l)
 	if !l.shown {
 		return

@@ -82,6 +82,16 @@ var mends = []mend{
 			"case pv.Spec.ClaimRef != nil && (pv", "case false && (pv",
 		},
 	}},
+	{"claim-of-a-schedule-is-applied-again", []bug{
+		{
+			"a snapshot of another volume stays in the schedule", "internal/provision/schedule/schedule.go",
+			"if f.Snapshots[name].foreign(f.Volume) {", "if f.Snapshots[name].foreign(f.Volume) && false {",
+		},
+		{
+			"a snapshot of another volume counts", "internal/provision/schedule/schedule.go",
+			"if f.Snapshots[name].of(f.Volume) {", "if s := f.Snapshots[name]; s.Ready && !s.Deleting {",
+		},
+	}},
 	{"clone-of-a-deleted-claim", []bug{
 		{
 			"a claim that waits for the owner of a clone does not say so", "internal/provision/controller/facts.go",
@@ -240,6 +250,12 @@ var mends = []mend{
 			"",
 		},
 	}},
+	{"schedule-keeps-fewer", []bug{
+		{
+			"to keep fewer deletes unasked", "internal/provision/schedule/keeper.go",
+			"if len(deletes) > 0 && !sure {", "if len(deletes) > 0 && false {",
+		},
+	}},
 	{"shared-disk-without-a-record", []bug{
 		{
 			"no pods share a volume of a built-in kind", "pkg/manager/unrecorded.go",
@@ -266,6 +282,12 @@ var mends = []mend{
 			"a claim that wants a snapshot keeps it from going", "internal/provision/controller/snapshotstatus.go",
 			"wants := wanted && claim.",
 			"wants := claim.",
+		},
+	}},
+	{"snapshot-that-another-author-names", []bug{
+		{
+			"a snapshot goes whatever other record has it", "internal/provision/controller/snapshotnext.go",
+			"case fate == stays:", "case fate == stays && false:",
 		},
 	}},
 	{"source-of-a-clone-in-the-making-goes", []bug{
@@ -322,6 +344,24 @@ var mends = []mend{
 			"a mount that is made again needs its group", "pkg/manager/plan/next.go",
 			"!again && c.Driver.MountGroup &&",
 			"(again || !again) && c.Driver.MountGroup &&",
+		},
+	}},
+	{"volume-of-a-deleted-claim-is-chosen-for-another", []bug{
+		{
+			"the binder does not ask whose a volume is", "internal/provision/binding/choose.go",
+			`case reason == "" && w.owners[pv.Name] != resolve.Owner{}:`, `case w.owners[pv.Name] == resolve.Owner{Claim: "none"}:`,
+		},
+	}},
+	{"volume-of-a-deleted-claim-is-named-by-another", []bug{
+		{
+			"the resolver does not ask whose a volume is", "internal/wants/resolve/claim.go",
+			`claim); why != "" {`, `claim); why != "" && false {`,
+		},
+	}},
+	{"volume-that-another-author-lists", []bug{
+		{
+			"a volume goes whatever other PersistentVolume has it", "internal/provision/controller/controller.go",
+			`if by := c.listed(e); by != "" {`, `if by := c.listed(e); by != "" && false {`,
 		},
 	}},
 	{"write-in-doubt-and-a-clock", []bug{

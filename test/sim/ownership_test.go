@@ -37,6 +37,14 @@ var ownership = []planting{
 		"the binder does not wait for the sources", "internal/provision/binding/binder.go",
 		"if len(b.c.Silent()) == 0 {", "if len(b.c.Silent()) >= 0 {",
 	}}},
+	{"a-snapshot-goes-whatever-other-record-has-it", "shares", []bug{{
+		"no other record is asked", "internal/provision/controller/snapshotnext.go",
+		"case fate == stays:", "case fate == stays && false:",
+	}}},
+	{"a-volume-goes-whatever-other-author-lists-it", "shares", []bug{{
+		"no other PersistentVolume is asked", "internal/provision/controller/controller.go",
+		`if by := c.listed(e); by != "" {`, `if by := c.listed(e); by != "" && false {`,
+	}}},
 	{"a-schedule-counts-names", "schedules", []bug{
 		{
 			"a snapshot of another volume stays in the schedule", "internal/provision/schedule/schedule.go",

@@ -273,7 +273,7 @@ func (w *world) settled(except map[string]bool) {
 		for name, ws := range p.vols {
 			to := target(uid, name)
 			may[to], may[stagePath(name)] = true, true
-			if except[name] || volumes[name].claimed && w.undecided(name) {
+			if except[name] || volumes[name].claimed && (w.undecided(name) || w.forgets() && !w.life.bound(name)) {
 				continue
 			}
 			id, _ := w.specOf(uid, name)
@@ -386,7 +386,7 @@ func (w *world) doubtful() bool {
 		}
 	}
 	lacks := func(s controller.SnapshotStatus) bool { return !s.Ready }
-	return w.disk.damaged && slices.ContainsFunc(w.life.c.Snapshots(), lacks)
+	return w.forgets() || w.disk.damaged && slices.ContainsFunc(w.life.c.Snapshots(), lacks)
 }
 
 // clear checks J7: half a minute after every pod is gone, nothing is left.

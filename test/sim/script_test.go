@@ -40,7 +40,8 @@ func script(seed uint64) []string {
 // harder adds rare events: in one script of five the journal is damaged, in one of four a volume is
 // a device, in another of four it has a claim, and some of the daemon's deaths are the node's. In
 // scripts with a claim and without damage, the owner has the volume copied, changed and cut, in
-// three of four also with others in groups. Separate dice keep the other steps unchanged.
+// three of four also with others in groups. One in four has two authors, and one in twelve a
+// schedule. Separate dice keep the other steps unchanged.
 func harder(seed uint64, lines []string, hands bool) []string {
 	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
 	f := rand.New(rand.NewPCG(seed, 24))
@@ -58,6 +59,16 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	}
 	if groups && g.IntN(2) == 0 {
 		lines[0] += " groups=true"
+	}
+	y := rand.New(rand.NewPCG(seed, 29))
+	lost := !damaged && stores && y.IntN(8) == 0
+	if lost {
+		lines[0] += " lost=true"
+	}
+	x := rand.New(rand.NewPCG(seed, 28))
+	shares := stores && !lost && x.IntN(3) == 0
+	if shares {
+		lines[0] += " shares=true"
 	}
 	p := rand.New(rand.NewPCG(seed, 27))
 	schedules := p.IntN(12) == 0 && !hands
@@ -104,6 +115,12 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if authors && a.IntN(2) == 0 {
 			all = append(all, authoring(a)...)
+		}
+		if lost && y.IntN(6) == 0 {
+			all = append(all, losing(y)...)
+		}
+		if shares && x.IntN(3) == 0 {
+			all = append(all, sharing(x)...)
 		}
 		if schedules && p.IntN(2) == 0 {
 			all = append(all, scheduling(p)...)
@@ -335,6 +352,8 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 		w.life.c.RetryGroup(keyOf(arg(1)))
 	case "pv", "unpv", "ask", "unask", "withdraw", "use", "unuse", "give":
 		w.author(verb, arg(1), arg(2))
+	case "list", "unlist":
+		w.foreign[arg(1)] = verb == "list"
 	case "schedule":
 		keep, err := strconv.Atoi(arg(1))
 		w.tend(keep, arg(2) == "sure")

@@ -216,7 +216,7 @@ func (w *world) serve(args, reply any) error {
 	case *csi.GetVolumeGroupSnapshotRequest:
 		b := w.bundles[req.GetGroupSnapshotId()]
 		if b == nil {
-			w.breach("groups: GetVolumeGroupSnapshot of %s, which is gone", req.GetGroupSnapshotId())
+			w.contradicts("groups: GetVolumeGroupSnapshot of %s, which is gone", req.GetGroupSnapshotId())
 			return status.Error(codes.NotFound, "no such group")
 		}
 		reply.(*csi.GetVolumeGroupSnapshotResponse).GroupSnapshot = w.bundled(req.GetGroupSnapshotId())
@@ -237,7 +237,8 @@ func (w *world) create(req *csi.CreateVolumeRequest, answer *csi.CreateVolumeRes
 	name, source := req.GetName(), req.GetVolumeContentSource()
 	from := source.GetVolume().GetVolumeId() + source.GetSnapshot().GetSnapshotId()
 	if from != "" && w.backend[from] == nil && w.shelf[from] == nil {
-		w.breach("claims: CreateVolume %s of %s, which is gone", name, from)
+		w.contradicts("claims: CreateVolume %s of %s, which is gone", name, from)
+		return status.Error(codes.NotFound, "no such source")
 	}
 	id := w.handleFor(name)
 	v := w.backend[id]
@@ -246,7 +247,7 @@ func (w *world) create(req *csi.CreateVolumeRequest, answer *csi.CreateVolumeRes
 		w.backend[id] = v
 	}
 	if from != v.from {
-		w.breach("claims: CreateVolume %s of %q, which was made of %q", name, from, v.from)
+		w.contradicts("claims: CreateVolume %s of %q, which was made of %q", name, from, v.from)
 	}
 	if v.size < req.GetCapacityRange().GetRequiredBytes() || v.attributes != req.GetMutableParameters()["tier"] {
 		return status.Error(codes.AlreadyExists, "otherwise")
@@ -277,7 +278,7 @@ func (w *world) shelve(name, of string) *stored {
 	s := &stored{size: w.backend[of].size, from: of, looks: int(w.dice("looks", name) % 3), owner: ownerOf(name), hold: w.holds[state.SharedID(volumes[of].driver, of)]}
 	for _, id := range w.ofOwner(s.owner) {
 		if w.shelf[id].from == of {
-			w.breach("groups: snapshot %s is made of %s beside %s", name, of, id)
+			w.contradicts("groups: snapshot %s is made of %s beside %s", name, of, id)
 		}
 	}
 	w.shelf[name] = s
@@ -288,6 +289,11 @@ func (w *world) shelve(name, of string) *stored {
 func (w *world) carriedOut(owner string) {
 	if len(w.ofOwner(owner)) == 0 {
 		w.orders[owner], w.judge.whole[owner] = 0, false
+		for name, handle := range copies {
+			if ownerOf(handle) == owner {
+				w.orders[name] = 0
+			}
+		}
 	}
 }
 
@@ -295,7 +301,7 @@ func (w *world) snapGroup(req *csi.CreateVolumeGroupSnapshotRequest, answer *csi
 	name, of := req.GetName(), req.GetSourceVolumeIds()
 	for _, id := range of {
 		if w.backend[id] == nil {
-			w.breach("groups: CreateVolumeGroupSnapshot %s of volume %s, which is gone", name, id)
+			w.contradicts("groups: CreateVolumeGroupSnapshot %s of volume %s, which is gone", name, id)
 			return status.Error(codes.NotFound, "no such volume")
 		}
 	}
@@ -310,7 +316,7 @@ func (w *world) snapGroup(req *csi.CreateVolumeGroupSnapshotRequest, answer *csi
 		w.bundles[name] = b
 	}
 	if !slices.Equal(of, b.of) {
-		w.breach("groups: CreateVolumeGroupSnapshot %s of %v, which was made of %v", name, of, b.of)
+		w.contradicts("groups: CreateVolumeGroupSnapshot %s of %v, which was made of %v", name, of, b.of)
 	}
 	answer.GroupSnapshot = w.bundled(name)
 	return nil
@@ -362,6 +368,7 @@ func (j *judge) asked(l *life, r inquiry) {
 		j.copied(r.of[0])
 	case "DeleteSnapshot":
 		j.discarded(r.of[0])
+		j.shared(r.of[0])
 	case "DeleteVolumeGroupSnapshot":
 		j.dissolved(r.of[0], r.of[1:])
 	}
@@ -388,7 +395,7 @@ func (j *judge) deleted(handle string) {
 func (j *judge) copied(name string) {
 	for id, s := range j.w.shelf {
 		if s.from == name && s.bundle != "" && s.looks >= 0 && j.w.orders[s.owner] == 0 {
-			j.w.breach("groups: DeleteVolume of %s, whose snapshot %s is not ready", name, id)
+			j.w.contradicts("groups: DeleteVolume of %s, whose snapshot %s is not ready", name, id)
 		}
 	}
 }
@@ -401,6 +408,7 @@ func (j *judge) discarded(id string) {
 	case s == nil:
 	case j.w.disk.lost && !isGroup(s.owner) && !j.w.asked[s.owner]:
 		j.w.breach("snapshots: DeleteSnapshot of %s, which was asked for before the journal lost records", id)
+	case j.w.forgets() && !j.w.disk.lost: // an operator accepted that
 	case s.bundle != "":
 		j.w.breach("groups: DeleteSnapshot of %s, which is one of group %s", id, s.bundle)
 	case j.w.orders[s.owner] == 0 && (!isGroup(s.owner) || j.whole[s.owner]):
@@ -416,6 +424,7 @@ func (j *judge) dissolved(id string, snapshots []string) {
 	case b == nil:
 	case j.w.disk.lost && !j.w.asked[b.owner] && j.whole[b.owner]:
 		j.w.breach("groups: DeleteVolumeGroupSnapshot of %s, which was asked for before the journal lost records", id)
+	case j.w.forgets() && !j.w.disk.lost: // an operator accepted that
 	case j.w.orders[b.owner] == 0:
 		j.w.breach("groups: DeleteVolumeGroupSnapshot of %s, which its owner keeps", id)
 	case !slices.Equal(snapshots, b.snapshots):

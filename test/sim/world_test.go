@@ -170,6 +170,8 @@ type world struct {
 	orders map[string]int
 	// asked holds what was to be deleted by an order since the journal was last damaged.
 	asked map[string]bool
+	// foreign are the claims whose volume another author lists as a PersistentVolume of its own.
+	foreign map[string]bool
 	// unlisted counts how often a claim ceased to be listed.
 	unlisted map[string]int
 	// backend and shelf are the storage's volumes and snapshots.
@@ -204,6 +206,7 @@ type settings struct {
 	groups             bool // driver d makes group snapshots with one call
 	authors            bool // two authors share PersistentVolumes
 	schedules          bool // a claim has a schedule of snapshots
+	lost               bool // deletions are asked for before the journal loses records
 }
 
 func (s settings) String() string {
@@ -215,6 +218,7 @@ func parseSettings(line string) (s settings, err error) {
 	_, err = fmt.Sscanf(line, "world salt=%d handshake=%t limited=%t weak=%t volumes=%s", &s.salt, &s.handshake, &s.limited, &s.weak, &vols)
 	s.volumes = strings.Split(vols, ",")
 	s.groups, s.authors = strings.Contains(line, " groups=true"), strings.Contains(line, " authors=true")
+	s.lost = strings.Contains(line, " lost=true")
 	s.schedules = strings.Contains(line, " schedules=true")
 	return s, err
 }
@@ -231,7 +235,7 @@ func newWorld(set settings, count *tally) *world {
 	}
 	w.claims, w.cuts, w.asks, w.orders = map[string]bool{}, map[string]bool{}, map[string]asked{}, map[string]int{}
 	w.asked = map[string]bool{}
-	w.unlisted = map[string]int{}
+	w.unlisted, w.foreign = map[string]int{}, map[string]bool{}
 	w.backend, w.shelf = map[string]*stored{}, map[string]*stored{}
 	w.groups, w.bundles, w.holds = map[string]grouped{}, map[string]*bundle{}, map[state.VolumeID]*hold{}
 	w.notes, w.unknown = map[string]handover.Notes{}, map[string]int{}
