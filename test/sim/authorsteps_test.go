@@ -38,6 +38,11 @@ func (w *world) given(name string, was pv) {
 	if m := a.markers[v.handle]; v.ref != "" && v.ref != m.claim || v.ref == "" && was.ref != "" && was.handle == v.handle {
 		delete(a.markers, v.handle)
 	}
+	for _, other := range []string{name, name + "-other"} {
+		if other != v.handle {
+			delete(a.markers, other) // the name is another volume's now, and no record knows the former one
+		}
+	}
 }
 
 // give is an operator who releases a volume with its data, for the next claim; mu is held.
