@@ -20,11 +20,12 @@ func copyOf(name string) controller.Snapshot {
 	}
 }
 
-// only reports whether the storage has a snapshot under the name that this one would get, which now
-// is another author's alone: what is made anew would be the old one. mu is held.
+// only reports whether the storage has, or is deleting, a snapshot under the name that this one would
+// get, which now is another author's alone: what is made anew would be the old one. mu is held.
 func (w *world) only(name string) bool {
 	for of, handle := range copies {
-		if handle == "snapshot-"+aloneAs(name) && w.shelf[handle] != nil && (w.cuts[of] || w.orders[of] > 0) {
+		_, left := w.life.c.Snapshot(keyOf(of))
+		if handle == "snapshot-"+aloneAs(name) && (left || w.cuts[of] || w.orders[of] > 0) {
 			return true
 		}
 	}
