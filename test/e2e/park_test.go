@@ -180,7 +180,7 @@ func TestWhatAnEarlierVersionKeptIsParked(t *testing.T) {
 		n.Do("", "volume", "restore", "web")
 		n.wantMarker(p, "web", "of web")
 		for _, name := range []string{"db", "old", "web"} {
-			if _, err := n.API.RemoveNamed(ctx, name); err != nil {
+			if _, err := n.API.RemoveNamed(ctx, "", name); err != nil {
 				n.T.Error(err)
 			}
 		}
@@ -199,12 +199,12 @@ func (n *node) earlier(name string) error {
 	if err := second(n.API.CreateNamed(ctx, r)); err != nil {
 		return err
 	}
-	path, err := n.API.MountNamed(ctx, r.Name)
+	path, err := n.API.MountNamed(ctx, "", r.Name)
 	if err != nil {
 		return err
 	}
 	write(n.T, filepath.Join(path, "f"), "of "+name)
-	return second(n.API.RemoveNamed(ctx, r.Name))
+	return second(n.API.RemoveNamed(ctx, "", r.Name))
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/storageid"
-	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	csistrict "github.com/csi-volmgr/csi-volmgr/test/csi-strict"
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
@@ -87,7 +86,7 @@ func TestAnEarlierVersionsNodeKeepsItsNames(t *testing.T) {
 	n.begin(csistrict.Script{})
 	class := n.class("class", "")
 	name, handle, path := n.made(class)
-	if uid := manifest.UID(resolve.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "data"}); name != "pvc-"+string(uid) {
+	if uid := resolve.UID(resolve.Key{Kind: resolve.KindClaim, Namespace: "default", Name: "data"}); name != "pvc-"+string(uid) {
 		t.Errorf("volume %s, want the claim's uid %s alone", name, uid)
 	}
 	n.write(filepath.Join(path, "f"), "of before")

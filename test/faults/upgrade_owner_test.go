@@ -47,7 +47,7 @@ func TestUpgradeAndBackKeepsWhatEachHas(t *testing.T) {
 		Name: "default/srv", FrontEnd: "mount", Options: map[string]string{"class": "class", "size": "1Mi"},
 	})
 	must(t, err)
-	from, err := n.API.MountNamed(t.Context(), "default/srv")
+	from, err := n.API.MountNamed(t.Context(), "", "default/srv")
 	must(t, err)
 	srv := n.Path("srv")
 	must(t, os.Mkdir(srv, 0o755))

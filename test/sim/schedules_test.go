@@ -87,19 +87,22 @@ func (s *scheduler) snapshots() (map[string]map[string]schedule.Known, bool) {
 	}
 	for _, c := range s.l.c.Snapshots() {
 		all[c.Snapshot.Name] = schedule.Known{
-			Ready: c.Ready, Deleting: c.Phase == controller.Deleting, Volume: c.Volume, Kept: c.ReclaimPolicy == controller.Retain,
+			Ready: c.Ready, Deleting: c.Phase == controller.Deleting, Volume: schedule.Volume{ID: c.Volume, Mark: c.Mark},
+			Kept: c.ReclaimPolicy == controller.Retain,
 		}
 	}
 	return map[string]map[string]schedule.Known{"n": all}, true
 }
 
-func (s *scheduler) volume(_, claim string) state.VolumeID {
+func (s *scheduler) volume(_, claim string) schedule.Volume {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	if handle := s.l.handle(claim); handle != "" {
-		return state.SharedID(volumes[claim].driver, handle)
+	for _, v := range s.l.c.Volumes() {
+		if v.Name == claim && v.Handle == s.l.handle(claim) {
+			return schedule.Volume{ID: state.SharedID(volumes[claim].driver, v.Handle), Mark: v.Mark}
+		}
 	}
-	return ""
+	return schedule.Volume{}
 }
 
 // handle returns the handle of a listed claim's volume, or ""; mu is held.

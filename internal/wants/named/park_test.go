@@ -390,7 +390,7 @@ func TestAnInterruptedRemovalTouchesNoOtherData(t *testing.T) {
 		remove(t, p, "db")
 		h.shelf.holds("db", "of another claim")
 		before, deleted := h.shelf.has(), len(h.deleted)
-		note, err := p.deleteClaim(t.Context(), v)
+		note, err := p.deleteClaim(t.Context(), Asker{}, v)
 		if err != nil || !strings.Contains(note, "restore db"+removedAt) || h.shelf.has() != before || len(h.deleted) != deleted {
 			t.Errorf("%q, %v: %s, want %s; deleted %q", note, err, h.shelf.has(), before, h.deleted[deleted:])
 		}
