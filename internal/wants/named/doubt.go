@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 )
 
 // doubted reports whether a volume's removal waits: it was read from a journal that may have lost newer
@@ -37,4 +39,28 @@ func (p *Provider) accepted() (resumed []*row) {
 		}
 	}
 	return resumed
+}
+
+// Problems lists the volumes whose rows could not be read, and those that share a name with another source's object,
+// sorted.
+func (p *Provider) Problems() []source.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var problems []source.Problem
+	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
+		r := p.rows[name]
+		if r.contested != "" {
+			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: r.contested})
+		}
+		if r.doubted {
+			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: reasonDoubted(name)})
+		} else if r.unreadable != "" {
+			problems = append(problems, source.Problem{
+				Provider: Name, Where: "volume " + name, Text: "its row in the journal is not readable: " + r.unreadable +
+					"; csi-volmgr removes no volume from this node before it can read the row: stop the daemon and run " +
+					"csi-volmgr journal repair, or the version that wrote it",
+			})
+		}
+	}
+	return problems
 }

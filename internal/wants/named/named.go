@@ -173,30 +173,6 @@ func unreadable(name, why string) *row {
 	return r
 }
 
-// Problems lists the volumes whose rows could not be read, and those that share a name with another source's object,
-// sorted.
-func (p *Provider) Problems() []source.Problem {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var problems []source.Problem
-	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
-		r := p.rows[name]
-		if r.contested != "" {
-			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: r.contested})
-		}
-		if r.doubted {
-			problems = append(problems, source.Problem{Provider: Name, Where: "volume " + name, Text: reasonDoubted(name)})
-		} else if r.unreadable != "" {
-			problems = append(problems, source.Problem{
-				Provider: Name, Where: "volume " + name, Text: "its row in the journal is not readable: " + r.unreadable +
-					"; csi-volmgr removes no volume from this node before it can read the row: stop the daemon and run " +
-					"csi-volmgr journal repair, or the version that wrote it",
-			})
-		}
-	}
-	return problems
-}
-
 // wantedObjects returns the catalog objects of a volume. A volume that is being removed has none,
 // because its claim is withdrawn, and one that is being restored has its data elsewhere.
 func wantedObjects(v Volume) []runtime.Object {

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -332,60 +331,6 @@ func (c *Catalog) set(provider string, key Key, obj runtime.Object) bool {
 
 // under returns the providers' objects under the key.
 func (c *Catalog) under(key Key) byProvider { return c.objects[key.Kind][key] }
-
-// holder returns the key's effective object, or nil.
-func (c *Catalog) holder(key Key) runtime.Object { return c.inEffect(key, c.under(key)) }
-
-// effective returns the provider whose object under the key is the effective one, or "".
-func (c *Catalog) effective(key Key) string { return c.first(key, c.under(key)) }
-
-// inEffect returns which of the key's objects is the effective one, or nil.
-func (c *Catalog) inEffect(key Key, all byProvider) runtime.Object {
-	if _, owned := c.owned[key]; owned {
-		return all.of(c.first(key, all))
-	}
-	switch all = c.holds.allowed(key, all); len(all) {
-	case 0:
-		return nil
-	case 1:
-		return all[0].object
-	}
-	return all.of(c.best(all))
-}
-
-// first returns the provider whose object is the effective one: the key's owner, if it has one, or else the first in
-// the ranking; "" if there is none.
-func (c *Catalog) first(key Key, all byProvider) string {
-	if o, owned := c.owned[key]; owned {
-		switch {
-		case c.remote.name != "" && all.of(c.remote.name) != nil:
-			return c.remote.name
-		case all.of(o.Provider) == nil:
-			return ""
-		}
-		return o.Provider
-	}
-	if all = c.holds.allowed(key, all); len(all) > 0 {
-		return c.best(all)
-	}
-	return ""
-}
-
-// best returns the provider that takes precedence.
-func (c *Catalog) best(all byProvider) string {
-	return slices.MinFunc(all, func(a, b provided) int { return c.compareProviders(a.provider, b.provider) }).provider
-}
-
-// compareProviders sorts the provider that takes precedence first.
-func (c *Catalog) compareProviders(a, b string) int {
-	rank := func(p string) int {
-		if i := slices.Index(c.ranking, p); i >= 0 {
-			return i
-		}
-		return len(c.ranking)
-	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
-}
 
 // affectedPods returns the sorted keys of the pods that the changed objects affect.
 func (c *Catalog) affectedPods(changed []Key) []Key {
