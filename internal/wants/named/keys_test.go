@@ -86,6 +86,41 @@ func TestAVolumeOwnsItsKeys(t *testing.T) {
 	}
 }
 
+// A volume that is made again from kept data owns its keys too, over a restart, and takes none of another source.
+func TestARestoredVolumeOwnsItsKeys(t *testing.T) {
+	for _, key := range ownedKeys[:2] {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHost()
+			p, c, stop := h.start(t, "1")
+			create(t, p, "db", nil)
+			h.shelf.holds("db", "first")
+			remove(t, p, "db")
+			if err := c.Put("file", another(key)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := p.Restore(t.Context(), "db"+removedAt, "")
+			if !errors.Is(err, ErrConflict) || c.Provider(key) != "file" || h.shelf.has() != "db"+removedAt+"=first" || len(h.kv) != 0 {
+				t.Errorf("%s of another source: %v; %s, journal %v", key, err, h.shelf.has(), h.kv)
+			}
+			c.Delete("file", key)
+			if _, err := p.Restore(t.Context(), "db"+removedAt, ""); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := c.Put("api", another(key)); err != nil {
+					t.Fatal(err)
+				}
+				if provider := c.Provider(key); provider == "api" {
+					t.Errorf("%s is of %q", key, provider)
+				}
+				stop()
+				p, c, stop = h.start(t, "1")
+			}
+			stop()
+		})
+	}
+}
+
 // A volume whose pod or claim another source has already is not created, and leaves nothing behind. The option claim
 // uses the other's claim.
 func TestAVolumeTakesNoKeyOfAnother(t *testing.T) {
