@@ -31,3 +31,22 @@ func TestNothingIsDeletedBeforeItIsKnown(t *testing.T) {
 		t.Errorf("a claim that any pod may want: %v", err)
 	}
 }
+
+// A claim may be applied as soon as there is a node, before Run: the node's storage id is chosen by then.
+func TestTheStorageIDIsChosenBeforeAnyClaim(t *testing.T) {
+	c := dirs(t)
+	c.StorageID = "one"
+	for _, stopped := range []bool{true, false} { // adopt and release choose nothing
+		c.Stopped = stopped
+		n, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := n.controller.VolumeName("u"); (name == "pvc-u") != stopped {
+			t.Errorf("stopped %v: %s", stopped, name)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

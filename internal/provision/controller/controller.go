@@ -156,7 +156,8 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// ChooseStorageID asks for the node's storage id. It is called once, before Run.
+// ChooseStorageID asks for the node's storage id. It is called once, before Run and
+// before any other method.
 func (c *Controller) ChooseStorageID(ctx context.Context) (err error) {
 	if c.cfg.StorageID != nil {
 		c.naming.storage, c.naming.missing, err = c.cfg.StorageID(ctx)

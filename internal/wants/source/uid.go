@@ -77,8 +77,7 @@ func (c *Catalog) publish(uids map[state.PodUID]bool) (changes []change) {
 func (c *Catalog) Recorded(pods []state.Pod) {
 	c.update.Lock()
 	defer c.update.Unlock()
-	uids := map[state.PodUID]bool{}
-	var changes []change
+	uids, quicker := map[state.PodUID]bool{}, []state.PodWant{}
 	c.mu.Lock()
 	for _, p := range pods {
 		before, known := c.published[p.UID]
@@ -87,11 +86,18 @@ func (c *Catalog) Recorded(pods []state.Pod) {
 		}
 		if known { // another pod, of a source that was quicker than the records
 			delete(c.published, p.UID)
-			changes = append(changes, change{want: before, gone: true})
+			quicker = append(quicker, before)
 		}
 		c.left[p.UID], uids[p.UID] = podKey(p), true
 	}
-	changes = append(changes, c.publish(uids)...)
+	changes := c.publish(uids)
+	for _, before := range quicker {
+		// One that another takes the place of must not be said to be gone: the volumes of its UID, which
+		// are the other's, would go with it.
+		if _, replaced := c.published[before.Pod.UID]; !replaced {
+			changes = append(changes, change{want: before, gone: true})
+		}
+	}
 	c.mu.Unlock()
 	c.send(changes)
 }
