@@ -166,21 +166,33 @@ func place(t tree, files []candidate) []placement {
 	if strings.HasPrefix(t.fsType, "fuse") {
 		return places
 	}
-	root, err := unix.Open(t.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := openRoot(t)
 	if err != nil {
 		return places
 	}
 	defer unix.Close(root)
-	info, _ := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(root))
-	if field(info, "mnt_id:", 10) != t.id {
-		return places // it is below another mount
-	}
 	for i, c := range files {
 		if c.sized {
 			places[i] = c.placeIn(t, root)
 		}
 	}
 	return places
+}
+
+// openRoot opens the root of the tree's mount. Another mount may be over it, of a server that does not answer: it is
+// looked at without asking its file system.
+func openRoot(t tree) (int, error) {
+	at, err := unix.Open(t.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	self := "/proc/self/fd/" + strconv.Itoa(at)
+	info, _ := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(at))
+	if field(info, "mnt_id:", 10) != t.id {
+		return -1, fmt.Errorf("%s is below another mount", t.path)
+	}
+	return unix.Open(self, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
 // placeIn finds out whether the file is in the tree, whose root is open.

@@ -165,6 +165,22 @@ func TestUserOfALazilyUnmountedFrozenVolumeIsFound(t *testing.T) {
 	}
 }
 
+// Nor is one that is mounted over the volume, by the path of which the volume is looked at.
+func TestAFrozenFileSystemOverAVolumeIsNotAsked(t *testing.T) {
+	s := share(t, t.TempDir())
+	s.mountUse()
+	holder(t, "fd:"+s.use+"/deep/file", false)
+	must(t, unix.Unmount(s.use, unix.MNT_DETACH))
+	bind(t, frozen(t), s.one)
+	f := &Finder{Patience: 2 * time.Second}
+	if _, err := f.Find(t.Context(), Query{Paths: []string{s.one}}); err != nil {
+		t.Error(err)
+	}
+	if f.isHung("detached " + s.one) {
+		t.Error("the server was asked")
+	}
+}
+
 // Where the kernel cannot tell which volume of a file system has the file, the process may use each.
 func TestFileWhoseVolumeCannotBeToldIsUnsure(t *testing.T) {
 	for _, tt := range []struct {
