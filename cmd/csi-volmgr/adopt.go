@@ -90,7 +90,6 @@ func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*wire.Node, er
 	if err != nil {
 		return nil, err
 	}
-	cfg.Stopped = true
 	return wire.New(cfg)
 }
 

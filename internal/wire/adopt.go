@@ -50,6 +50,7 @@ func (l listing) pods(ctx context.Context) (map[state.PodUID]state.PodWant, erro
 func (l listing) showOwn(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	l.controller.NameByUID() // it makes nothing
 	return runAll(ctx, []func(context.Context) error{l.controller.Run, func(ctx context.Context) error {
 		select {
 		case <-l.controller.Loaded():

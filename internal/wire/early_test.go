@@ -32,21 +32,22 @@ func TestNothingIsDeletedBeforeItIsKnown(t *testing.T) {
 	}
 }
 
-// A claim may be applied as soon as there is a node, before Run: the node's storage id is chosen by then.
-func TestTheStorageIDIsChosenBeforeAnyClaim(t *testing.T) {
+// Names of volumes are not known before Run has chosen the storage id, and follow from it then.
+func TestNamesOfVolumesWaitForTheStorageID(t *testing.T) {
 	c := dirs(t)
 	c.StorageID = "one"
-	for _, stopped := range []bool{true, false} { // adopt and release choose nothing
-		c.Stopped = stopped
-		n, err := New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name := n.controller.VolumeName("u"); (name == "pvc-u") != stopped {
-			t.Errorf("stopped %v: %s", stopped, name)
-		}
-		if err := n.Close(); err != nil {
-			t.Fatal(err)
-		}
+	n, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if name := n.controller.VolumeName("u"); name != "" {
+		t.Errorf("chosen before Run: %s", name)
+	}
+	if err := n.controller.ChooseStorageID(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if name := n.controller.VolumeName("u"); !strings.HasPrefix(name, "pvc-") || name == "pvc-u" {
+		t.Errorf("its volume's name is %q", name)
 	}
 }

@@ -65,8 +65,6 @@ type Config struct {
 	// StorageID is what the names of new volumes have of this node, or storageid.None; "" means what they had
 	// before, or an id that follows from the machine's.
 	StorageID string
-	// Stopped means that the node is not to be run, so that nothing is chosen for it.
-	Stopped bool
 	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
 	RegistrationDir string
 	// Manifests is a directory of manifests to watch; "" means none.
@@ -209,11 +207,6 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	if err := n.wire(storage); err != nil {
 		return nil, err
-	}
-	if !cfg.Stopped { // before a client can apply a claim
-		if err := n.controller.ChooseStorageID(context.Background()); err != nil {
-			return nil, err
-		}
 	}
 	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
 	n.Collector = stats.New(stats.Config{

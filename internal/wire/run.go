@@ -16,7 +16,8 @@ import (
 // stay mounted. Call Run once.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, n.Close()) }()
-	err = errors.Join(n.LoadDrain(context.WithoutCancel(ctx)), n.Bindings.Load(context.WithoutCancel(ctx)))
+	err = errors.Join(n.controller.ChooseStorageID(context.WithoutCancel(ctx)), n.LoadDrain(context.WithoutCancel(ctx)),
+		n.Bindings.Load(context.WithoutCancel(ctx)))
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -117,7 +118,7 @@ type Controller struct {
 	wake    chan struct{} // capacity 1: a signal, not a queue
 	done    chan struct{} // closed when Run returns
 
-	naming naming // set before Run
+	naming atomic.Pointer[naming] // nil until it is chosen, which is before Run
 
 	// Owned by Run.
 	claims  table[*entry]
@@ -144,7 +145,7 @@ func New(cfg Config) *Controller {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{
+	c := &Controller{
 		cfg: cfg, log: cfg.Logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		claims:  newTable(func(key Key) *entry { return &entry{row: newRow[record](key)} }),
@@ -154,13 +155,23 @@ func New(cfg Config) *Controller {
 		view:  newView(), snapshots: newSnapshots(),
 		groups: newTable(func(key Key) *groupEntry { return &groupEntry{row: newRow[groupRecord](key)} }),
 	}
+	if cfg.StorageID == nil {
+		c.NameByUID()
+	}
+	return c
 }
 
-// ChooseStorageID asks for the node's storage id. It is called once, before Run and
-// before any other method.
-func (c *Controller) ChooseStorageID(ctx context.Context) (err error) {
-	if c.cfg.StorageID != nil {
-		c.naming.storage, c.naming.missing, err = c.cfg.StorageID(ctx)
+// NameByUID lets names follow from UIDs alone, where none are formed: for records that are only looked at.
+func (c *Controller) NameByUID() { c.naming.Store(&naming{}) }
+
+// ChooseStorageID asks for the node's storage id. It is called once, before Run.
+func (c *Controller) ChooseStorageID(ctx context.Context) error {
+	if c.cfg.StorageID == nil {
+		return nil
+	}
+	id, missing, err := c.cfg.StorageID(ctx)
+	if err == nil {
+		c.naming.Store(&naming{storage: id, missing: missing})
 	}
 	return err
 }
@@ -174,7 +185,7 @@ func (c *Controller) SetClaim(claim Claim) {
 		if e.want.Listed && e.want.Claim.equal(claim) {
 			return
 		}
-		claim.naming = c.naming
+		claim.naming = *c.naming.Load()
 		e.want.Claim, e.want.Listed = claim, true
 		if claim.Source.ofClaim() {
 			c.addClone(claim.Source.Claim, claim.Key)

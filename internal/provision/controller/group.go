@@ -102,7 +102,7 @@ func (c *Controller) SetGroup(g Group) {
 		if e.listed && e.want.equal(g) {
 			return
 		}
-		g.naming = c.naming
+		g.naming = *c.naming.Load()
 		e.want, e.listed = g, true
 		if policy := g.Class.policy(); g.Handle != "" && g.Handle == e.rec.Handle && e.rec.Spec.Reclaim != policy {
 			// The policy of an existing content may change.

@@ -40,9 +40,15 @@ func (n naming) id(uid string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// VolumeName returns the name of the first volume that is made for a claim with the UID. It is called after
-// ChooseStorageID.
-func (c *Controller) VolumeName(uid string) string { return volumePrefix + c.naming.id(uid) }
+// VolumeName returns the name of the first volume that is made for a claim with the UID; "" until it is chosen
+// what names follow from.
+func (c *Controller) VolumeName(uid string) string {
+	n := c.naming.Load()
+	if n == nil {
+		return ""
+	}
+	return volumePrefix + n.id(uid)
+}
 
 func (c Claim) volumeName() string { return volumePrefix + c.naming.id(c.UID) + c.numbered("-") }
 

@@ -137,7 +137,7 @@ func (c *Controller) SetSnapshot(s Snapshot) {
 			return
 		}
 		c.touchSharers(e.want.wantedHandle())
-		s.naming = c.naming
+		s.naming = *c.naming.Load()
 		e.want, e.listed = s, true
 		c.touchSharers(s.wantedHandle())
 		named := e.group == nil && s.Handle != "" && s.Handle == e.rec.Handle

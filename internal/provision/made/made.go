@@ -67,6 +67,8 @@ type Provider struct {
 	clones map[source.Key]source.Key
 	// names maps the names of volumes to the claims that have them, or would get them. Guarded by syncing.
 	names map[string]source.Key
+	// early means that a claim came before the names of volumes are known. Guarded by syncing.
+	early bool
 	wake  chan struct{} // capacity 1: a source changed
 
 	// volumes and notes are what the catalog has from this provider, and unfit says why it refuses
@@ -111,7 +113,12 @@ func (p *Provider) updateClaim(key source.Key) {
 		p.Controller.RemoveClaim(ClaimKey(key))
 		return
 	}
-	p.names[p.Controller.VolumeName(string(claim.UID))] = key
+	name := p.Controller.VolumeName(string(claim.UID))
+	if name == "" { // it was applied before the node runs
+		p.early = true
+		return
+	}
+	p.names[name] = key
 	class := p.Catalog.ClassOf(claim)
 	taken, refused := p.taken(claim)
 	chosen := p.Catalog.Binding(key).Volume != ""
@@ -211,6 +218,12 @@ func (p *Provider) Run(ctx context.Context) error {
 	case <-p.Controller.Loaded():
 	case <-ctx.Done():
 		return nil
+	}
+	p.syncing.Lock()
+	early := p.early
+	p.syncing.Unlock()
+	if early {
+		p.updateClaims()
 	}
 	for {
 		changed := p.Controller.Changed()

@@ -114,7 +114,7 @@ func TestARestoredVolumeOwnsItsKeys(t *testing.T) {
 					t.Errorf("%s is of %q", key, provider)
 				}
 				stop()
-				p, c, stop = h.start(t, "1")
+				_, c, stop = h.start(t, "1")
 			}
 			stop()
 		})
