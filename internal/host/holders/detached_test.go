@@ -165,7 +165,7 @@ func TestUserOfALazilyUnmountedFrozenVolumeIsFound(t *testing.T) {
 	}
 }
 
-// Nor is one that is mounted over the volume, by the path of which the volume is looked at.
+// Nor is one that is mounted over the volume, at the path where the volume is looked at.
 func TestAFrozenFileSystemOverAVolumeIsNotAsked(t *testing.T) {
 	s := share(t, t.TempDir())
 	s.mountUse()
