@@ -55,7 +55,7 @@ func (n *node) noFiles() {
 		n.T.Error(err)
 	}
 	err = filepath.WalkDir(n.Path("state"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && !slices.Contains([]string{"lock", "audit.log", "objects.log"}, filepath.Base(path)) {
+		if err == nil && !d.IsDir() && !strings.Contains(filepath.Base(path), ".db") && !strings.HasSuffix(path, ".lock") && !slices.Contains([]string{"lock", "audit.log", "objects.log", "storage-id"}, filepath.Base(path)) {
 			n.T.Errorf("left in the state directory: %s", path)
 		}
 		return err

@@ -149,14 +149,6 @@ func (p *Provider) touch(r *row) {
 	p.mu.Unlock()
 }
 
-// Remove removes a volume, and also its storage if its reclaim policy is Delete; otherwise note
-// says where the storage is. Remove fails with an error that wraps ErrConflict while the kernel
-// shows a holder, a container may be about to start, or another pod uses the claim. If ctx ends,
-// the removal continues with the next Remove or the next start.
-func (p *Provider) Remove(ctx context.Context, name string) (note string, err error) {
-	return p.For(Asker{}).Remove(ctx, 0, 0, name)
-}
-
 func (p *Provider) remove(ctx context.Context, r *row, by Asker) (note string, err error) {
 	release, err := r.lock(ctx)
 	if err != nil {

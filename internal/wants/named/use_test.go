@@ -1,6 +1,7 @@
 package named
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -128,4 +129,9 @@ func TestHoldersSayWhatEndsTheUse(t *testing.T) {
 	if got := data.EndsFor(nil); got != "umount DIRECTORY && csi-volmgr volume remove default/data" {
 		t.Errorf("without a known holder: %q", got)
 	}
+}
+
+// Remove removes a volume for an asker who reaches every volume.
+func (p *Provider) Remove(ctx context.Context, name string) (note string, err error) {
+	return p.For(Asker{}).Remove(ctx, 0, 0, name)
 }

@@ -118,7 +118,11 @@ func (f Front) Mount(ctx context.Context, name, id string) (string, error) {
 // ends' volumes.
 func (f Front) Unmount(ctx context.Context, name, id string) error { return f.p.Unmount(ctx, name, id) }
 
-// Remove is [Provider.Remove] for a process of the asker.
+// Remove removes a volume, and also its storage if its reclaim policy is Delete; otherwise note
+// says where the storage is. Remove fails with an error that wraps ErrConflict while the kernel
+// shows a holder, a container may be about to start, or another pod uses the claim. If ctx ends,
+// the removal continues with the next Remove or the next start. The process with uid and pid asks,
+// 0 if that is unknown.
 func (f Front) Remove(ctx context.Context, uid uint32, pid int32, name string) (note string, err error) {
 	if err := f.check(ctx, name, ErrConflict, true); err != nil {
 		return "", fmt.Errorf("remove %w", err)
