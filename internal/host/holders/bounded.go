@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -16,12 +18,11 @@ func bounded[T any](ctx context.Context, f *Finder, key string, do func() T) (re
 	if f.isHung(key) {
 		return result, errHung
 	}
-	results := make(chan T, 1)
-	ended := false // guarded by f.mu
+	results, ended := make(chan T, 1), make(chan struct{})
 	go func() {
 		r := do()
 		f.mu.Lock()
-		ended = true
+		close(ended)
 		delete(f.hung, key)
 		f.mu.Unlock()
 		results <- r
@@ -39,10 +40,12 @@ func bounded[T any](ctx context.Context, f *Finder, key string, do func() T) (re
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.hung == nil {
-		f.hung = map[string]bool{}
+		f.hung = map[string]<-chan struct{}{}
 	}
-	if !ended {
-		f.hung[key] = true
+	select {
+	case <-ended:
+	default:
+		f.hung[key] = ended
 	}
 	return result, err
 }
@@ -50,5 +53,55 @@ func bounded[T any](ctx context.Context, f *Finder, key string, do func() T) (re
 func (f *Finder) isHung(key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.hung[key]
+	return f.hung[key] != nil
+}
+
+// ends waits until nothing of the process is still being read. It reports false if ctx ends before.
+func (f *Finder) ends(ctx context.Context, pid int) bool {
+	for _, what := range []string{"", ofDetached, ofDirectories} {
+		f.mu.Lock()
+		ended := f.hung[strconv.Itoa(pid)+what]
+		f.mu.Unlock()
+		if ended == nil {
+			continue
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// What is read of a process besides its memory.
+const (
+	ofDetached    = " detached"
+	ofDirectories = " directories"
+)
+
+// again inspects the processes that could not be inspected, once what is still being read of them has been. On a busy
+// machine that takes longer than [mapsPatience], though no storage is to blame: a compiler's memory was locked for as long
+// beside two dozen others on two processors.
+func (s *search) again(ctx context.Context) {
+	late := s.found.Unread
+	if s.q.Patience == 0 || len(late) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.q.Patience)
+	defer cancel()
+	s.found.Unread = nil
+	isOf := func(pid int) func(Process) bool { return func(p Process) bool { return p.PID == pid } }
+	for i, u := range late {
+		if slices.ContainsFunc(late[:i], func(before Unread) bool { return before.PID == u.PID }) {
+			continue
+		}
+		if slices.ContainsFunc(s.found.Processes, isOf(u.PID)) || !s.f.ends(ctx, u.PID) {
+			s.found.Unread = append(s.found.Unread, u)
+			continue
+		}
+		s.found.Named = slices.DeleteFunc(s.found.Named, isOf(u.PID))
+		s.loose = slices.DeleteFunc(s.loose, func(c candidate) bool { return c.pid == u.PID })
+		s.inspect(ctx, u.PID)
+	}
 }

@@ -37,7 +37,7 @@ func (s *search) addCandidates(ctx context.Context, pid int, links []link) bool 
 	if len(links) == 0 || pid == os.Getpid() {
 		return false
 	}
-	found, err := bounded(ctx, s.f, strconv.Itoa(pid)+" detached", func() (found []candidate) {
+	found, err := bounded(ctx, s.f, strconv.Itoa(pid)+ofDetached, func() (found []candidate) {
 		for _, l := range links {
 			if c, is := s.candidate(l); is {
 				c.pid = pid

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,5 +112,58 @@ func TestALockedMemoryMapIsToldAndNotWaitedFor(t *testing.T) {
 		f.mu.Lock()
 		waiting = len(f.hung)
 		f.mu.Unlock()
+	}
+}
+
+// On a busy machine a memory map stays locked for longer than a search waits for one process. A search that decides
+// something asks again; it does not wait for storage that does not answer at all.
+func TestASearchThatDecidesAsksAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		patience time.Duration
+		unlocked bool
+		maps     string
+		used     bool
+	}{
+		{"it uses the volume", time.Minute, true, "10-20 r--p 0 8:16 7 /vol/f\n", true},
+		{"it does not", time.Minute, true, "10-20 r--p 0 8:1 7 /bin/f\n", false},
+		{"it stays locked", time.Millisecond, false, "", false},
+		{"nothing is decided", 0, false, "", false},
+	} {
+		dir := t.TempDir()
+		must(t, os.MkdirAll(filepath.Join(dir, "5", "ns"), 0o755))
+		must(t, os.MkdirAll(filepath.Join(dir, "self", "ns"), 0o755))
+		for _, id := range []string{"5", "self"} {
+			must(t, os.Symlink("mnt:[1]", filepath.Join(dir, id, "ns", "mnt")))
+		}
+		must(t, os.WriteFile(filepath.Join(dir, "self", "mountinfo"), []byte("1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:16 / /vol rw - xfs /dev/sdb rw\n"), 0o644))
+		fifo := filepath.Join(dir, "5", "maps")
+		must(t, unix.Mkfifo(fifo, 0o600))
+		f := &Finder{Proc: dir, Sys: t.TempDir()}
+		unlock := func() { // the reader that waits gets the text, and so does each later one
+			must(t, os.Rename(fifo, fifo+".locked"))
+			must(t, os.WriteFile(fifo, []byte(tt.maps), 0o600))
+			w, err := os.OpenFile(fifo+".locked", os.O_WRONLY, 0)
+			must(t, err)
+			_, err = w.WriteString(tt.maps)
+			must(t, err)
+			must(t, w.Close())
+		}
+		if tt.unlocked {
+			go func() {
+				for !f.isHung("5") {
+					runtime.Gosched()
+				}
+				unlock()
+			}()
+		}
+		r, err := f.Find(t.Context(), Query{Paths: []string{"/vol"}, Patience: tt.patience})
+		must(t, err)
+		if len(r.Processes) == 1 != tt.used || len(r.Unread) == 0 != tt.unlocked || len(r.Unread) > 1 {
+			t.Errorf("%s: %+v", tt.name, r)
+		}
+		if !tt.unlocked {
+			unlock()
+		}
 	}
 }

@@ -57,6 +57,9 @@ type Query struct {
 	// directory of the same file system, and its path ends with the original's: the whole tree
 	// of the host is mounted somewhere.
 	Own string
+	// Patience is how long the search waits in addition, in total, for processes that cannot be inspected at
+	// once. It is for a question whose answer decides something.
+	Patience time.Duration
 }
 
 // Report says what holds a volume, a path or a device.
@@ -144,8 +147,8 @@ type Finder struct {
 	Patience time.Duration
 
 	mu sync.Mutex // guards hung
-	// hung has what is still being read.
-	hung map[string]bool
+	// hung has what is still being read; each is closed when it has been.
+	hung map[string]<-chan struct{}
 }
 
 func (f *Finder) proc(elem ...string) string {
@@ -195,6 +198,7 @@ feed:
 	if ctx.Err() != nil {
 		return Report{}, fmt.Errorf("find who holds %s: %w", strings.Join(q.Paths, ", "), context.Cause(ctx))
 	}
+	s.again(ctx)
 	s.addDetached(ctx)
 	s.addDevices()
 	return s.report(), nil

@@ -196,7 +196,7 @@ func (s *search) directories(ctx context.Context, pid int) []link {
 			links = append(links, l)
 		}
 	}
-	ids, err := bounded(ctx, s.f, strconv.Itoa(pid)+" directories", func() (ids []uint64) {
+	ids, err := bounded(ctx, s.f, strconv.Itoa(pid)+ofDirectories, func() (ids []uint64) {
 		for _, l := range links {
 			ids = append(ids, s.f.mountOf(l.proc))
 		}

@@ -108,10 +108,13 @@ func (m *namedMounts) Waits(uid types.UID) []string {
 	return lines
 }
 
+// inspectPatience is how long a removal, or the end of a use, waits for processes that cannot be inspected at once.
+const inspectPatience = 5 * time.Second
+
 // Holders implements named.Mounts. It fails if it finds no holder and there is a process that it could
 // not inspect: that process may hold the volume.
 func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holder, error) {
-	q := holders.Query{Own: m.c.Root.Name()}
+	q := holders.Query{Own: m.c.Root.Name(), Patience: inspectPatience}
 	p, _ := m.c.Manager.Pod(state.PodUID(uid))
 	for _, v := range p.Volumes {
 		status, _ := m.c.Manager.Volume(v.ID)
