@@ -83,7 +83,7 @@ const nextUnreadable = "not automatically: the volume counts as in use and is no
 func adviceUnreadable(id state.VolumeID) string {
 	return fmt.Sprintf("stop the daemon and take an older record from the spare copy: csi-volmgr journal repair; if a "+
 		"newer csi-volmgr wrote the record, run that version; otherwise delete the volume's pods, unmount what "+
-		"csi-volmgr gc --dry-run shows of it, and drop the record: csi-volmgr forget '%s' --even-mounted", id)
+		"csi-volmgr gc --dry-run shows of it; then drop the record: csi-volmgr forget '%s' --even-mounted", id)
 }
 
 // adviceProgram is the advice for a kind whose program is not installed.
