@@ -85,7 +85,8 @@ func (o *Objects) checkUIDs(objects []runtime.Object) error {
 			other, taken = asked[pod.UID]
 		}
 		if asked[pod.UID] = key; taken && other != key {
-			errs = append(errs, fmt.Errorf("%w: %s: %s", server.ErrConflict, key, source.UIDTaken(state.PodUID(pod.UID), other)))
+			why := source.UIDTaken(state.PodUID(pod.UID), key, other)
+			errs = append(errs, fmt.Errorf("%w: %s: %s", server.ErrConflict, key, why))
 		}
 	}
 	return errors.Join(errs...)

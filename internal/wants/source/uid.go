@@ -134,8 +134,13 @@ func (c *Catalog) UIDHolder(uid state.PodUID) (pod Key, found bool) {
 	return podKey(want.Pod), found
 }
 
-// UIDTaken says that a pod asks for the UID of another one, and what would be right.
-func UIDTaken(uid state.PodUID, other Key) string {
+// UIDTaken says that a pod asks for the UID of another one, and what would be right. That one may have copied the UID
+// that follows from the pod's name.
+func UIDTaken(uid state.PodUID, pod, other Key) string {
+	if uid == state.PodUID(resolve.UID(pod)) {
+		return fmt.Sprintf("metadata.uid: %s, which follows from the name, is what %s says and has; delete that pod, or "+
+			"want another uid in metadata.uid", uid, other)
+	}
 	return fmt.Sprintf("metadata.uid: found %s, which %s has; want one of its own, or none: then it follows from the name",
 		uid, other)
 }
@@ -148,7 +153,7 @@ func (c *Catalog) uidProblems() (out []Problem) {
 		if held && podKey(want.Pod) == key {
 			continue
 		}
-		text := UIDTaken(uid, c.had(uid))
+		text := UIDTaken(uid, key, c.had(uid))
 		if !held {
 			text += "; no source lists that pod, and the node may have volumes of it"
 		}

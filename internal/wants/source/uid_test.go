@@ -227,3 +227,21 @@ func TestAUIDChangesHandsOnlyWhenNothingRemains(t *testing.T) {
 		}
 	}
 }
+
+// A pod whose own UID another one has copied is told so: its author has written none, and can.
+func TestWhatAPodWithATakenUIDIsTold(t *testing.T) {
+	web, evil := Key{Kind: resolve.KindPod, Namespace: "bank", Name: "web"}, Key{Kind: resolve.KindPod, Namespace: "evil", Name: "evil"}
+	uid := state.PodUID(resolve.UID(web))
+	for pod, want := range map[Key]string{
+		web:  "which follows from the name, is what pod evil/evil says and has; delete that pod, or want another uid",
+		evil: "which pod bank/web has; want one of its own, or none",
+	} {
+		other := web
+		if pod == web {
+			other = evil
+		}
+		if got := UIDTaken(uid, pod, other); !strings.Contains(got, want) {
+			t.Errorf("%s is told %q, want %q", pod, got, want)
+		}
+	}
+}
