@@ -201,6 +201,13 @@ var mends = []mend{
 			"if false {\n\t\tc.cancel(cause)",
 		},
 	}},
+	{"members-of-a-whole-group-in-a-lost-journal", []bug{
+		{
+			"a torn group's snapshots go though records were lost", "internal/provision/controller/groupstatus.go",
+			"f.Doubt = (e.old || e.rec.torn()) && c.lost()",
+			"f.Doubt = e.old && c.lost()",
+		},
+	}},
 	{"notes-of-nothing-and-a-lie", []bug{
 		{
 			"notes are the driver's to remove", "test/sim/driver_test.go",

@@ -80,6 +80,10 @@ type groupMember struct {
 
 func (r groupRecord) empty() bool { return r.Name == "" }
 
+// torn reports whether snapshots go because the group's calls did not all succeed. Where records were lost, they may be
+// those of a group that was whole: CreateSnapshot gives the earlier snapshot of its name.
+func (r groupRecord) torn() bool { return r.Content.Phase == state.Leaving && r.Spec.Each && !r.Delete }
+
 // ready reports whether volumes may be made from all snapshots.
 func (r groupRecord) ready() bool {
 	unready := func(m groupMember) bool { return !m.Ready }

@@ -68,7 +68,7 @@ func (c *Controller) factsOfGroup(e *groupEntry) groupFacts {
 	if e.rec.Delete || e.rec.Content.Phase == state.Leaving {
 		f.Sharers = c.sharersOfGroup(e)
 	}
-	f.Doubt = e.old && c.lost()
+	f.Doubt = (e.old || e.rec.torn()) && c.lost()
 	if e.rec.Delete {
 		f.Used = c.usedBy(e.members...)
 	}
