@@ -21,7 +21,7 @@ func TestUpgradeAndBackWithARemovedVolume(t *testing.T) {
 	before := buildBefore(t, revision)
 	n := newPlace(t)
 	socket := n.Path("run/plugin.sock")
-	n.flags, n.program = harness.VolumePluginFlags(socket), before
+	n.flags, n.program, n.StorageID = harness.VolumePluginFlags(socket), before, ""
 	n.begin(csistrict.Script{})
 	p := harness.NewVolumePlugin(t, socket)
 	options := map[string]string{"class": "class", "size": "1Mi"}
@@ -52,7 +52,10 @@ func TestUpgradeAndBackWithARemovedVolume(t *testing.T) {
 		p.Do("Create", volume, options)
 		mark(volume, "of "+volume)
 	}
-	p.Do("Remove", "db", nil)
+	n.Eventually("the older program to remove it", func() bool { // it takes what a busy machine delays for a holder
+		_, err := p.Ask(t.Context(), "Remove", "db", nil)
+		return err == nil
+	})
 
 	replace("") // the program of this tree
 	want("stays", "of stays")

@@ -36,7 +36,7 @@ func TestUpgradeAndBackKeepsWhatEachHas(t *testing.T) {
 	n := newPlace(t)
 	disks, plugin := filepath.Join(n.Dir, "disks"), n.Path("plugin.sock")
 	n.flags = []string{"--host-path-allow", disks, "--volume-plugin", "--volume-plugin-socket", plugin}
-	n.program = before
+	n.program, n.StorageID = before, "" // the older program has no such flag
 	n.begin(csistrict.Script{})
 	u := upgraded{node: n, plugin: plugin}
 
