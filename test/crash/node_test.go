@@ -77,7 +77,7 @@ func newNode(t *testing.T) *node {
 func (n *node) clean() {
 	if n.T.Failed() {
 		if b, err := os.ReadFile(n.Path("log")); err == nil {
-			n.T.Logf("end of the log:\n%s", b[max(0, len(b)-8000):])
+			n.T.Logf("end of the log:\n%s", b[max(0, len(b)-64000):])
 		}
 	}
 }
@@ -254,6 +254,7 @@ func (n *node) until(what string, step func() error, died func()) {
 		}
 		if time.Now().After(deadline) {
 			n.T.Errorf("%s: %v", what, err)
+			p.Stacks()
 			return
 		}
 		time.Sleep(15 * time.Millisecond)

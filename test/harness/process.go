@@ -231,3 +231,15 @@ func Run(t *testing.T, stdin, binary string, args ...string) Result {
 	}
 	return Result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
+
+// Stacks ends the process with the stacks of its goroutines at the end of its log.
+func (p *Process) Stacks() {
+	p.mu.Lock()
+	p.stopped = true
+	p.cmd.Process.Signal(syscall.SIGQUIT) // fails only if the process has ended
+	p.mu.Unlock()
+	select {
+	case <-p.done:
+	case <-time.After(Patience):
+	}
+}
