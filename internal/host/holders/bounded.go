@@ -81,8 +81,8 @@ const (
 )
 
 // again inspects the processes that could not be inspected, once what is still being read of them has been. On a busy
-// machine that takes longer than [mapsPatience], though no storage is to blame: a compiler's memory was locked for as long
-// beside two dozen others on two processors.
+// machine that takes longer than [mapsPatience], though no storage is to blame: a compiler's memory was locked for as
+// long beside two dozen others on two processors.
 func (s *search) again(ctx context.Context) {
 	late := s.found.Unread
 	if s.q.Patience == 0 || len(late) == 0 {
