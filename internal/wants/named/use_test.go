@@ -3,7 +3,9 @@ package named
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -134,4 +136,37 @@ func TestHoldersSayWhatEndsTheUse(t *testing.T) {
 // Remove removes a volume for an asker who reaches every volume.
 func (p *Provider) Remove(ctx context.Context, name string) (note string, err error) {
 	return p.For(Asker{}).Remove(ctx, 0, 0, name)
+}
+
+// A volume whose first container is starting has no counted use and no holder yet: its claim is not deleted under it,
+// and the mount goes on.
+func TestAVolumeIsNotRemovedDuringAMount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		p, _, stop := h.start(t, "1")
+		defer stop()
+		create(t, p, "db", nil)
+		time.Sleep(startTime) // no earlier use keeps it
+		mounted, path := make(chan struct{}), make(chan string)
+		h.mounted = func(context.Context) error { <-mounted; return nil }
+		go func() {
+			at, err := p.Mount(t.Context(), "db", "c1")
+			if err != nil {
+				t.Error(err)
+			}
+			path <- at
+		}()
+		synctest.Wait()
+		if v, _ := p.Get(t.Context(), "db"); len(v.Uses) != 0 {
+			t.Fatalf("it counts: %v", v.Uses)
+		}
+		_, err := p.Remove(t.Context(), "db")
+		if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "it is being mounted") || len(h.deleted) != 0 {
+			t.Errorf("the removal is answered %v; deleted %v", err, h.deleted)
+		}
+		close(mounted)
+		if at := <-path; at == "" || h.listed() != 1 {
+			t.Errorf("mounted at %q, pods %d", at, h.listed())
+		}
+	})
 }
