@@ -52,37 +52,43 @@ func (cuts) Invoke(_ context.Context, _ string, args, reply any, _ ...grpc.CallO
 // kernel is a kernel without mounts.
 type kernel struct{ manager.Kernel }
 
+// objectsOf returns the objects of a node whose controller and manager run until ctx ends.
+func objectsOf(ctx context.Context, t *testing.T) (*Objects, *controller.Controller) {
+	t.Helper()
+	var none nothing
+	quiet := slog.New(slog.DiscardHandler)
+	catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
+	c := controller.New(controller.Config{KV: journal.NewMemory(), Usage: none})
+	m, err := manager.New(manager.Config{Store: journal.NewMemory(), Kernel: kernel{}, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []func(context.Context) error{c.Run, m.Run} {
+		go func() {
+			if err := run(ctx); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	applied := api.New(api.Config{Catalog: catalog, KV: journal.NewMemory(), SecretsDir: t.TempDir()})
+	if err := applied.Load(ctx); err != nil {
+		t.Fatal(err)
+	}
+	loaded := make(chan struct{})
+	close(loaded)
+	return NewObjects(ObjectsConfig{
+		API: applied, Catalog: catalog, Controller: c, Manager: m, Usage: none, Loaded: loaded, Journal: journal.NewMemory(),
+		Audit: audit.Open(t.TempDir(), nil), Silent: func() []string { return nil }, Changed: c.Changed, Logger: quiet,
+	}), c
+}
+
 // A schedule does not wait for ever for a snapshot that stays: one of a class with Retain whose object is gone already,
 // because a person deleted it, or because the schedule did and could not record that.
 func TestAScheduleLeavesARetainedSnapshotToItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var none nothing
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel(); synctest.Wait() }()
-		quiet := slog.New(slog.DiscardHandler)
-		catalog := source.New(source.Config{Resolve: resolve.Config{Layout: state.Layout{Root: "/r"}, NodeName: "n1"}, Sink: none})
-		c := controller.New(controller.Config{KV: journal.NewMemory(), Usage: none})
-		m, err := manager.New(manager.Config{Store: journal.NewMemory(), Kernel: kernel{}, Logger: quiet})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, run := range []func(context.Context) error{c.Run, m.Run} {
-			go func() {
-				if err := run(ctx); err != nil {
-					t.Error(err)
-				}
-			}()
-		}
-		applied := api.New(api.Config{Catalog: catalog, KV: journal.NewMemory(), SecretsDir: t.TempDir()})
-		if err := applied.Load(ctx); err != nil {
-			t.Fatal(err)
-		}
-		loaded := make(chan struct{})
-		close(loaded)
-		o := NewObjects(ObjectsConfig{
-			API: applied, Catalog: catalog, Controller: c, Manager: m, Usage: none, Loaded: loaded, Journal: journal.NewMemory(),
-			Audit: audit.Open(t.TempDir(), nil), Silent: func() []string { return nil }, Changed: c.Changed, Logger: quiet,
-		})
+		o, c := objectsOf(ctx, t)
 		c.DriverUp(controller.Driver{Name: "d", Conn: cuts{}})
 		key := controller.Key{Namespace: "shop", Name: "daily-1"}
 		c.SetSnapshot(controller.Snapshot{
@@ -99,7 +105,7 @@ func TestAScheduleLeavesARetainedSnapshotToItsOwner(t *testing.T) {
 		if err := o.dropSnapshot(ctx, s, key.Name); !errors.Is(err, schedule.ErrKept) {
 			t.Errorf("the schedule is told %v, want %v", err, schedule.ErrKept)
 		}
-		_, err = o.DeleteSnapshot(ctx, audit.By{}, server.SnapshotDeletion{Namespace: "shop", Name: key.Name})
+		_, err := o.DeleteSnapshot(ctx, audit.By{}, server.SnapshotDeletion{Namespace: "shop", Name: key.Name})
 		if !errors.Is(err, server.ErrConflict) {
 			t.Errorf("a person is told %v, want %v", err, server.ErrConflict)
 		}
