@@ -114,22 +114,27 @@ const inspectPatience = 5 * time.Second
 // Holders implements named.Mounts. It fails if it finds no holder and there is a process that it could
 // not inspect: that process may hold the volume.
 func (m *namedMounts) Holders(ctx context.Context, uid types.UID) ([]named.Holder, error) {
-	q := holders.Query{Own: m.c.Root.Name(), Patience: inspectPatience}
+	var paths []string
 	p, _ := m.c.Manager.Pod(state.PodUID(uid))
 	for _, v := range p.Volumes {
 		status, _ := m.c.Manager.Volume(v.ID)
 		if mount := status.Volume.Mounts[state.PodUID(uid)]; mount.Phase != state.Absent && mount.Target != "" {
-			q.Paths = append(q.Paths, mount.Target)
+			paths = append(paths, mount.Target)
 		}
 	}
-	if len(q.Paths) == 0 {
+	return m.holdersOf(ctx, paths)
+}
+
+// holdersOf returns the holders of what is mounted at paths.
+func (m *namedMounts) holdersOf(ctx context.Context, paths []string) ([]named.Holder, error) {
+	if len(paths) == 0 {
 		return nil, nil
 	}
-	r, err := m.holders.Find(ctx, q)
+	r, err := m.holders.Find(ctx, holders.Query{Own: m.c.Root.Name(), Paths: paths, Patience: inspectPatience})
 	if err != nil {
 		return nil, err
 	}
-	found := namedHolders(r, q.Paths[0])
+	found := namedHolders(r, paths[0])
 	if len(found) > 0 {
 		return found, nil
 	}

@@ -2,7 +2,9 @@ package operate
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/holders"
@@ -76,4 +78,54 @@ func TestProcessThatIsNotReadMayHoldAVolume(t *testing.T) {
 			t.Errorf("%+v: got %v", tc.unread, err)
 		}
 	}
+}
+
+// A volume whose only possible holder cannot be inspected is not free: it would be unmounted or removed under a
+// container of another user. A holder that is found is the answer, whatever else could not be inspected.
+func TestAVolumeIsNotFreeIfAProcessIsNotRead(t *testing.T) {
+	proc, root := t.TempDir(), openRoot(t)
+	target := root.Name() + "/pods/u/volumes/v"
+	write := func(pid, ns string, table ...string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(proc, pid, "ns"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(ns, filepath.Join(proc, pid, "ns", "mnt")); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(proc, pid, "mountinfo")
+		if len(table) == 0 { // it cannot be read
+			if err := os.Mkdir(file, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.WriteFile(file, []byte(strings.Join(table, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &namedMounts{c: NamedConfig{Root: root}}
+	m.holders.Proc = proc
+	write("self", "mnt:[1]", "1 0 254:1 / / rw - ext4 /dev/vda rw", "2 1 7:77 / "+target+" rw - ext4 /dev/loop77 rw")
+	if found, err := m.holdersOf(t.Context(), []string{target}); err != nil || len(found) != 0 {
+		t.Errorf("no other process: %v, %v", found, err)
+	}
+	write("7", "mnt:[2]")
+	found, err := m.holdersOf(t.Context(), []string{target})
+	if err == nil || !strings.Contains(err.Error(), "process 7") || len(found) != 0 {
+		t.Errorf("a process that cannot be inspected: %v, %v", found, err)
+	}
+	write("8", "mnt:[3]", "5 0 7:77 / /data rw - ext4 /dev/loop77 rw")
+	if found, err := m.holdersOf(t.Context(), []string{target}); err != nil || len(found) != 1 || found[0].PID != 8 {
+		t.Errorf("beside a container that has the volume: %v, %v", found, err)
+	}
+}
+
+// openRoot opens a directory of its own as the root of volumes.
+func openRoot(t *testing.T) *os.File {
+	t.Helper()
+	root, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return root
 }
