@@ -2,7 +2,7 @@ package server
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,24 +13,44 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// One mount option or attribute may be a list of options: CIFS' are often written so.
+// A password has any key, or none, and one mount option or attribute may be a list of options: CIFS' are often written so.
+// Readers see the values of the keys that say where a volume is and how it is mounted.
 func TestReadersSeeNoPasswordWithinAValue(t *testing.T) {
 	const canary = "CANARY"
 	spec := &state.Spec{
-		MountFlags: []string{"vers=3.1,username=web,password=" + canary + ",uid=0", "noperm,pass=" + canary, "keyName=x"},
-		Context:    map[string]string{"mountOptions": "vers=3.1,password=" + canary, "source": "//nas/x?sasToken=" + canary + "&y=1"},
-		Config:     []byte(`{"options":"a,secret=` + canary + `","n":1}`),
+		MountFlags: []string{
+			"vers=3.1,username=web,password=" + canary + "," + canary + ",uid=0", "noperm,pass=" + canary, "keyName=x", "pw=" + canary, "ro",
+			"password=two " + canary,
+		},
+		Context: map[string]string{
+			"mountOptions": "vers=3.1,password=" + canary, "source": "//web:" + canary + "@nas/x?sasToken=" + canary + "&path=1",
+			"dsn": "postgres://nas/" + canary, "bearer": canary, "pat": canary, "example.com/connection": canary, "key": canary,
+			"server": `{"host":"nas","pin":"` + canary + `"}`, "clusterID": "c1", "csi.storage.k8s.io/pod.name": "web",
+			"storage.kubernetes.io/csiProvisionerIdentity": "n1", "unset": "",
+		},
+		PublishContext: map[string]string{"devicePath": "/dev/xvdc", "chap": canary},
+		Config: []byte(`{"options":"a,secret=` + canary + `","n":1,"secretRef":{"name":"login"},"auth":{"plain":["` + canary + `"]},` +
+			`"items":[{"key":"tls.crt","path":"a"}],"server":"nas"}`),
 	}
-	shown := forReader(volumeStatus(manager.VolumeStatus{Volume: state.Volume{ID: "d^v", Spec: spec}})).Volume.Spec
-	all := fmt.Sprint(shown.MountFlags, shown.Context, string(shown.Config))
+	v := volumeStatus(manager.VolumeStatus{Volume: state.Volume{
+		ID: "d^v", Spec: spec, PublishContext: map[string]string{"bearer": canary},
+		Mounts: map[state.PodUID]state.Mount{"u": {MountSpec: state.MountSpec{Context: map[string]string{"pat": canary}}}},
+	}})
+	b, err := json.Marshal(forReader(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := string(b)
 	if strings.Contains(all, canary) {
 		t.Errorf("a secret is shown: %s", all)
 	}
 	for _, want := range []string{
-		"vers=3.1,username=web,password=***redacted***,uid=0", "noperm,pass=***redacted***", "&y=1", `"n":1`, "keyName=x",
+		`"vers=3.1,username=web,password=***redacted***,***redacted***,uid=0"`, "noperm,pass=***redacted***", `path=1"`, `"n":1`,
+		"keyName=x", `"ro"`, `"clusterID":"c1"`, `"csi.storage.k8s.io/pod.name":"web"`, `"storage.kubernetes.io/csiProvisionerIdentity":"n1"`,
+		`"devicePath":"/dev/xvdc"`, `"secretRef":{"name":"login"}`, `{"key":"tls.crt","path":"a"}`, `"server":"nas"`, `"unset":""`,
 	} {
 		if !strings.Contains(all, want) {
-			t.Errorf("%q is not shown: %s", want, all)
+			t.Errorf("%s is not shown: %s", want, all)
 		}
 	}
 }
