@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// maxStreams bounds the pages that are open at once.
-	maxStreams = 16
 	// pause is the minimum time between two updates of one page.
 	pause = 250 * time.Millisecond
 	// writeTimeout is how long a page may leave one write unread.
@@ -47,14 +45,14 @@ type Config struct {
 
 // Handler serves the page under /ui/.
 type Handler struct {
-	cfg     Config
-	mux     *http.ServeMux
-	streams chan struct{} // holds one token per open page
+	cfg   Config
+	mux   *http.ServeMux
+	pages shares
 }
 
 // New returns a handler for /ui/.
 func New(cfg Config) *Handler {
-	h := &Handler{cfg: cfg, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	h := &Handler{cfg: cfg, mux: http.NewServeMux(), pages: shares{of: map[string]int{}}}
 	h.mux.HandleFunc("GET /ui/{$}", h.file("page.html", "text/html; charset=utf-8"))
 	h.mux.HandleFunc("GET /ui/page.css", h.file("page.css", "text/css; charset=utf-8"))
 	h.mux.HandleFunc("GET /ui/page.js", h.file("page.js", "text/javascript; charset=utf-8"))
@@ -121,13 +119,12 @@ func (h *Handler) explain(w http.ResponseWriter, r *http.Request) {
 // rows streams server-sent events: first one with all rows and the node's name, then
 // one for each change.
 func (h *Handler) rows(w http.ResponseWriter, r *http.Request) {
-	select {
-	case h.streams <- struct{}{}:
-	default:
-		http.Error(w, fmt.Sprintf("%d pages are open, which is the maximum", maxStreams), http.StatusServiceUnavailable)
+	free, err := h.pages.take(visitorOf(r))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	defer func() { <-h.streams }()
+	defer free()
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Time{}) // else the server would end the stream of a page that sends nothing
 	w.Header().Set("Content-Type", "text/event-stream")

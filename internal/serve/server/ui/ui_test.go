@@ -159,8 +159,14 @@ func (w *world) set(pods ...manager.PodStatus) {
 
 func serve(t *testing.T, w *world, stopping chan struct{}) *httptest.Server {
 	t.Helper()
+	srv := httptest.NewServer(New(w.config(stopping)))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func (w *world) config(stopping chan struct{}) Config {
 	locked := func() func() { w.mu.Lock(); return w.mu.Unlock }
-	srv := httptest.NewServer(New(Config{
+	return Config{
 		Pods:     func() []manager.PodStatus { defer locked()(); return w.pods },
 		Drivers:  func() []manager.DriverStatus { return nil },
 		Problems: func() []Problem { return nil },
@@ -168,9 +174,7 @@ func serve(t *testing.T, w *world, stopping chan struct{}) *httptest.Server {
 		Changed:  func() <-chan struct{} { defer locked()(); return w.changed },
 		Explain:  func(kind, name string) (string, error) { return kind + " " + name + ": <fine>", nil },
 		Node:     "n1", Stopping: stopping,
-	}))
-	t.Cleanup(srv.Close)
-	return srv
+	}
 }
 
 func request(t *testing.T, ctx context.Context, url, host string) *http.Response {
