@@ -25,10 +25,17 @@ func (s *Server) healthHandler() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		missing := s.cfg.Health.NotReady()
 		if why := s.cfg.Health.Blocked(); why != "" {
 			missing = append(missing, why)
+		}
+		if len(missing) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		if !s.underOwnHost(r) { // such as a probe by an alias, for which the status is enough
+			_, _ = fmt.Fprintln(w, "ask by address, or as localhost, to read more than the status of this answer")
+			return
 		}
 		if len(missing) == 0 {
 			_, _ = fmt.Fprintln(w, "ok")
@@ -37,7 +44,6 @@ func (s *Server) healthHandler() http.Handler {
 			}
 			return
 		}
-		w.WriteHeader(http.StatusServiceUnavailable)
 		for _, m := range missing {
 			_, _ = fmt.Fprintln(w, m)
 		}
@@ -45,22 +51,27 @@ func (s *Server) healthHandler() http.Handler {
 	return mux
 }
 
-// requireOwnHost refuses requests whose Host is not a name of this machine, to stop DNS
-// rebinding from a page in a browser on this machine.
+// requireOwnHost refuses requests under another name than this machine's.
 func (s *Server) requireOwnHost(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		own, _ := os.Hostname()
-		if !ui.ByAddress(r.Host) && host != own && host != s.cfg.Version.Node {
+		if !s.underOwnHost(r) {
 			http.Error(w, fmt.Sprintf("host %q: ask by address, as localhost, or by the name of the node (%s)", r.Host,
 				s.cfg.Version.Node), http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// underOwnHost reports whether the Host of a request is a name of this machine, to stop DNS rebinding from a page in a
+// browser on this machine.
+func (s *Server) underOwnHost(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	own, _ := os.Hostname()
+	return ui.ByAddress(r.Host) || host == own || host == s.cfg.Version.Node
 }
 
 func (s *Server) metrics() http.Handler {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -165,19 +166,55 @@ func TestMetricsAreNotForOtherNames(t *testing.T) {
 		"node-1": 200, "node-1:9811": 200, "127.0.0.1:9811": 200, "localhost": 200, "[::1]:9811": 200,
 		"evil.example:9811": 403, "node-1.evil.example": 403,
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.HTTPAddress()+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = host
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("host %q: %d, want %d", host, res.StatusCode, want)
+		if got, _ := getAs(t, host, "http://"+s.HTTPAddress()+"/metrics"); got != want {
+			t.Errorf("host %q: %d, want %d", host, got, want)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
+}
+
+// Such a page learns from /readyz and /healthz their status alone, which a probe under an alias of the node needs.
+func TestReasonsAreNotForOtherNames(t *testing.T) {
+	b := newBackend(Facts{})
+	cfg := config(t, b)
+	cfg.HTTPAddress, cfg.Version.Node = "127.0.0.1:0", "node-1"
+	s, _ := start(t, cfg)
+	for _, notReady := range []string{"", "source file: /etc/manifests has not been read yet"} {
+		status, words := 200, "the journal may have lost records"
+		if notReady != "" {
+			b.Set(func(f *Facts) { f.NotReady = []string{notReady} })
+			status, words = 503, notReady
+		}
+		for host, shown := range map[string]bool{
+			"node-1:9811": true, "127.0.0.1:9811": true, "localhost": true, "evil.example": false, "node-1.evil.example:9811": false,
+		} {
+			got, text := getAs(t, host, "http://"+s.HTTPAddress()+"/readyz")
+			if got != status || strings.Contains(text, words) != shown || !shown && strings.Contains(strings.ReplaceAll(text, host, ""), "node-1") {
+				t.Errorf("host %q: %d %s", host, got, text)
+			}
+			if got, text := getAs(t, host, "http://"+s.HTTPAddress()+"/healthz"); got != 200 || text != "ok\n" {
+				t.Errorf("host %q: /healthz: %d %s", host, got, text)
+			}
+		}
+	}
+}
+
+// getAs asks for a URL under a host name.
+func getAs(t *testing.T, host, url string) (status int, text string) {
+	t.Helper()
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = host
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
 }
