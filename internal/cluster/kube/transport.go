@@ -15,7 +15,7 @@ import (
 // otherwise handle by itself, unnoticed by the caller and for longer than the context allows for
 // one answer: client-go repeats a request ten times if the answer says "later" or the connection
 // ends. If a watch's connection ends or times out, client-go returns a watch without events and no
-// error.
+// error. It follows redirects with its token, and reads answers without a limit.
 func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
@@ -34,6 +34,10 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	default:
 		return nil, err
 	}
+	if err := elsewhere(r, resp); err != nil {
+		return nil, errors.Join(err, resp.Body.Close())
+	}
+	bounded(r, resp)
 	after := resp.Header.Get("Retry-After")
 	if after == "" && resp.StatusCode != http.StatusTooManyRequests {
 		return resp, nil
