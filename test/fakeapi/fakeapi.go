@@ -35,6 +35,8 @@ type Server struct {
 	goneInStream bool
 	// behind is the state of another instance that lags; nil if none does.
 	behind *snapshot
+	// allNodes: see AllNodes.
+	allNodes bool
 }
 
 // snapshot is what the server had at a version.
@@ -239,6 +241,13 @@ func (s *Server) Expire() {
 var gone = event{kind: "ERROR", object: object{
 	"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": http.StatusGone, "message": "too old resource version",
 }}
+
+// AllNodes makes lists and watches of pods have the pods of all nodes, whatever node they select.
+func (s *Server) AllNodes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allNodes = true
+}
 
 // Behind makes an instance with the server's current state answer all lists and gets,
 // until Behind is called with false. Watches still come from the server itself.

@@ -59,6 +59,11 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := parse(r)
 	s.mu.Lock()
 	s.requests = append(s.requests, q)
+	if s.allNodes {
+		q.FieldSelector = strings.Join(slices.DeleteFunc(strings.Split(q.FieldSelector, ","), func(term string) bool {
+			return strings.HasPrefix(term, "spec.nodeName=")
+		}), ",")
+	}
 	fail := s.fail
 	s.mu.Unlock()
 	if fail != nil {

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/cluster/kubeclient"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/outage"
@@ -204,73 +202,6 @@ func (p *Provider) apply(u source.Update) {
 		p.logger.Error("catalog rejected objects of the API server", "err", err)
 	}
 	p.memory.note(u)
-}
-
-// podStream returns the stream of this node's pods. known holds the restored ones.
-func (p *Provider) podStream(known map[source.Key]*corev1.Pod) *stream {
-	return &stream{
-		list:     p.kinds[resolve.KindPod].lister(""),
-		watch:    p.kinds[resolve.KindPod].watcher(""),
-		selector: "spec.nodeName=" + p.config.NodeName,
-		logger:   p.logger,
-		report:   func(err error, wait time.Duration) { p.noteError(p.whatPods(), err, wait) },
-		replace: func(objects []runtime.Object) {
-			p.applyPods(known, objects)
-			p.setFinding(outage.Finding{What: whatRestored})
-			p.config.Catalog.Synced(source.Kube)
-		},
-		event: func(t watch.EventType, obj runtime.Object) bool {
-			pod, ok := obj.(*corev1.Pod)
-			if !ok || isMirror(pod) {
-				return false
-			}
-			key := keyOf(pod)
-			if t == watch.Deleted {
-				delete(known, key)
-				p.apply(source.Update{Delete: []source.Key{key}})
-				return false
-			}
-			known[key] = pod
-			p.apply(source.Update{Put: []runtime.Object{stripped(pod)}})
-			return false
-		},
-	}
-}
-
-// applyPods replaces all pods and deletes those that are not listed.
-func (p *Provider) applyPods(known map[source.Key]*corev1.Pod, objects []runtime.Object) {
-	var u source.Update
-	gone := map[source.Key]bool{}
-	for key := range known {
-		gone[key] = true
-	}
-	for _, obj := range objects {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok || isMirror(pod) {
-			continue
-		}
-		key := keyOf(pod)
-		delete(gone, key)
-		known[key] = pod
-		u.Put = append(u.Put, stripped(pod))
-	}
-	for key := range gone {
-		delete(known, key)
-		u.Delete = append(u.Delete, key)
-	}
-	slices.SortFunc(u.Delete, source.Key.Compare)
-	p.apply(u)
-}
-
-// isMirror reports whether the pod is the API server's image of a static pod. The static pod comes
-// from a manifest, and nothing on this node has the mirror's UID.
-func isMirror(pod *corev1.Pod) bool {
-	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return is
-}
-
-func keyOf(pod *corev1.Pod) source.Key {
-	return source.Key{Kind: resolve.KindPod, Namespace: pod.Namespace, Name: pod.Name}
 }
 
 // Secret reads a secret for one CSI request and does not store it, as the kubelet does. It is for

@@ -102,8 +102,8 @@ func elsewhere(r *http.Request, resp *http.Response) error {
 	if err != nil || sameServer(r.URL, to) {
 		return nil // client-go and net/http know what to do without a Location
 	}
-	return fmt.Errorf("the API server redirects to %s://%s, where csi-volmgr does not send its token: if that is the API "+
-		"server, name it in the kubeconfig", to.Scheme, to.Host)
+	return fmt.Errorf("the API server redirects to %s://%s, where csi-volmgr does not send its token: if that is the "+
+		"API server, name it in the kubeconfig", to.Scheme, to.Host)
 }
 
 // sameServer reports whether b is the server a, or its https where a is http.

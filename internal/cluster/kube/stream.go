@@ -38,6 +38,9 @@ type stream struct {
 	// nothing more to watch.
 	replace func([]runtime.Object)
 	event   func(watch.EventType, runtime.Object) (done bool)
+	// verify returns an error if the objects of a list of this version are not to be believed; nil means
+	// that they are.
+	verify func(ctx context.Context, objects []runtime.Object, version string) error
 	// complete reports, after a list, whether there is nothing to watch; nil means no.
 	complete func() bool
 	// report receives the error of a failed attempt and the pause before the next one, and nil when
@@ -157,6 +160,11 @@ func (s *stream) relist(ctx context.Context) error {
 	objects, err := meta.ExtractList(list)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
+	}
+	if s.verify != nil {
+		if err := s.verify(ctx, objects, m.GetResourceVersion()); err != nil {
+			return err
+		}
 	}
 	s.replace(objects)
 	s.setVersion(m.GetResourceVersion())
