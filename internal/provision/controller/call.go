@@ -143,6 +143,9 @@ func send(ctx context.Context, k call, secret map[string]string) (answer, error)
 			return answer{result: result{unsent: true}}, err
 		}
 		resp, err := client.ControllerPublishVolume(ctx, req)
+		if size := sizeOf(resp.GetPublishContext()); err == nil && size > maxContext {
+			return answer{}, wrongAnswer(k.op.verb.String(), tooLarge("publish_context", size))
+		}
 		return answer{publish: resp.GetPublishContext()}, err
 	case detachVolume:
 		_, err := client.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{

@@ -532,6 +532,42 @@ func TestAVolumeThatDoesNotFitIsDeletedWithItsClaim(t *testing.T) {
 	})
 }
 
+// A volume_context that no record may hold is not stored: the claim waits and says so, and once the driver answers as it
+// should, the claim gets the volume that was made. A volume of an earlier version keeps what it has.
+func TestAttackAHugeContextIsNotStored(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		b.set(func() {
+			b.answer = func(v *csi.Volume) { v.VolumeContext = map[string]string{"k": strings.Repeat("v", 3<<20)} }
+		})
+		h.set(testClaim("a", mib))
+		h.up()
+		settleFor(time.Hour)
+		s := h.status(testKey("a"))
+		if s.Phase != Pending || s.Volume != nil || !strings.Contains(s.Reason, "volume_context of 3145729 bytes") {
+			t.Errorf("status: %+v", s)
+		}
+		for key, value := range h.disk.records() {
+			if len(value) > maxContext {
+				t.Errorf("record %s has %d bytes", key, len(value))
+			}
+		}
+		b.set(func() { b.answer = nil })
+		settleFor(time.Hour)
+		v := h.bound(testKey("a"))
+		if v.Handle != "vol-1" {
+			t.Errorf("volume: %+v", v)
+		}
+		b.set(func() { b.padding = strings.Repeat("v", 3<<20) })
+		if _, err := h.c.Attach(t.Context(), volumeOf(v)); err == nil || !strings.Contains(err.Error(), "publish_context of") {
+			t.Errorf("Attach: %v", err)
+		}
+		if err := h.c.Detach(t.Context(), volumeOf(v)); err != nil {
+			t.Errorf("Detach: %v", err)
+		}
+	})
+}
+
 // A claim must not take over a handle that another claim's volume has: deleting one would delete the other's data.
 func TestHandleOfAnotherClaimIsRefused(t *testing.T) {
 	b := newBackend()

@@ -33,6 +33,8 @@ type backend struct {
 	fault func(call string, req proto.Message) fault
 	// answer, if set, may spoil the volume that CreateVolume returns.
 	answer func(*csi.Volume)
+	// padding makes each publish_context longer.
+	padding string
 	// blocks returns the answer to a request of SnapshotMetadata: messages, errors, and channels to wait for; if nil,
 	// the service is missing.
 	blocks func(req proto.Message) []any
@@ -367,7 +369,7 @@ func (b *backend) publish(req *csi.ControllerPublishVolumeRequest) (proto.Messag
 		b.breach("ControllerPublishVolume: %v", req)
 	}
 	v.nodes[req.GetNodeId()] = true
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "/dev/" + v.handle}}, nil
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "/dev/" + v.handle + b.padding}}, nil
 }
 
 func (b *backend) unpublish(req *csi.ControllerUnpublishVolumeRequest) (proto.Message, error) {

@@ -123,6 +123,23 @@ func attachRequest(v state.Volume, nodeID string, multiWriter bool,
 	}, nil
 }
 
+// maxContext bounds each map of an answer that a record holds, since the journal keeps it: CSI allows 4 KiB, and
+// Kubernetes 256 KiB for all annotations of an object.
+const maxContext = 256 << 10
+
+func tooLarge(field string, size int) error {
+	return fmt.Errorf("the driver answered with a %s of %d bytes; at most %d are stored, and CSI allows 4096", field,
+		size, maxContext)
+}
+
+// sizeOf returns the bytes of all keys and values.
+func sizeOf(m map[string]string) (n int) {
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
 // checkCreated checks the answer to a CreateVolume for s made on a node with the given topology. It
 // returns an error if the answer is unusable, and sets created.reject if the volume does not fit.
 func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error) {
@@ -135,12 +152,19 @@ func checkCreated(s spec, node map[string]string, v *csi.Volume) (created, error
 	case len(c.handle) > state.MaxHandle:
 		return created{}, fmt.Errorf("the driver answered with a volume_id of %d bytes; at most %d are allowed",
 			len(c.handle), state.MaxHandle)
+	case sizeOf(c.context) > maxContext:
+		return created{}, tooLarge("volume_context", sizeOf(c.context))
 	}
 	if c.capacityBytes == 0 {
 		c.capacityBytes = s.SizeBytes // "unknown" (CSI 1.13 Volume.capacity_bytes)
 	}
+	size := 0
 	for _, t := range v.GetAccessibleTopology() {
 		c.topology = append(c.topology, t.GetSegments())
+		size += sizeOf(t.GetSegments())
+	}
+	if size > maxContext {
+		return created{}, tooLarge("accessible_topology", size)
 	}
 	from := v.GetContentSource()
 	switch {
