@@ -182,7 +182,7 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	if err := s.Kernel.Bind(v.Spec.StagePath, dir.Path(), mount.BindOptions{ReadOnly: m.ReadOnly}); err != nil {
 		return err
 	}
-	if err := GiveToGroup(ctx, v, pod, dir); err != nil {
+	if err := GiveToGroup(ctx, v, pod, dir, false); err != nil {
 		// A repeated call expects that nothing is mounted. The unmount ignores the end
 		// of ctx, which may be the cause of err.
 		return errors.Join(err, s.Kernel.Unmount(context.WithoutCancel(ctx), dir.Path()))
@@ -204,8 +204,10 @@ func PublishNode(ctx context.Context, k *mount.Kernel, dir poddir.Dir, node stri
 }
 
 // GiveToGroup gives the volume to the pod's fsGroup if no other pod uses it. Like the
-// kubelet, it changes nothing while another pod does.
-func GiveToGroup(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir) error {
+// kubelet, it changes nothing while another pod does. shared means that the volume shares its
+// file system with files of others, so that files with several names are left alone. All names
+// of a file of a whole disk are in its volume.
+func GiveToGroup(ctx context.Context, v state.Volume, pod state.PodUID, dir poddir.Dir, shared bool) error {
 	m := v.Mounts[pod]
 	if m.FSGroup == nil || m.ReadOnly {
 		return nil
@@ -220,7 +222,7 @@ func GiveToGroup(ctx context.Context, v state.Volume, pod state.PodUID, dir podd
 		return err
 	}
 	defer f.Close()
-	return ownership.Apply(ctx, f, ownership.Options{GID: *m.FSGroup, OnRootMismatch: true})
+	return ownership.Apply(ctx, f, ownership.Options{GID: *m.FSGroup, OnRootMismatch: true, SkipLinked: shared})
 }
 
 // Unpublish unmounts the volume from the pod and removes its directory.

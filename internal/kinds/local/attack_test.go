@@ -132,3 +132,64 @@ func TestAttackNestedAllowedDirectoryIsALink(t *testing.T) {
 		n.wantRefused(path, n.driver.Publish(t.Context(), n.volume(path, podA), podA), hostpath.ErrDenied)
 	}
 }
+
+// The owner of a local directory that shares its file system links a file of another into it. The pod's fsGroup gets
+// what is the directory's own, and not that file, whose other name stays what it was. All names in a file system of its
+// own are the volume's: there, files with several names are given, as a git repository or a package store needs.
+//
+// Attacks: C20.
+func TestAttackNoHardLinkGivesAFileAway(t *testing.T) {
+	n := newNode(t, "/dev")
+	gid := int64(4711)
+	want := func(path string, mode, group uint32) {
+		t.Helper()
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil || st.Gid != group || st.Mode&0o7777 != mode {
+			t.Errorf("%s: mode %04o, group %d, %v; want %04o, %d", path, st.Mode&0o7777, st.Gid, err, mode, group)
+		}
+	}
+	give := func(path string) {
+		t.Helper()
+		v := n.volume(path, podA)
+		m := v.Mounts[podA]
+		m.FSGroup = &gid
+		v.Mounts[podA] = m
+		n.publish(v, podA)
+		n.unpublish(v, podA)
+	}
+	canary, dir := n.disks+"/shadow", n.disks+"/a"
+	if err := errors.Join(
+		os.WriteFile(canary, nil, 0o600), os.WriteFile(dir+"/own", nil, 0o600), os.Link(canary, dir+"/link"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	give(dir)
+	want(canary, 0o600, 0)
+	want(dir+"/own", 0o660, uint32(gid))
+
+	device, whole := drivertest.Device(t, "ext4"), n.disks+"/whole"
+	if err := errors.Join(os.Mkdir(whole, 0o755), unix.Mount(device, whole, "ext4", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(whole, unix.MNT_DETACH) })
+	if err := errors.Join(
+		os.Mkdir(whole+"/sub", 0o755), os.WriteFile(whole+"/object", nil, 0o600), os.Link(whole+"/object", whole+"/sub/link"),
+	); err != nil {
+		t.Fatal(err)
+	}
+	give(whole + "/sub")
+	want(whole+"/object", 0o600, 0)
+	give(whole)
+	want(whole+"/object", 0o660, uint32(gid))
+	if err := errors.Join(os.WriteFile(whole+"/other", nil, 0o600), os.Link(whole+"/other", whole+"/sub/other"), os.Chown(whole, 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(whole, 0); err != nil {
+		t.Fatal(err)
+	}
+	give(device)
+	if err := unix.Mount(device, whole, "ext4", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	want(whole+"/other", 0o660, uint32(gid))
+}

@@ -125,12 +125,35 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, r request) error {
 	if err := d.mount(ctx, *v.Spec, r, location{path, device}); err != nil {
 		return err
 	}
-	if err := disk.GiveToGroup(ctx, v, r.pod, r.dir); err != nil {
+	if err := d.giveToGroup(ctx, v, r); err != nil {
 		// A repeated call expects that nothing is mounted. The unmount ignores the end
 		// of ctx, which may be the cause of err.
 		return errors.Join(err, d.c.Kernel.Unmount(context.WithoutCancel(ctx), r.dir.Path()))
 	}
 	return nil
+}
+
+// giveToGroup gives the mounted volume to the pod's fsGroup.
+func (d *Driver) giveToGroup(ctx context.Context, v state.Volume, r request) error {
+	if r.m.FSGroup == nil {
+		return nil
+	}
+	shared, err := d.sharesFS(ctx, r.dir.Path())
+	if err != nil {
+		return err
+	}
+	return disk.GiveToGroup(ctx, v, r.pod, r.dir, shared)
+}
+
+// sharesFS reports whether only a directory of a file system is mounted at path. A link to a file of the rest could
+// give that file away.
+func (d *Driver) sharesFS(ctx context.Context, path string) (bool, error) {
+	table, err := d.c.Kernel.List(ctx, path)
+	if err != nil {
+		return false, err
+	}
+	at, found := mount.MountOf(table, path)
+	return !found || at.Path != path || at.Root != "/", nil
 }
 
 // find returns the path without symbolic links, and the format of the file there.
