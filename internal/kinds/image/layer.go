@@ -78,7 +78,7 @@ func isOfLayer(err error) bool {
 	}
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return !ok || slices.Contains([]syscall.Errno{
-		syscall.ENOTDIR, syscall.EISDIR, syscall.ENOENT, syscall.ELOOP, syscall.ENAMETOOLONG,
+		syscall.ENOTDIR, syscall.EISDIR, syscall.ENOENT, syscall.EEXIST, syscall.ELOOP, syscall.ENAMETOOLONG,
 	}, errno)
 }
 

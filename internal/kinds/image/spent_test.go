@@ -180,6 +180,8 @@ func TestAttackImageThatCannotBeUnpackedIsNotTriedAgain(t *testing.T) {
 		"another diff_id":           stored(imagetest.TAR, garbage, good),
 		"a file that is a parent":   entries(imagetest.File("f", "x"), imagetest.File("f/g", "x")),
 		"a name that is too long":   entries(imagetest.File(strings.Repeat("n", 300), "x")),
+		"a parent that is a link":   entries(imagetest.Symlink("a", "nowhere"), imagetest.File("a/f", "x")),
+		"below such a link":         entries(imagetest.Symlink("a", "/b/c"), imagetest.File("a/d/f", "x")),
 		"a hard link to nothing":    entries(imagetest.Link("l", "nothing")),
 		"a link in place of itself": entries(imagetest.Symlink("s", "s"), imagetest.File("s/f", "x")),
 	} {
