@@ -160,6 +160,14 @@ func (s *Server) Put(objects ...runtime.Object) {
 	}
 }
 
+// PutBack replaces an object as a restore of etcd from an earlier copy does: versions begin again from there.
+func (s *Server) PutBack(obj runtime.Object) {
+	s.mu.Lock()
+	s.version, s.history = 1, nil
+	s.mu.Unlock()
+	s.Put(obj)
+}
+
 // Get returns an object by resource ("nodes") and key ("a", "default/a"), or false if there is none.
 func (s *Server) Get(resource, key string, into runtime.Object) bool {
 	s.mu.Lock()

@@ -24,6 +24,8 @@ func (r *Reporter) runInUse(ctx context.Context) {
 	var w inUse
 	var o overwritten
 	var b outage.Backoff
+	check := time.NewTimer(outage.Jitter(checkEvery, 0.2))
+	defer check.Stop()
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
 		v, changed := r.view(true)
@@ -59,6 +61,9 @@ func (r *Reporter) runInUse(ctx context.Context) {
 		case <-used:
 		case <-changed:
 		case <-retry:
+		case <-check.C:
+			r.readNode(ctx, &w)
+			check.Reset(outage.Jitter(checkEvery, 0.2))
 		case <-ctx.Done():
 		}
 		timer.Stop()
@@ -91,8 +96,12 @@ type inUse struct {
 	more bool
 }
 
-// see sets a Node from the watch, unless an answer already had a newer version of it.
+// see sets a Node from the watch, unless it was seen before or an answer already had a newer version of it. What a watch
+// showed before etcd was put back to an earlier copy has a higher version than all that follows.
 func (w *inUse) see(n *corev1.Node) {
+	if n != nil && w.watched != nil && w.node != nil && same(n, w.watched) {
+		return
+	}
 	w.watched = n
 	if n != nil && w.node != nil && n.UID == w.node.UID && older(n, w.node) {
 		return
@@ -103,7 +112,12 @@ func (w *inUse) see(n *corev1.Node) {
 // ahead reports whether node is from an answer and the watch has not shown it yet. Then the
 // attachments that are known may be those from before it.
 func (w *inUse) ahead() bool {
-	return w.watched == nil || w.watched.UID != w.node.UID || older(w.watched, w.node)
+	return w.watched == nil || !same(w.watched, w.node)
+}
+
+// same reports whether a and b are one version of one object.
+func same(a, b metav1.Object) bool {
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
 // older reports whether version a is before version b. It returns false for versions
@@ -255,6 +269,25 @@ func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.Uniqu
 			"look for an admission webhook that changes status.volumesInUse of Nodes")
 	}
 	return nil
+}
+
+// checkEvery is how often the reporter reads the Node without an event: a watch shows nothing of a Node that was put
+// back with etcd, and a wrong list lets a controller detach what is mounted. Each pause is randomly extended by up to a
+// fifth.
+const checkEvery = 30 * time.Second
+
+// readNode reads the Node, as the watch of it does, if this process has written a list into it. The answer is newer than all that is known,
+// whatever its version. An error is that of an outage, which others report.
+func (r *Reporter) readNode(ctx context.Context, w *inUse) {
+	if w.node == nil || w.unanswered != nil || w.node.UID != w.uid || len(w.written) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	list, err := r.config.Core.Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + r.config.NodeName})
+	if err == nil && len(list.Items) == 1 && list.Items[0].UID == w.uid {
+		w.node = &list.Items[0]
+	}
 }
 
 // list returns what the Node's list must be.

@@ -41,6 +41,12 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 		w.written = n.Status.VolumesInUse // another daemon added its volumes
 		return
 	}
+	if r.wentBack(n) {
+		r.logger.Info("status.volumesInUse of the Node is an earlier one, as after etcd was put back to an earlier copy; "+
+			"writing it again", "node", n.Name, "found", len(n.Status.VolumesInUse), "want", len(w.written))
+		w.written = n.Status.VolumesInUse
+		return
+	}
 	if o.times == 0 {
 		o.first = now
 	}
@@ -52,6 +58,15 @@ func (r *Reporter) notice(w *inUse, o *overwritten, now time.Time) {
 		About:   corev1.ObjectReference{Kind: "Node", Name: n.Name, UID: n.UID, APIVersion: "v1"},
 		Warning: true, Reason: "VolumesInUseOverwritten", Text: o.text(n.Name),
 	})
+}
+
+// ownManager is the field manager of csi-volmgr's writes, which the API server takes from the user agent.
+const ownManager = "csi-volmgr"
+
+// wentBack reports whether no other program wrote the Node's list: the list is one of csi-volmgr's own, or the Node is
+// from before this process wrote its annotation.
+func (r *Reporter) wentBack(n *corev1.Node) bool {
+	return writerOf(n) == ownManager || n.Annotations[WriterAnnotation] != r.writer
 }
 
 // writerOf returns the field manager that owns the Node's status.volumesInUse; "" if none does, as after
