@@ -96,8 +96,9 @@ type inUse struct {
 	more bool
 }
 
-// see sets a Node from the watch, unless it was seen before or an answer already had a newer version of it. What a watch
-// showed before etcd was put back to an earlier copy has a higher version than all that follows.
+// see sets a Node from the watch, unless it was seen before or an answer already had a newer version
+// of it. What a watch showed before etcd was put back to an earlier copy has a higher version than
+// all that follows.
 func (w *inUse) see(n *corev1.Node) {
 	if n != nil && w.watched != nil && w.node != nil && same(n, w.watched) {
 		return
@@ -276,8 +277,9 @@ func (r *Reporter) writeInUse(ctx context.Context, w *inUse, list []corev1.Uniqu
 // fifth.
 const checkEvery = 30 * time.Second
 
-// readNode reads the Node, as the watch of it does, if this process has written a list into it. The answer is newer than all that is known,
-// whatever its version. An error is that of an outage, which others report.
+// readNode reads the Node, as the watch of it does, if this process has written a list into it. The
+// answer is newer than all that is known, whatever its version. An error is that of an outage, which
+// others report.
 func (r *Reporter) readNode(ctx context.Context, w *inUse) {
 	if w.node == nil || w.unanswered != nil || w.node.UID != w.uid || len(w.written) == 0 {
 		return

@@ -57,6 +57,14 @@ func discoveryRecords(dbs []string, p portal) (files []string) {
 	return files
 }
 
+// hasIface reports whether there is a record of the interface of a target, or may be one.
+func hasIface(dbs []string, t target) bool {
+	return slices.ContainsFunc(dbs, func(db string) bool {
+		_, err := os.Lstat(filepath.Join(db, "ifaces", t.iface))
+		return !errors.Is(err, os.ErrNotExist)
+	})
+}
+
 // setValues sets values in each of the record files.
 func setValues(files []string, values map[string]string) error {
 	if len(files) == 0 {

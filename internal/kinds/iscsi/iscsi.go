@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/disk"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/poddir"
+	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -232,7 +233,7 @@ func (d *Driver) release(ctx context.Context, t target, others []target, wwid st
 		return nil
 	}
 	err := d.iscsiadm(ctx, t, "-m", "iface", "-I", t.iface, "-o", "delete")
-	if disk.Exited(err, exitNone) {
+	if disk.Exited(err, exitNone) || errors.Is(err, program.ErrMissing) && !hasIface(d.c.Databases, t) {
 		return nil
 	}
 	return err

@@ -154,7 +154,11 @@ func (d *Driver) logout(ctx context.Context, t target, p portal) error {
 		node(t, p, "-o", "delete"),
 		{"-m", "discoverydb", "-t", "sendtargets", "-p", p.String(), "-o", "delete"},
 	} {
-		if err := d.iscsiadm(ctx, t, args...); err != nil && !disk.Exited(err, exitNoSession, exitNone) {
+		err := d.iscsiadm(ctx, t, args...)
+		if errors.Is(err, program.ErrMissing) && d.neverLoggedIn(t, p) {
+			break
+		}
+		if err != nil && !disk.Exited(err, exitNoSession, exitNone) {
 			return err
 		}
 	}
@@ -163,6 +167,13 @@ func (d *Driver) logout(ctx context.Context, t target, p portal) error {
 		return nil
 	}
 	return err
+}
+
+// neverLoggedIn reports whether there is nothing to log out of, and no record to remove: iscsiadm was missing when login
+// began. Without that, such a volume would stay in use for ever.
+func (d *Driver) neverLoggedIn(t target, p portal) bool {
+	_, there, err := d.session(t, p)
+	return err == nil && !there && len(nodeRecords(d.c.Databases, t, p)) == 0 && len(discoveryRecords(d.c.Databases, p)) == 0
 }
 
 // markPath returns the path of the file that marks a session as begun by this package.
