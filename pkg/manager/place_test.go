@@ -39,7 +39,7 @@ func TestAReplacedVolumeWaitsForThePathOfTheOldOne(t *testing.T) {
 		rest()
 		equal(t, "calls", h.calls(), []string{"Stage d^v", "Publish d^v a", "Stage d^w"})
 		p, _ := l.Pod("a")
-		if p.Ready || len(p.Volumes) != 2 || p.Volumes[0].Code != plan.PathTaken || !strings.Contains(p.Volumes[0].BlockedBy, "d^v") {
+		if p.Ready || len(p.Volumes) != 2 || p.Volumes[0].Code != plan.PathTaken || !strings.Contains(p.Volumes[0].BlockedBy, "has another handle now, as after its PersistentVolume was replaced: volume d^v ") {
 			t.Errorf("status: %+v", p)
 		}
 		l.RemovePod("a")

@@ -162,6 +162,10 @@ func (f *follower) get() {
 // never is a pause that only a poke ends.
 const never = 1000 * time.Hour
 
+// volumeRefresh is how often a PersistentVolume is read without an event; each pause is randomly extended by up to as
+// much. A node's identity may get it but not watch it, and one that replaces it under its name need not change a claim.
+const volumeRefresh = time.Hour
+
 // getOnce reads the object and returns the pause before the next read.
 func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	if f.key.Kind == resolve.KindVolumeAttachment {
@@ -186,6 +190,8 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 	switch o := obj.(type) {
 	case *resolve.Endpoints: // a node's identity may get them but not watch them
 		pause = outage.Jitter(f.p.config.Refresh, 0.2)
+	case *corev1.PersistentVolume:
+		pause = outage.Jitter(volumeRefresh, 1)
 	case *corev1.PersistentVolumeClaim:
 		pause, settled = outage.Jitter(f.p.config.Refresh, 0.2), o.Status.Phase == corev1.ClaimBound
 	}

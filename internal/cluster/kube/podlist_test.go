@@ -128,3 +128,25 @@ func TestAttackPodsOfAnotherNodeAreLeftAlone(t *testing.T) {
 		}
 	})
 }
+
+// A PersistentVolume that was deleted and made again under its name, with another handle, is noticed although nothing
+// else changes: the pod that has the old one is told so (pkg/manager TestAReplacedVolumeWaitsForThePathOfTheOldOne).
+func TestAVolumeThatWasReplacedIsNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, everyKind)
+		advance(time.Minute)
+		var pv corev1.PersistentVolume
+		w.server.Get("persistentvolumes", "pv-a", &pv)
+		pv.UID, pv.Spec.CSI.VolumeHandle = "another", "another"
+		w.server.Delete("persistentvolumes", "pv-a")
+		w.server.Put(&pv)
+		w.server.Took()
+		advance(2 * time.Hour)
+		if id := w.volume("p-a").ID; id != "d.test^another" {
+			t.Errorf("the pod's volume is %s", id)
+		}
+		if n := counted(w.server.Took())["get persistentvolumes"]; n < 2 || n > 4 { // two volumes, once or twice each
+			t.Errorf("%d reads in two hours", n)
+		}
+	})
+}

@@ -169,11 +169,12 @@ func (d *Driver) logout(ctx context.Context, t target, p portal) error {
 	return err
 }
 
-// neverLoggedIn reports whether there is nothing to log out of, and no record to remove: iscsiadm was missing when login
-// began. Without that, such a volume would stay in use for ever.
+// neverLoggedIn reports whether there is nothing to log out of, and no record to remove: iscsiadm was
+// missing when login began. Without that, such a volume would stay in use for ever.
 func (d *Driver) neverLoggedIn(t target, p portal) bool {
 	_, there, err := d.session(t, p)
-	return err == nil && !there && len(nodeRecords(d.c.Databases, t, p)) == 0 && len(discoveryRecords(d.c.Databases, p)) == 0
+	records := append(nodeRecords(d.c.Databases, t, p), discoveryRecords(d.c.Databases, p)...)
+	return err == nil && !there && len(records) == 0
 }
 
 // markPath returns the path of the file that marks a session as begun by this package.
