@@ -10,6 +10,9 @@ func (c *chooser) placeTaken(pod state.PodUID, fact state.Fact) reason {
 	if !taken || fact.Phase != state.Absent { // a call that has begun is repeated, or undone
 		return reason{}
 	}
-	return reason{PathTaken, "the pod's volume has another handle now, as after its PersistentVolume was replaced: volume " +
-		string(other) + " is mounted at this one's path and has to be unmounted first, which the pod's end does"}
+	return reason{
+		PathTaken,
+		"the pod's volume has another handle now, as after its PersistentVolume was replaced: volume " + string(other) +
+			" is mounted at this one's path and has to be unmounted first, which the pod's end does",
+	}
 }
