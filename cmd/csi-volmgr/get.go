@@ -37,8 +37,9 @@ schedules of snapshots, or mounts, or several kinds (pv,pvc); all is pods, claim
 volumes and drivers.
 
 Mounts are what an agent needs to run a pod's containers: for each of its volumes
-the path on this host, whether it is a directory or a block device, whether it is
-read-only, and the mount propagation to give to the container runtime. With
+the path on this host, whether it is a directory or a block device, whether its
+containers have it read-only, and the mount propagation that they ask for; -o wide
+notes where they differ, or where another container may replace the path. With
 --container they follow that container's spec, in its order: where it wants each
 volume, which part of it (subPath and subPathExpr, which this makes and binds),
 read-only, recursively read-only, and with which propagation.

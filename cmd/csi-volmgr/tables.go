@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -124,9 +125,12 @@ var mountColumns = []column[server.Mount]{
 	{head: "POD", value: func(m server.Mount, _ view) string { return m.Pod }},
 	{head: "VOLUME", value: func(m server.Mount, _ view) string { return m.Name }},
 	{head: "MODE", value: func(m server.Mount, _ view) string { return string(m.Mode) }},
-	{head: "ACCESS", value: func(m server.Mount, _ view) string { return access(m.ReadOnly) }},
+	{head: "ACCESS", value: func(m server.Mount, _ view) string {
+		return cmp.Or(m.Permissions, access(m.ReadOnly))
+	}},
 	{head: "PROPAGATION", value: func(m server.Mount, _ view) string { return orNone(m.Propagation) }},
 	{head: "HOST PATH", value: func(m server.Mount, _ view) string { return m.HostPath }},
 	{head: "SOURCE", wide: true, value: func(m server.Mount, _ view) string { return orNone(m.SpecName) }},
 	{head: "DRIVER", wide: true, value: func(m server.Mount, _ view) string { return orNone(string(m.Driver)) }},
+	{head: "NOTE", wide: true, value: func(m server.Mount, _ view) string { return orNone(m.Note) }},
 }

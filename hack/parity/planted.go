@@ -174,6 +174,6 @@ func read() []mutant {
 		{"A33", resolve + "/pod.go", "if hasEnded(pod) {", "if hasEnded(pod) || pod.DeletionTimestamp != nil {", resolve, "TestPodBeingDeletedKeepsItsVolumes"},
 		{"N02", resolve + "/container.go", "ReadOnly: m.ReadOnly, MapIDs", "MapIDs", resolve, "TestContainerMount"},
 		{"N07", resolve + "/container.go", "w.RecursiveReadOnly, w.Note, err = u.recursive(m)", "_, w.Note, err = u.recursive(m)", resolve, "TestContainerMountRecursiveReadOnly"},
-		{"N08", resolve + "/container.go", "w.Index, w.Fixed = i, slices.Contains(fixedKinds, kind)", "w.Index = i", resolve, "TestKindsThatAreNotTheContainersToChange"},
+		{"N08", resolve + "/container.go", "w.Index, w.Fixed = i, IsFixed(kind)", "w.Index = i", resolve, "TestKindsThatAreNotTheContainersToChange"},
 	}
 }

@@ -143,10 +143,7 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 		MountOptions: append([]string{}, w.Options...), MapIDs: w.MapIDs,
 	}
 	if w.Device {
-		m.Device, m.Permissions = true, "mrw"
-		if v.ReadOnly {
-			m.Permissions = "r"
-		}
+		m.Device, m.Permissions = true, server.PermissionsOf(v.ReadOnly)
 		return m, nil
 	}
 	if ok, err := g.byRuntime(&m, uid, v); ok || err != nil {
@@ -169,7 +166,7 @@ func (g *Giver) containerMount(ctx context.Context, uid state.PodUID, container 
 	}
 	m.HostPath, err = g.c.Parts.Subpaths.Bind(ctx, subpath.Request{
 		Pod: uid, Volume: w.Volume, Container: container, Index: w.Index, Path: w.SubPath, Whole: w.SubPath == "",
-		Root: root, ReadOnly: w.Fixed || v.ReadOnly,
+		Root: root, ReadOnly: w.Fixed || v.ReadOnly, Peer: w.Propagation == "rshared",
 		NoExec: slices.Contains(w.Options, string(corev1.BindMountOptionNoExec)),
 		NoDev:  slices.Contains(w.Options, string(corev1.BindMountOptionNoDev)),
 		NoSuid: slices.Contains(w.Options, string(corev1.BindMountOptionNoSUID)),
@@ -196,14 +193,15 @@ func (g *Giver) maps(ctx context.Context, w resolve.ContainerMount, v manager.Mo
 }
 
 // pinned reports whether a container gets a whole volume by a mount of what is there now, rather than by
-// a path that another container may replace before it is used. A container that asks for propagation
-// needs the host's own mount. A path at, above or below the pods' directory would bring all their mounts
-// along.
+// a path that another container may replace before it is used. A path at, above or below the pods'
+// directory would bring all their mounts along, and so would one of a driver that mounts below the root.
 func (g *Giver) pinned(v manager.MountedVolume, propagation string) bool {
-	pods := g.c.Parts.Layout.Pods()
-	overlaps := pathname.Within(pods, v.HostPath) || pathname.Within(v.HostPath, pods)
-	return v.Driver == hostpath.Kind && propagation == "rprivate" && !overlaps &&
-		hostpath.Replaceable(g.c.HostPaths, v.HostPath)
+	own := g.c.Parts.Layout.Pods()
+	if propagation != "rprivate" {
+		own = g.c.Parts.Layout.Root
+	}
+	overlaps := pathname.Within(own, v.HostPath) || pathname.Within(v.HostPath, own)
+	return v.Driver == hostpath.Kind && !overlaps && hostpath.Replaceable(g.c.HostPaths, v.HostPath)
 }
 
 // record returns the record of a pod's volume, given the pod's own name for it.

@@ -13,10 +13,10 @@ type BindOptions struct {
 	// Recursive includes the mounts below the source; the other options apply to them,
 	// too.
 	Recursive bool
-	// Private disconnects the new mount from the source: later mounts and unmounts at one
-	// do not propagate to the other. Otherwise the new mount propagates as the source
-	// does.
-	Private bool
+	// Peer makes the new mount a peer of a shared source: what is mounted or unmounted
+	// below one is below the other too. Otherwise it is a slave: it receives the
+	// source's mounts and unmounts, and the source receives none of its own.
+	Peer bool
 }
 
 // Bind makes source, a directory or file, appear at target, which must exist and be of
@@ -60,8 +60,9 @@ func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 	if err := k.changeFlags(tree, c); err != nil {
 		return err
 	}
-	if c.private {
-		if err := setAttr(tree, unix.MountAttr{Propagation: unix.MS_PRIVATE}, c.recursive); err != nil {
+	if !c.peer {
+		// On a shared mount the new one becomes shared, too, and stays a slave.
+		if err := setAttr(tree, unix.MountAttr{Propagation: unix.MS_SLAVE}, c.recursive); err != nil {
 			return err
 		}
 	}
@@ -76,7 +77,7 @@ func attach(tree, dst int) error {
 
 // change returns the options as a flagChange.
 func (o BindOptions) change() flagChange {
-	return flagChange{set: o.attributes(), recursive: o.Recursive, private: o.Private}
+	return flagChange{set: o.attributes(), recursive: o.Recursive, peer: o.Peer}
 }
 
 // attributes returns the options as mount_setattr flags.

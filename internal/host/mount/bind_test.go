@@ -2,6 +2,7 @@ package mount
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -191,28 +192,73 @@ func TestPropagationIsSetAndSeen(t *testing.T) {
 	})
 }
 
-// A private bind includes what is mounted below its source at that time, and shares no
-// later mount or unmount.
-func TestAPrivateBindSharesNothingLater(t *testing.T) {
+// A bind includes what is mounted below its source at that time. It receives what is mounted and unmounted there
+// later, and its source receives nothing, unless the bind is a peer.
+func TestABindIsASlaveUnlessAPeerIsAskedFor(t *testing.T) {
+	for _, peer := range []bool{false, true} {
+		t.Run(fmt.Sprint(peer), func(t *testing.T) {
+			onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+				source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+				must(t, unix.Mount("none", dir, "", unix.MS_SHARED, ""))
+				must(t, unix.Mount("none", source, "tmpfs", 0, ""))
+				for _, sub := range []string{"before", "later", "back"} {
+					must(t, os.Mkdir(source+"/"+sub, 0o755))
+				}
+				must(t, k.Tmpfs(source+"/before", TmpfsOptions{}))
+				must(t, k.Bind(source, target, BindOptions{Recursive: true, Peer: peer}))
+				if !look(t, k, target+"/before").Mounted {
+					t.Error("what was mounted below is not in the bind")
+				}
+				must(t, k.Tmpfs(source+"/later", TmpfsOptions{}))
+				if !look(t, k, target+"/later").Mounted {
+					t.Error("what was mounted at the source later is not in the bind")
+				}
+				must(t, unix.Unmount(source+"/before", 0))
+				if look(t, k, target+"/before").Mounted {
+					t.Error("what was unmounted at the source is mounted in the bind")
+				}
+				must(t, k.Tmpfs(target+"/back", TmpfsOptions{}))
+				if look(t, k, source+"/back").Mounted != peer {
+					t.Errorf("what was mounted in the bind is at the source: %v", !peer)
+				}
+				if shared, err := k.IsShared(target); err != nil || !shared {
+					t.Errorf("a container could not be a slave of the bind: %v, %v", shared, err)
+				}
+			})
+		})
+	}
+}
+
+// Joined tells a bind of the kind that is asked for from others, also from those that an earlier version made.
+func TestABindOfAnotherKindIsSeen(t *testing.T) {
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
-		source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
+		must(t, unix.Mount("none", dir, "", unix.MS_SHARED, ""))
+		source := mkdir(t, dir, "source")
 		must(t, unix.Mount("none", source, "tmpfs", 0, ""))
-		must(t, unix.Mount("none", source, "", unix.MS_SHARED, ""))
-		must(t, k.Tmpfs(mkdir(t, source, "before"), TmpfsOptions{}))
-		write(t, source+"/before/file", "content")
-		must(t, os.Mkdir(source+"/later", 0o755))
-		must(t, k.Bind(source, target, BindOptions{Recursive: true, Private: true}))
-		if got := read(t, target+"/before/file"); got != "content" {
-			t.Errorf("what was mounted below: %q", got)
+		slave, peer, private := mkdir(t, dir, "slave"), mkdir(t, dir, "peer"), mkdir(t, dir, "private")
+		must(t, k.Bind(source, slave, BindOptions{}))
+		must(t, k.Bind(source, peer, BindOptions{Peer: true}))
+		must(t, unix.Mount(source, private, "", unix.MS_BIND, ""))
+		must(t, unix.Mount("none", private, "", unix.MS_PRIVATE, ""))
+		f, err := k.Open(source)
+		must(t, err)
+		defer f.Close()
+		joined := func(target string, o BindOptions) bool {
+			is, err := k.Joined(f, target, o)
+			must(t, err)
+			return is
 		}
-		must(t, k.Tmpfs(source+"/later", TmpfsOptions{}))
-		write(t, source+"/later/file", "x")
-		if _, err := os.Stat(target + "/later/file"); err == nil {
-			t.Error("what was mounted at the source later is in the copy")
+		for _, target := range []string{slave, peer, private} {
+			if got := joined(target, BindOptions{}); got != (target == slave) {
+				t.Errorf("%s is a slave: %v", target, got)
+			}
+			if got := joined(target, BindOptions{Peer: true}); got != (target == peer) {
+				t.Errorf("%s is a peer: %v", target, got)
+			}
 		}
-		must(t, unix.Unmount(target+"/before", 0))
-		if got := read(t, source+"/before/file"); got != "content" {
-			t.Errorf("what was unmounted in the copy is gone from the source: %q", got)
+		must(t, unix.Mount("none", source, "", unix.MS_PRIVATE, ""))
+		if !joined(private, BindOptions{}) || !joined(private, BindOptions{Peer: true}) {
+			t.Error("a source without events has a bind that is not joined to it")
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (k *Kernel) bindOld(src int, target string, c flagChange) error {
 	if err := mountOld(procFD(src), procFD(dst), "", flags, ""); err != nil {
 		return err
 	}
-	if c.set|c.clr == 0 && !c.private {
+	if c.set|c.clr == 0 && c.peer {
 		return nil
 	}
 	if err := k.restrictOld(p, c); err != nil {
@@ -51,12 +51,8 @@ func (k *Kernel) restrictOld(p place, c flagChange) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if c.private {
-		flags := uintptr(unix.MS_PRIVATE)
-		if c.recursive {
-			flags |= unix.MS_REC
-		}
-		if err := mountOld("none", procFD(fd), "", flags, ""); err != nil {
+	if !c.peer {
+		if err := k.enslaveOld(p, fd, c.recursive); err != nil {
 			return err
 		}
 	}
@@ -64,6 +60,23 @@ func (k *Kernel) restrictOld(p place, c flagChange) error {
 		return nil
 	}
 	return k.changeFlagsOld(fd, c)
+}
+
+// enslaveOld makes the new mount fd at p a slave of its source. A mount on a shared one is
+// shared, too, so that containers with its path can be its slaves.
+func (k *Kernel) enslaveOld(p place, fd int, recursive bool) error {
+	var rec uintptr
+	if recursive {
+		rec = unix.MS_REC
+	}
+	if err := mountOld("none", procFD(fd), "", unix.MS_SLAVE|rec, ""); err != nil {
+		return err
+	}
+	on, err := k.groupsOf(p.dir)
+	if err != nil || on.shared == "" {
+		return err
+	}
+	return mountOld("none", procFD(fd), "", unix.MS_SHARED|rec, "")
 }
 
 func (k *Kernel) changeFlagsOld(fd int, c flagChange) error {

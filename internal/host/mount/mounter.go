@@ -76,8 +76,9 @@ func (m *Mounter) MountSensitiveWithoutSystemdWithMountFlags(source, target, fsT
 // ignores options of a file system.
 func (m *Mounter) bind(source, target string, words []string) error {
 	o := parseOptions(words)
-	c := flagChange{set: o.set, clr: o.clr, recursive: slices.Contains(words, "rbind")}
-	if !slices.Contains(words, "remount") {
+	has := func(word string) bool { return slices.Contains(words, word) }
+	c := flagChange{set: o.set, clr: o.clr, recursive: has("rbind"), peer: !has("slave") && !has("rslave")}
+	if !has("remount") {
 		return wrap(m.kernel.bind(source, target, c), "bind %s to %s", source, target)
 	}
 	c.clr |= allAttributes &^ c.set // mount(8) replaces all flags

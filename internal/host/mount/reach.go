@@ -73,9 +73,11 @@ func sameDirectory(a, b string) (bool, error) {
 	return ok && also && xs.Dev == ys.Dev && xs.Ino == ys.Ino, nil
 }
 
-// propagation is a mount point and the peer groups of its mount (mount_namespaces(7)); ""
-// if it is in none.
-type propagation struct{ path, shared, master string }
+// propagation is a mount point and the peer groups of its mount.
+type propagation struct {
+	path string
+	groups
+}
 
 // propagationOf returns the propagation of the mount that holds dir, by the given mount
 // table file.
@@ -94,16 +96,7 @@ func propagationOf(table, dir string) (propagation, error) {
 		if len(r.path) < len(found.path) || !pathname.Within(dir, r.path) {
 			continue
 		}
-		found = propagation{path: r.path} // of two at one path, the later is on top
-		tags, _, _ := strings.Cut(text, " - ")
-		for _, tag := range strings.Fields(tags)[6:] {
-			switch key, group, _ := strings.Cut(tag, ":"); key {
-			case "shared":
-				found.shared = group
-			case "master":
-				found.master = group
-			}
-		}
+		found = propagation{path: r.path, groups: parseGroups(text)} // of two at one path, the later is on top
 	}
 	return found, nil
 }

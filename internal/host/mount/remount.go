@@ -31,7 +31,7 @@ func (p Propagation) String() string {
 }
 
 // Restrict adds the options o to those of the topmost mount at target. It ignores
-// o.Private, which is for new mounts.
+// o.Peer, which is for new mounts.
 func (k *Kernel) Restrict(target string, o BindOptions) error {
 	err := k.onMount(target, func(fd int) error {
 		return k.changeFlags(fd, flagChange{set: o.attributes(), recursive: o.Recursive})
@@ -43,7 +43,7 @@ func (k *Kernel) Restrict(target string, o BindOptions) error {
 type flagChange struct {
 	set, clr  uint64
 	recursive bool // also change the mounts below it
-	private   bool // make a new mount private
+	peer      bool // a new mount stays a peer of its source
 }
 
 func (k *Kernel) changeFlags(fd int, c flagChange) error {

@@ -179,7 +179,8 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	if err != nil || seen.Mounted {
 		return err
 	}
-	if err := s.Kernel.Bind(v.Spec.StagePath, dir.Path(), mount.BindOptions{ReadOnly: m.ReadOnly}); err != nil {
+	o := mount.BindOptions{ReadOnly: m.ReadOnly, Peer: true}
+	if err := s.Kernel.Bind(v.Spec.StagePath, dir.Path(), o); err != nil {
 		return err
 	}
 	if err := GiveToGroup(ctx, v, pod, dir, false); err != nil {

@@ -78,8 +78,10 @@ type Request struct {
 	// Path is the path in the volume, relative and without "..".
 	Path string `json:"path,omitempty"`
 	// Whole mounts the whole volume, a directory or a file, together with what is
-	// mounted below it now. Path is then empty.
+	// mounted below it. Path is then empty.
 	Whole bool `json:"whole,omitempty"`
+	// Peer lets what the container mounts below reach the volume (Bidirectional).
+	Peer bool `json:"peer,omitempty"`
 	// ReadOnly forbids making anything in the volume.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	// NoExec, NoDev and NoSuid are options of the mount.
@@ -90,13 +92,14 @@ type Request struct {
 
 func (r Request) options() mount.BindOptions {
 	return mount.BindOptions{
-		NoExec: r.NoExec, NoDev: r.NoDev, NoSuid: r.NoSuid, Recursive: r.Whole, Private: r.Whole,
+		NoExec: r.NoExec, NoDev: r.NoDev, NoSuid: r.NoSuid, Recursive: r.Whole, Peer: r.Peer,
 	}
 }
 
 // Bind mounts what the request names, after making it if it is missing, and returns the
 // mount's path. If the same file is mounted there already, the mount stays; a mount of
-// another file is replaced.
+// another file is replaced, and so is one of an earlier version that is no slave of the
+// volume.
 func (b *Binder) Bind(ctx context.Context, r Request) (path string, err error) {
 	dir, err := b.dir(r.Pod, r.Volume, r.Container)
 	if err != nil {
@@ -149,11 +152,9 @@ func (b *Binder) bind(ctx context.Context, r Request) error {
 		return err
 	}
 	if seen.Mounted {
-		if have, err := b.identityAt(path); err == nil && have == want {
-			return b.kernel.Restrict(path, r.options()) // a mount made by an earlier version may lack some options
-		}
-		if err := b.kernel.UnmountTree(ctx, path); err != nil {
-			return fmt.Errorf("unmount the earlier mount: %w", err)
+		kept, err := b.keep(ctx, src, path, want, r.options())
+		if kept || err != nil {
+			return err
 		}
 	}
 	if err := makeTarget(dir, filepath.Base(path), want.dir); err != nil {
@@ -167,6 +168,29 @@ func (b *Binder) bind(ctx context.Context, r Request) error {
 			b.kernel.UnmountTree(ctx, path))
 	}
 	return nil
+}
+
+// keep keeps the earlier mount at path if it is one of src that a new one would equal, or
+// unmounts it.
+func (b *Binder) keep(ctx context.Context, src *os.File, path string, want identity,
+	o mount.BindOptions,
+) (bool, error) {
+	have, err := b.identityAt(path)
+	same := err == nil && have == want
+	if same {
+		joined, err := b.kernel.Joined(src, path, o)
+		if err != nil {
+			return false, err
+		}
+		if joined {
+			return true, b.kernel.Restrict(path, o) // a mount made by an earlier version may lack some options
+		}
+	}
+	err = b.kernel.UnmountTree(ctx, path)
+	if err != nil && !(same && errors.Is(err, unix.EBUSY)) { // of the same file, the new mount covers one in use
+		return false, fmt.Errorf("unmount the earlier mount: %w", err)
+	}
+	return false, nil
 }
 
 // Remove unmounts every subpath of a pod's volume and removes their directories.

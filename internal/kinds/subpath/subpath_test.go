@@ -397,3 +397,47 @@ func TestMountsHaveTheOptionsThatTheContainerAsksFor(t *testing.T) {
 		t.Errorf("the volume has flags %#x now, want %#x as before", got, before)
 	}
 }
+
+// What an earlier version bound is a peer of the volume, or of a whole hostPath a private copy. At the container's next
+// start it is bound anew as a slave, also over one that a process still uses; and all of them go with the volume.
+func TestMountsOfAnEarlierVersionAreBoundAnewAndGo(t *testing.T) {
+	for _, used := range []bool{false, true} {
+		n := newNode(t)
+		n.must(unix.Mount(n.layout.Root, n.layout.Root, "", unix.MS_BIND, ""))
+		n.must(unix.Mount("", n.layout.Root, "", unix.MS_SHARED, ""))
+		n.must(unix.Mount("x", n.volume, "tmpfs", 0, ""))
+		n.must(os.MkdirAll(n.volume+"/d/below", 0o755))
+		for index, earlier := range []uintptr{unix.MS_SHARED, unix.MS_PRIVATE} {
+			r := n.request("d")
+			r.Index = index
+			at, err := n.binder.Bind(n.Context(), r)
+			n.must(err)
+			n.must(unix.Unmount(at, 0))
+			n.must(unix.Mount(n.volume+"/d", at, "", unix.MS_BIND, ""))
+			n.must(unix.Mount("", at, "", earlier, ""))
+			var user *os.File
+			if used {
+				user, err = os.Open(at)
+				n.must(err)
+			}
+			again, err := n.binder.Bind(n.Context(), r)
+			n.must(err)
+			n.wantSame(again, n.volume+"/d")
+			n.must(unix.Mount("x", n.volume+"/d/below", "tmpfs", 0, ""))
+			n.wantSame(at+"/below", n.volume+"/d/below")
+			n.must(unix.Unmount(n.volume+"/d/below", 0))
+			n.must(unix.Mount("x", at+"/below", "tmpfs", 0, ""))
+			if seen, err := n.kernel.Look(n.Context(), n.volume+"/d/below"); err != nil || seen.Mounted {
+				n.Errorf("what is mounted in the part is in the volume: %+v, %v", seen, err)
+			}
+			n.must(unix.Unmount(at+"/below", 0))
+			if used {
+				n.must(user.Close())
+			}
+		}
+		n.remove()
+		if left := n.mounts(); len(left) != 2 { // the root and the volume
+			n.Errorf("left: %q", left)
+		}
+	}
+}

@@ -84,7 +84,7 @@ func TestOneIsFoundByNameOrID(t *testing.T) {
 	}
 }
 
-// A block device has no propagation, one of our directories is private, a driver's mount follows the host.
+// A block device has permissions instead of a propagation; a volume is private, unless its containers ask for more.
 func TestMountsSayWhatARuntimeNeeds(t *testing.T) {
 	f := server.AllFine()
 	raw := f.Volumes[0]
@@ -95,19 +95,19 @@ func TestMountsSayWhatARuntimeNeeds(t *testing.T) {
 	f.Pods[0].Volumes = append(f.Pods[0].Volumes,
 		manager.PodVolumeStatus{Names: []string{"raw"}, ID: raw.Volume.ID, Mode: state.Block, Mounted: true, HostPath: "/dev/x", ReadOnly: true},
 		manager.PodVolumeStatus{Names: []string{"late"}, ID: "nfs.example.com^late"})
-	c, _, _ := serve(t, f)
+	c, b, _ := serve(t, f)
 	got, err := c.Mounts(t.Context(), "default", "web")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var lines []string
 	for _, m := range got {
-		lines = append(lines, fmt.Sprintf("%s %s %s %t %q %s", m.Name, m.HostPath, m.Mode, m.ReadOnly, m.Propagation, m.SpecName))
+		lines = append(lines, fmt.Sprintf("%s %s %s %t %q %s", m.Name, m.HostPath, m.Mode, m.ReadOnly, m.Propagation+m.Permissions, m.SpecName))
 	}
 	want := []string{
 		`cache /root/pods/web/cache Filesystem false "rprivate" cache`,
-		`data /root/pods/web/mount Filesystem false "rslave" pv-data`,
-		`raw /dev/x Block true "" pv-raw`,
+		`data /root/pods/web/mount Filesystem false "rprivate" pv-data`,
+		`raw /dev/x Block true "r" pv-raw`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -115,6 +115,13 @@ func TestMountsSayWhatARuntimeNeeds(t *testing.T) {
 	all, err := c.Mounts(t.Context(), "", "")
 	if diff := cmp.Diff(got, all); err != nil || diff != "" {
 		t.Errorf("all mounts: %v\n%s", err, diff)
+	}
+	b.Serve(&runtimes{})
+	for _, pod := range []string{"web", ""} {
+		got, err = c.Mounts(t.Context(), "default", pod)
+		if err != nil || len(got) != 3 || slices.ContainsFunc(got, func(m server.Mount) bool { return m.Note == "" }) {
+			t.Errorf("pod %q with containers: %+v, %v", pod, got, err)
+		}
 	}
 }
 

@@ -219,6 +219,13 @@ func (b *backend) ContainerMounts(ctx context.Context, c Container) ([]Container
 	return r.ContainerMounts(ctx, c)
 }
 
+func (b *backend) Whole(pod []Mount) []Mount {
+	if r := read(b, func(Facts) Containers { return b.containers }); r != nil {
+		return r.Whole(pod)
+	}
+	return pod
+}
+
 func (b *backend) remove(what string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
@@ -24,6 +25,14 @@ var someMounts = []server.ContainerMount{
 func (r *runtimes) ContainerMounts(_ context.Context, c server.Container) ([]server.ContainerMount, error) {
 	r.asked = c
 	return someMounts, r.err
+}
+
+func (r *runtimes) Whole(pod []server.Mount) []server.Mount {
+	pod = slices.Clone(pod)
+	for i := range pod {
+		pod[i].Note = "as its containers ask"
+	}
+	return pod
 }
 
 func TestMountsOfAContainer(t *testing.T) {

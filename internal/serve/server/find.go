@@ -158,27 +158,29 @@ func (s *Server) mountsOf(p manager.PodStatus) []Mount {
 			spec = st.Volume.Spec.Value()
 		}
 		for _, name := range v.Names {
-			out = append(out, Mount{
+			m := Mount{
 				Namespace: p.Pod.Namespace, Pod: p.Pod.Name, UID: p.Pod.UID,
 				Name: name, HostPath: v.HostPath, Mode: v.Mode, ReadOnly: v.ReadOnly, SpecName: spec.Name, Driver: v.Driver,
-				Propagation: propagation(spec),
-			})
+			}
+			if v.Mode == state.Block {
+				m.Permissions = PermissionsOf(v.ReadOnly)
+			} else {
+				m.Propagation = "rprivate"
+			}
+			out = append(out, m)
 		}
+	}
+	if s.cfg.Containers != nil {
+		out = s.cfg.Containers.Whole(out)
 	}
 	slices.SortFunc(out, func(a, b Mount) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// propagation returns the propagation of a container's bind mount. What a driver mounts
-// over its target later (for example a restarted FUSE daemon) must reach the container;
-// built-in kinds make no such later mounts.
-func propagation(spec state.Spec) string {
-	switch {
-	case spec.Mode == state.Block:
-		return ""
-	case spec.Builtin:
-		return "rprivate"
-	default:
-		return "rslave"
+// PermissionsOf returns the permissions of a device that containers only read, or write too.
+func PermissionsOf(readOnly bool) string {
+	if readOnly {
+		return "r"
 	}
+	return "mrw"
 }

@@ -288,6 +288,8 @@ func (o operator) ContainerMounts(context.Context, Container) ([]ContainerMount,
 	return filled[[]ContainerMount](o.t), nil
 }
 
+func (o operator) Whole([]Mount) []Mount { return filled[[]Mount](o.t) }
+
 // The server's answers, with every field set, match the document.
 func TestAnswersAreAsDocumented(t *testing.T) {
 	facts := filled[Facts](t)

@@ -58,6 +58,8 @@ type Containers interface {
 	// ContainerMounts lists the mounts in the container's spec, and creates missing
 	// subPaths.
 	ContainerMounts(ctx context.Context, c Container) ([]ContainerMount, error)
+	// Whole completes the mounts of a pod's volumes by what its containers ask for. It makes nothing.
+	Whole(pod []Mount) []Mount
 }
 
 // Container names a container and says what its runtime supports.
@@ -301,13 +303,19 @@ type Mount struct {
 	// HostPath is the volume's directory, or its device if Mode is Block.
 	HostPath string     `json:"hostPath"`
 	Mode     state.Mode `json:"mode"`
-	ReadOnly bool       `json:"readOnly"`
+	// ReadOnly: each container that mounts it has it read-only.
+	ReadOnly bool `json:"readOnly"`
+	// Permissions are "mrw" or "r"; "" if this is not a device.
+	Permissions string `json:"permissions,omitempty"`
 	// SpecName is the PersistentVolume's name, or the volume's name in the pod.
 	SpecName string           `json:"specName"`
 	Driver   state.DriverName `json:"driver"`
-	// Propagation is the propagation of the container's bind mount: "rslave" (the
-	// container sees later mounts on the host) or "rprivate"; "" for a device.
+	// Propagation is the narrowest that a container asks for: rprivate, rslave or rshared;
+	// "" for a device.
 	Propagation string `json:"propagation,omitempty"`
+	// Note says why a program should ask for the mounts of each container instead; "" if
+	// they are these.
+	Note string `json:"note,omitempty"`
 }
 
 // List is the answer to a list without watch.

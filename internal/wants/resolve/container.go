@@ -62,6 +62,9 @@ var bindOptions = []string{
 // fixedKinds are the kinds of volumes whose content containers must not change.
 var fixedKinds = []string{"configMap", "downwardAPI", "image", "projected", "secret"}
 
+// IsFixed reports whether containers must not change the content of volumes whose source is in the field.
+func IsFixed(field string) bool { return slices.Contains(fixedKinds, field) }
+
 // Container returns the mounts and devices of the pod's container called name. Its
 // error names the field; it is ErrNoContainer if the pod has no such container.
 func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) ([]ContainerMount, error) {
@@ -82,7 +85,7 @@ func Container(pod *corev1.Pod, name string, o Objects, c Config, can Runtime) (
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s.volumeMounts[%d].%w", r.name(), field, i, err)
 		}
-		w.Index, w.Fixed = i, slices.Contains(fixedKinds, kind)
+		w.Index, w.Fixed = i, IsFixed(kind)
 		wants = append(wants, w)
 	}
 	for i, d := range container.VolumeDevices {

@@ -24,3 +24,15 @@ func (c *Catalog) Container(
 	wants, err := resolve.Container(object, container, &v, c.config, can)
 	return state.PodUID(object.UID), wants, err
 }
+
+// Wholes returns how the containers of a pod mount its volumes, by the pod's names for them; none if the
+// pod of that name has another uid or is gone.
+func (c *Catalog) Wholes(pod Key, uid state.PodUID) map[string]resolve.Whole {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	object, ok := c.holder(pod).(*corev1.Pod)
+	if !ok || state.PodUID(object.UID) != uid {
+		return nil
+	}
+	return resolve.Wholes(object)
+}
