@@ -73,6 +73,8 @@ const (
 	paramPrefix = "csi.storage.k8s.io/"
 	// paramEphemeral marks an inline volume.
 	paramEphemeral = paramPrefix + "ephemeral"
+	// paramPropagation is, in a publish call, the mountPropagation that the pod asks for.
+	paramPropagation = "csi-volmgr.dev/mount-propagation"
 )
 
 // parseType parses the parameter "type". It returns an error for parameters that it does not know.

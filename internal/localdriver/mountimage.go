@@ -15,7 +15,7 @@ import (
 
 // bindData bind-mounts the directory of a volume at target.
 func (d *Driver) bindData(v volume, target string, readOnly bool) error {
-	return d.mounts.Bind(d.store.dataPath(v.ID, v.Type), target, mount.BindOptions{ReadOnly: readOnly, Peer: true})
+	return d.mounts.Bind(d.store.dataPath(v.ID, v.Type), target, mount.BindOptions{ReadOnly: readOnly})
 }
 
 // mountImage mounts the file system of an image at target, where nothing is mounted. It makes the

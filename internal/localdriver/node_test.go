@@ -264,6 +264,65 @@ func TestDirectoryVolumeKeepsItsFiles(t *testing.T) {
 	wantFile(t, v.up()+"/file", "text")
 }
 
+// What is mounted below a target is neither in the stage nor in other targets, unless the call says that the pod asked
+// for it; and below a stage of type directory not in the data. What an earlier version bound goes like these.
+func TestMountsBelowATargetAreItsOwn(t *testing.T) {
+	r := newRig(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(unix.Mount(r.dir, r.dir, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { unix.Unmount(r.dir, unix.MNT_DETACH) })
+	must(unix.Mount("", r.dir, "", unix.MS_SHARED, ""))
+	mounted := func(dir string) bool {
+		var at, up unix.Stat_t
+		must(unix.Stat(dir+"/sub", &at))
+		must(unix.Stat(dir, &up))
+		return at.Dev != up.Dev
+	}
+	below := func(dir string, check func()) {
+		must(unix.Mount("x", dir+"/sub", "tmpfs", 0, ""))
+		check()
+		must(unix.Unmount(dir+"/sub", 0))
+	}
+	req := directoryReq("v")
+	req.VolumeCapabilities[0] = fsCap("", multi)
+	v := r.create(req)
+	target, peer, earlier := v.up(), r.path("peer"), r.path("earlier")
+	must(os.Mkdir(target+"/sub", 0o755))
+	must(v.publishErr(earlier, false))
+	must(unix.Unmount(earlier, 0))
+	must(unix.Mount(v.staging(), earlier, "", unix.MS_BIND, ""))
+	_, err := r.NodePublishVolume(r.ctx, &csi.NodePublishVolumeRequest{
+		VolumeId: v.id, StagingTargetPath: v.staging(), TargetPath: peer, VolumeCapability: v.cap,
+		VolumeContext: map[string]string{"csi-volmgr.dev/mount-propagation": "Bidirectional"},
+	})
+	must(err)
+	for dir, shared := range map[string]bool{target: false, peer: true, earlier: true} {
+		below(dir, func() {
+			if mounted(v.staging()) != shared {
+				t.Errorf("below %s: in the stage: %v, want %v", dir, !shared, shared)
+			}
+		})
+	}
+	below(peer, func() {
+		if !mounted(target) {
+			t.Error("what a pod shares does not reach the other pods")
+		}
+	})
+	below(v.staging(), func() {
+		if mounted(r.d.store.dataPath(v.id, typeDirectory)) {
+			t.Error("what is mounted below the stage is in the data")
+		}
+	})
+	must(v.unpublishErr(peer))
+	must(v.unpublishErr(earlier))
+	v.down()
+}
+
 // The second table of CSI 1.13 NodePublishVolume.
 func TestSecondPublish(t *testing.T) {
 	for _, test := range []struct {

@@ -61,7 +61,9 @@ func (d *Driver) publishStaged(ctx context.Context, req *csi.NodePublishVolumeRe
 	}
 	return d.publishAt(ctx, a, target{path: req.GetTargetPath(), want: want, make: func() error {
 		if !want.Block {
-			return d.mounts.Bind(a.Stage.Path, req.GetTargetPath(), mount.BindOptions{ReadOnly: want.ReadOnly, Peer: true})
+			return d.mounts.Bind(a.Stage.Path, req.GetTargetPath(), mount.BindOptions{
+				ReadOnly: want.ReadOnly, Peer: req.GetVolumeContext()[paramPropagation] == "Bidirectional",
+			})
 		}
 		dev, err := loopFor(d.store.dataPath(v.ID, v.Type), want.ReadOnly)
 		if err != nil {

@@ -126,6 +126,25 @@ func TestMountSpecEqualLooksAtEveryField(t *testing.T) {
 	}
 }
 
+// A mount that an earlier version made is no other for the mountPropagation, which its record lacks; any other entry of
+// the context is compared.
+func TestAMountOfAnEarlierVersionIsTheSameForAnyPropagation(t *testing.T) {
+	with := func(keys ...string) MountSpec {
+		m := MountSpec{Context: map[string]string{}}
+		for _, k := range keys {
+			m.Context[k] = "x"
+		}
+		return m
+	}
+	const key = "csi-volmgr.dev/mount-propagation"
+	if !(MountSpec{}).Equal(with(key)) || !with(key).Equal(MountSpec{}) || !with("a", key).Equal(with("a")) {
+		t.Error("a record without the propagation is of another mount")
+	}
+	if with("a", key).Equal(with("b", key)) || with(key).Equal(with("a", key)) || with("a", key).Equal(with(key)) {
+		t.Error("another context is the same")
+	}
+}
+
 // filled is a value with every field set.
 func filled[T any]() (v T) {
 	setAll(reflect.ValueOf(&v).Elem())

@@ -298,8 +298,23 @@ func (s *Spec) Equal(o *Spec) bool {
 // do not carry Names, and what Renewal brings differs each time.
 func (m MountSpec) Equal(o MountSpec) bool {
 	return m.Pod == o.Pod && m.Target == o.Target && m.DevicePath == o.DevicePath && m.HostPath == o.HostPath &&
-		m.ReadOnly == o.ReadOnly && maps.Equal(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) &&
+		m.ReadOnly == o.ReadOnly && sameContext(m.Context, o.Context) && equalPtr(m.FSGroup, o.FSGroup) &&
 		m.Ownership == o.Ownership && m.SELinuxLabel == o.SELinuxLabel
+}
+
+// sameContext reports whether two contexts are equal but for the mountPropagation: records
+// of earlier versions have none, and their mounts are good for any.
+func sameContext(a, b map[string]string) bool {
+	const propagation = "csi-volmgr.dev/mount-propagation"
+	within := func(a, b map[string]string) bool {
+		for key, value := range a {
+			if other, has := b[key]; key != propagation && (!has || other != value) {
+				return false
+			}
+		}
+		return true
+	}
+	return within(a, b) && within(b, a)
 }
 
 func equalPtr(a, b *int64) bool {

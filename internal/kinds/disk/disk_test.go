@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/disk"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/program"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -576,6 +577,46 @@ func TestPodsSeeTheStage(t *testing.T) {
 	}
 	if seen, err := s.Kernel.Look(t.Context(), v.Spec.StagePath); err != nil || !seen.Mounted {
 		t.Errorf("stage: %+v, %v", seen, err)
+	}
+	unstage(n, v)
+}
+
+// What is mounted below one pod's directory is not in the stage, unless the pod asked to share its mounts.
+func TestMountsBelowAPodsDirectoryAreNotInTheStage(t *testing.T) {
+	n := disktest.New(t)
+	n.Disk(wwid, "sda")
+	s := n.Stager()
+	v, err := stage(n, ext4, "sda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Kernel.SetPropagation(v.Spec.StagePath, mount.Shared); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(v.Spec.StagePath+"/sub", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, peer := range []bool{false, true} {
+		m := v.Mounts[pod]
+		if peer {
+			m.Context = map[string]string{"csi-volmgr.dev/mount-propagation": "Bidirectional"}
+		}
+		v.Mounts[pod] = m
+		if err := s.Publish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("x", m.Target+"/sub", "tmpfs", 0, ""); err != nil {
+			t.Fatal(err)
+		}
+		if seen, err := s.Kernel.Look(t.Context(), v.Spec.StagePath+"/sub"); err != nil || seen.Mounted != peer {
+			t.Errorf("peer %v: in the stage %+v, %v", peer, seen, err)
+		}
+		if err := unix.Unmount(m.Target+"/sub", 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Unpublish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
 	}
 	unstage(n, v)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/ownership"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/poddir"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -179,7 +180,7 @@ func (s Stager) Publish(ctx context.Context, v state.Volume, pod state.PodUID) e
 	if err != nil || seen.Mounted {
 		return err
 	}
-	o := mount.BindOptions{ReadOnly: m.ReadOnly, Peer: true}
+	o := mount.BindOptions{ReadOnly: m.ReadOnly, Peer: m.Context[kind.PropagationKey] == kind.Bidirectional}
 	if err := s.Kernel.Bind(v.Spec.StagePath, dir.Path(), o); err != nil {
 		return err
 	}

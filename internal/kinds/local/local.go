@@ -214,6 +214,9 @@ func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a locati
 			return err
 		}
 		flags := append([]string{"bind"}, spec.MountFlags...)
+		if r.m.Context[kind.PropagationKey] != kind.Bidirectional {
+			flags = append(flags, "slave")
+		}
 		if r.m.ReadOnly {
 			flags = append(flags, "ro")
 		}

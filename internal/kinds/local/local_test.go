@@ -152,6 +152,58 @@ func TestDirectoryIsSharedByItsPods(t *testing.T) {
 	}
 }
 
+// What is mounted below one pod's directory is neither in the host's nor in another pod's, unless the pod asked to share
+// its mounts. What the host mounts reaches all. A mount of an earlier version, a peer, is unmounted like these.
+//
+// Items: M08.
+func TestMountsBelowAPodsDirectoryAreItsOwn(t *testing.T) {
+	n := newNode(t)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := n.disks + "/a"
+	must(unix.Mount(dir, dir, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	must(unix.Mount("", dir, "", unix.MS_SHARED, ""))
+	must(os.Mkdir(dir+"/sub", 0o755))
+	mounted := func(dir string) bool {
+		t.Helper()
+		seen, err := n.kernel.Look(t.Context(), dir+"/sub")
+		must(err)
+		return seen.Mounted
+	}
+	for _, way := range []string{"", "Bidirectional", "earlier"} {
+		v := n.volume(dir, podA, podB)
+		m := v.Mounts[podA]
+		if way == "Bidirectional" {
+			m.Context = map[string]string{"csi-volmgr.dev/mount-propagation": way}
+		}
+		v.Mounts[podA] = m
+		n.publish(v, podA)
+		n.publish(v, podB)
+		if way == "earlier" {
+			must(unix.Unmount(n.target(podA), 0))
+			must(unix.Mount(dir, n.target(podA), "", unix.MS_BIND, ""))
+			n.publish(v, podA) // as by a daemon that does not know whether it was made
+		}
+		must(unix.Mount("x", n.target(podA)+"/sub", "tmpfs", 0, ""))
+		if shared := way != ""; mounted(dir) != shared || mounted(n.target(podB)) != shared {
+			t.Errorf("%q: on the host %v, in the other pod %v", way, mounted(dir), mounted(n.target(podB)))
+		}
+		must(unix.Unmount(n.target(podA)+"/sub", 0))
+		must(unix.Mount("x", dir+"/sub", "tmpfs", 0, ""))
+		if !mounted(n.target(podA)) || !mounted(n.target(podB)) {
+			t.Errorf("%q: the host's mount is in pod A: %v, in B: %v", way, mounted(n.target(podA)), mounted(n.target(podB)))
+		}
+		must(unix.Unmount(dir+"/sub", 0))
+		n.unpublish(v, podA)
+		n.unpublish(v, podB)
+	}
+}
+
 // M08, M16: a read-only claim and mount options.
 // Items: M08, M16.
 func TestReadOnlyAndOptionsHold(t *testing.T) {

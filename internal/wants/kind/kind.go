@@ -30,6 +30,17 @@ const (
 	Secret      state.DriverName = Prefix + "secret"
 )
 
+// PropagationKey is the key in the context of a pod's mount that says which mountPropagation its containers
+// ask for: [Bidirectional], or nothing. The kinds that bind a stage or a directory read it, and so does the
+// embedded driver.
+const PropagationKey = "csi-volmgr.dev/mount-propagation"
+
+// Bidirectional is the one value of [PropagationKey].
+const Bidirectional = "Bidirectional"
+
+// Embedded is the name of the embedded CSI driver.
+const Embedded state.DriverName = "local.csi-volmgr.dev"
+
 // Kind is one built-in kind.
 type Kind struct {
 	Name state.DriverName

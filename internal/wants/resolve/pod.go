@@ -108,6 +108,7 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 		w.Volumes = append(w.Volumes, want)
 	}
 	w.Volumes = mergeSame(w.Volumes)
+	askForPeers(pod, w.Volumes)
 	refuseSharedTargets(w.Volumes)
 	return w
 }
