@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
@@ -34,7 +33,7 @@ type mountRequest struct {
 	name   string // NAMESPACE/CLAIM
 	dir    string
 	fake   bool
-	flags  uintptr // flags of the bind mount (mount(2))
+	words  []string // options of the bind mount
 	socket string
 	wait   time.Duration
 	// patience is how long the mount waits for a driver that is not up; 0 means the daemon's default.
@@ -95,16 +94,21 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount(path, r.dir, "", unix.MS_BIND, ""); err != nil {
+	return bindNamed(path, r)
+}
+
+// bindNamed binds the volume's path to the directory with the options of the line. What the volume's own mount
+// forbids stays forbidden, and what is mounted below the directory does not reach the volume's pods.
+func bindNamed(path string, r mountRequest) error {
+	source, err := filepath.EvalSymlinks(path)
+	if err != nil {
 		return fmt.Errorf("bind %s: %w", path, err)
 	}
-	if r.flags == 0 {
-		return nil
+	dir, err := filepath.EvalSymlinks(r.dir)
+	if err != nil {
+		return err
 	}
-	if err := remount(r); err != nil {
-		return errors.Join(err, unix.Unmount(r.dir, unix.UMOUNT_NOFOLLOW))
-	}
-	return nil
+	return mount.New().BindRestricted(source, dir, r.words)
 }
 
 // lateMount returns the error of a mount that took too long: what its volume waits for.
@@ -118,28 +122,35 @@ func (p *program) lateMount(ctx context.Context, c *client.Client, r mountReques
 	return fmt.Errorf("the volume is not mounted after %s: %s", r.wait, strings.Join(v.Waits, "; "))
 }
 
-// remount sets the flags of the bind mount, which the kernel ignores when it makes the bind.
+// remount changes the options of the bind mount that the line has, and keeps the others.
 func remount(r mountRequest) error {
-	if err := unix.Mount("", r.dir, "", unix.MS_REMOUNT|unix.MS_BIND|r.flags, ""); err != nil {
-		return fmt.Errorf("set the options of the mount: %w", err)
+	dir, err := filepath.EvalSymlinks(r.dir)
+	if err != nil {
+		return err
 	}
-	return nil
+	return mount.New().Adjust(dir, r.words)
 }
 
-// bindFlags returns the options of the bind mount by mount(8)'s names; those without a flag are the
-// default.
-func bindFlags() map[string]uintptr {
-	return map[string]uintptr{
-		"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
-		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
-		"rw": 0, "suid": 0, "dev": 0, "exec": 0, "async": 0, "defaults": 0,
+// bindOptions returns the options of the bind mount by mount(8)'s names, with those that each stands for. "async" and
+// "defaults" change nothing: a bind mount has neither, and keeps what the volume's own mount forbids.
+func bindOptions() map[string][]string {
+	options := map[string][]string{
+		"async": nil, "defaults": nil,
+		"user": {"noexec", "nosuid", "nodev"}, "users": {"noexec", "nosuid", "nodev"},
+		"owner": {"nosuid", "nodev"}, "group": {"nosuid", "nodev"},
 	}
+	for _, word := range []string{
+		"ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec", "noatime", "nodiratime", "relatime",
+	} {
+		options[word] = []string{word}
+	}
+	return options
 }
 
 // forMount reports whether mount(8) and systemd read the option themselves.
 func forMount(option string) bool {
 	return strings.HasPrefix(option, "x-") || strings.HasPrefix(option, "X-") || strings.HasPrefix(option, "comment=") ||
-		slices.Contains([]string{"_netdev", "nofail", "auto", "noauto", "user", "nouser", "users", "owner", "group"}, option)
+		slices.Contains([]string{"_netdev", "nofail", "auto", "noauto", "nouser"}, option)
 }
 
 // mountArgs reads SPEC DIR [-sfnv] [-N namespace] [-o options] [-t type] (mount(8), EXTERNAL HELPERS).
@@ -187,17 +198,17 @@ func mountArgs(args []string) (mountRequest, error) {
 
 // read reads the value of -o.
 func (r *mountRequest) read(list string) error {
-	flags := bindFlags()
+	binds := bindOptions()
 	var mountOptions []string
 	for option := range strings.SplitSeq(list, ",") {
 		key, value, has := strings.Cut(option, "=")
-		flag, isFlag := flags[option]
+		words, forBind := binds[option]
 		switch {
 		case option == "" || forMount(option):
 		case option == "remount":
 			r.remount = true
-		case isFlag:
-			r.flags |= flag
+		case forBind:
+			r.words = append(r.words, words...)
 		case key == "socket" && has:
 			r.socket = value
 		case key == "timeout" && has:
@@ -212,7 +223,7 @@ func (r *mountRequest) read(list string) error {
 			r.options[key] = value
 		default:
 			return fmt.Errorf("unknown option %s; expected one of the flags %s, or an option of the volume as KEY=VALUE",
-				option, strings.Join(slices.Sorted(maps.Keys(flags)), ", "))
+				option, strings.Join(slices.Sorted(maps.Keys(binds)), ", "))
 		}
 	}
 	if len(mountOptions) > 0 {

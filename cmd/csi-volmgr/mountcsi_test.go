@@ -1,11 +1,10 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestWhatMountAsksOfItsHelper(t *testing.T) {
@@ -16,11 +15,20 @@ func TestWhatMountAsksOfItsHelper(t *testing.T) {
 	}{
 		"plain": {args: "default/data /srv", want: mountRequest{name: "default/data", dir: "/srv"}},
 		"no namespace": {
-			args: "data /srv -v -n -o rw", want: mountRequest{name: "default/data", dir: "/srv"},
+			args: "data /srv -v -n -o rw", want: mountRequest{name: "default/data", dir: "/srv", words: []string{"rw"}},
+		},
+		"a user's line": {
+			args: "shop/db /srv -o user,noauto", want: mountRequest{name: "shop/db", dir: "/srv", words: []string{"noexec", "nosuid", "nodev"}},
+		},
+		"of all users, with programs": {
+			args: "shop/db /srv -o users,exec", want: mountRequest{name: "shop/db", dir: "/srv", words: []string{"noexec", "nosuid", "nodev", "exec"}},
+		},
+		"an owner's line": {
+			args: "shop/db /srv -o owner", want: mountRequest{name: "shop/db", dir: "/srv", words: []string{"nosuid", "nodev"}},
 		},
 		"fstab's words": {
 			args: "shop/db /srv -o ro,noexec,_netdev,nofail,x-systemd.requires=a,comment=b,defaults",
-			want: mountRequest{name: "shop/db", dir: "/srv", flags: unix.MS_RDONLY | unix.MS_NOEXEC},
+			want: mountRequest{name: "shop/db", dir: "/srv", words: []string{"ro", "noexec"}},
 		},
 		"a volume's options": {
 			args: "shop/db /srv -o class=fast,size=1Gi,mountOption=a,mountOption=b=c",
@@ -33,7 +41,7 @@ func TestWhatMountAsksOfItsHelper(t *testing.T) {
 			want: mountRequest{name: "shop/db", dir: "/srv", wait: 7 * time.Second, socket: "/run/x"},
 		},
 		"fake":            {args: "a/b /srv -fv", want: mountRequest{name: "a/b", dir: "/srv", fake: true}},
-		"remount":         {args: "a/b /srv -o remount,ro", want: mountRequest{name: "a/b", dir: "/srv", remount: true, flags: unix.MS_RDONLY}},
+		"remount":         {args: "a/b /srv -o remount,ro", want: mountRequest{name: "a/b", dir: "/srv", remount: true, words: []string{"ro"}}},
 		"a type":          {args: "a/b /srv -t csi.x", want: mountRequest{name: "a/b", dir: "/srv"}},
 		"no directory":    {args: "a/b", words: "directory"},
 		"not absolute":    {args: "a/b srv", words: "absolute"},
@@ -56,7 +64,7 @@ func TestWhatMountAsksOfItsHelper(t *testing.T) {
 		if tc.want.socket == "" {
 			tc.want.socket = defaultSocket
 		}
-		if err != nil || got.name != tc.want.name || got.dir != tc.want.dir || got.flags != tc.want.flags ||
+		if err != nil || got.name != tc.want.name || got.dir != tc.want.dir || !slices.Equal(got.words, tc.want.words) ||
 			got.fake != tc.want.fake || got.remount != tc.want.remount || got.wait != tc.want.wait || got.socket != tc.want.socket {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}

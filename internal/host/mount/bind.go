@@ -38,6 +38,15 @@ func (k *Kernel) bind(source, target string, c flagChange) error {
 	return k.bindFD(src, target, c)
 }
 
+// BindRestricted makes source appear at target like [Kernel.Bind], as a slave, with options
+// of mount(8) that restrict it further. An option that would allow more than the source
+// does, such as "rw" or "suid", only cancels an earlier one in the list.
+func (k *Kernel) BindRestricted(source, target string, options []string) error {
+	o := parseOptions(options)
+	c := flagChange{set: o.set, clr: o.clr & unix.MOUNT_ATTR__ATIME}
+	return wrap(k.bind(source, target, c), "bind %s to %s", source, target)
+}
+
 // bindFD binds what src refers to at target.
 func (k *Kernel) bindFD(src int, target string, c flagChange) error {
 	if !k.has(MountTree) {

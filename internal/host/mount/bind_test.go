@@ -262,3 +262,46 @@ func TestABindOfAnotherKindIsSeen(t *testing.T) {
 		}
 	})
 }
+
+// What the volume's own mount forbids stays forbidden in a bind of mount -t csi and in its remount; options that are
+// not listed stay as they are, and one that is lifted in the line is not imposed.
+func TestRestrictionsOfTheSourceStay(t *testing.T) {
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		source := mkdir(t, dir, "source")
+		must(t, unix.Mount("x", source, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, ""))
+		must(t, unix.Mount(source, source, "", unix.MS_BIND, ""))
+		for words, want := range map[string][]string{
+			"":                         {"nodev", "nosuid"},
+			"ro":                       {"nodev", "nosuid", "ro"},
+			"rw,suid,dev":              {"nodev", "nosuid"},
+			"noexec,nosuid,nodev,exec": {"nodev", "nosuid"},
+			"noatime,ro":               {"noatime", "nodev", "nosuid", "ro"},
+		} {
+			target := mkdir(t, dir, "target")
+			must(t, k.BindRestricted(source, target, strings.Split(words, ",")))
+			if got := restrictions(rowAt(t, target)); !slices.Equal(got, want) {
+				t.Errorf("%q: %q, want %q", words, got, want)
+			}
+			must(t, unix.Unmount(target, 0))
+		}
+		target := mkdir(t, dir, "remounted")
+		must(t, k.BindRestricted(source, target, nil))
+		for _, step := range []struct {
+			words string
+			want  []string
+		}{
+			{"ro", []string{"nodev", "nosuid", "ro"}}, {"rw,noexec", []string{"nodev", "noexec", "nosuid"}},
+			{"exec,suid", []string{"nodev"}}, // asked for by name
+		} {
+			must(t, k.Adjust(target, strings.Split(step.words, ",")))
+			if got := restrictions(rowAt(t, target)); !slices.Equal(got, step.want) {
+				t.Errorf("remount %q: %q, want %q", step.words, got, step.want)
+			}
+		}
+		must(t, k.Adjust(source, []string{"ro"}))
+		must(t, k.BindRestricted(source, target, []string{"rw"}))
+		if got := restrictions(rowAt(t, target)); !slices.Contains(got, "ro") {
+			t.Errorf("a read-only volume is writable: %q", got)
+		}
+	})
+}

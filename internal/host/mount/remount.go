@@ -39,6 +39,14 @@ func (k *Kernel) Restrict(target string, o BindOptions) error {
 	return wrap(err, "restrict %s", target)
 }
 
+// Adjust changes the listed options of the topmost mount at target, by mount(8)'s names,
+// and keeps its others.
+func (k *Kernel) Adjust(target string, options []string) error {
+	o := parseOptions(options)
+	err := k.onMount(target, func(fd int) error { return k.changeFlags(fd, flagChange{set: o.set, clr: o.clr}) })
+	return wrap(err, "set the options of %s", target)
+}
+
 // flagChange is a change of a mount's MOUNT_ATTR_ flags.
 type flagChange struct {
 	set, clr  uint64
