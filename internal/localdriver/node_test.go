@@ -448,6 +448,9 @@ func TestMountFlagsArePassedOnAndCheckedByTheKernel(t *testing.T) {
 	c = fsCap("", multi)
 	c.GetMount().MountFlags = []string{"no-such-option"}
 	wantCode(t, "stage with an option that xfs does not have", r.create(createReq("bad", 16*mib, c)).stageErr(), codes.InvalidArgument)
+	c = fsCap("ext4", multi)
+	c.GetMount().MountFlags = []string{"errors=panic"}
+	wantCode(t, "stage with an option that could end the node", r.create(createReq("panic", 16*mib, c)).stageErr(), codes.InvalidArgument)
 }
 
 func TestForeignMountIsLeftAlone(t *testing.T) {

@@ -88,12 +88,34 @@ func Check(fsType string, options []string) error {
 		if !label && !slices.Contains(strings.Fields(fileSystems[fsType]), key) {
 			return fmt.Errorf("mount option %.64q of %s: %w", key, fsType, ErrOption)
 		}
+		if value == "panic" && (key == "errors" || key == "fatal_errors") {
+			return fmt.Errorf("mount option %s of %s: the owner of the disk could end this node: found panic, want %s: %w", key,
+				fsType, calm(fsType), ErrOption)
+		}
 		if strings.ContainsFunc(value, func(c rune) bool { return !plain(c) && (!label || c != ',' && c != '"') }) {
 			return fmt.Errorf("mount option %q of %s: found the value %.64q, want letters, digits and . _ - : / @ + %%: %w", key,
 				fsType, value, ErrOption)
 		}
 	}
 	return nil
+}
+
+// calm says what to write instead of panic.
+func calm(fsType string) string {
+	if fsType == "btrfs" {
+		return "fatal_errors=bug, or no such option"
+	}
+	return "errors=remount-ro or errors=continue"
+}
+
+// Complete returns the options with those that a disk has unless it asks for others. The
+// superblock of ext2, ext3 and ext4 may say that an error of the file system ends the node.
+func Complete(fsType string, options []string) []string {
+	says := func(o string) bool { return strings.HasPrefix(o, "errors=") }
+	if fileSystems[fsType] != ext || slices.ContainsFunc(options, says) {
+		return options
+	}
+	return append(slices.Clone(options), "errors=remount-ro")
 }
 
 // verbs are options that tell mount(8) to do something other than a new mount.

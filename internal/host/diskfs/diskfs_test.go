@@ -47,6 +47,39 @@ func TestAttackOnlyADisksFileSystemsAndOptionsPass(t *testing.T) {
 	}
 }
 
+// No option lets an error in a disk's file system, which the disk's owner can write, end the node. An ext2, ext3 or ext4
+// has an option against the word of its superblock, unless the volume has one.
+//
+// Attacks: C27.
+func TestAttackNoDiskEndsTheNode(t *testing.T) {
+	for _, c := range []struct{ fsType, option string }{
+		{"ext2", "errors=panic"}, {"ext3", "errors=panic"}, {"ext4", "errors=panic"}, {"btrfs", "fatal_errors=panic"},
+		{"vfat", "errors=panic"}, {"exfat", "errors=panic"}, {"squashfs", "errors=panic"},
+	} {
+		err := diskfs.Check(c.fsType, []string{"ro", c.option})
+		if c.fsType != "btrfs" {
+			err = diskfs.Check(c.fsType, []string{"errors=continue", c.option})
+		}
+		if !errors.Is(err, diskfs.ErrOption) {
+			t.Errorf("%s, %s: got %v, want ErrOption", c.fsType, c.option, err)
+		}
+	}
+	for _, c := range []struct {
+		fsType        string
+		options, want []string
+	}{
+		{"ext2", nil, []string{"errors=remount-ro"}},
+		{"ext3", []string{"discard"}, []string{"discard", "errors=remount-ro"}},
+		{"ext4", []string{"errors=continue"}, []string{"errors=continue"}},
+		{"xfs", []string{"nouuid"}, []string{"nouuid"}},
+		{"vfat", nil, nil},
+	} {
+		if got := diskfs.Complete(c.fsType, c.options); !slices.Equal(got, c.want) {
+			t.Errorf("%s %q: %q, want %q", c.fsType, c.options, got, c.want)
+		}
+	}
+}
+
 func TestOptionsThatVolumesHavePass(t *testing.T) {
 	for fsType, options := range map[string][]string{
 		"ext4":    {"data=ordered", "discard", "errors=remount-ro", `context="system_u:object_r:container_file_t:s0:c1,c2"`, "commit=60", "prjquota"},

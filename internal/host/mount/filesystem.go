@@ -84,7 +84,8 @@ func unixMode(m os.FileMode) uint32 {
 // mount(8) itself are ignored.
 //
 // It returns [diskfs.ErrType] for a type that is not a disk file system, such as proc,
-// and [diskfs.ErrOption] for an option that the type does not allow.
+// and [diskfs.ErrOption] for an option that the type does not allow. An ext2, ext3 or ext4
+// turns read-only at an error unless the options say errors=continue.
 //
 // It may take long, because a journal may have to be replayed. A refusal by the file
 // system is a [ContextError] with the kernel's own messages, if any.
@@ -95,7 +96,9 @@ func (k *Kernel) Filesystem(source, target, fsType string, flags []string) error
 		device, err = blockDevice(source)
 	}
 	if err == nil {
-		err = k.newFilesystem(fsType, device, target, parseOptions(flags))
+		o := parseOptions(flags)
+		o.data = diskfs.Complete(fsType, o.data)
+		err = k.newFilesystem(fsType, device, target, o)
 	}
 	return wrap(err, "mount %s (%s) at %s", source, fsType, target)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -184,4 +185,40 @@ func ext4Device(t *testing.T) string {
 	}
 	t.Fatal("no loop device is free")
 	return ""
+}
+
+// What an error of an ext4 does is what the volume's options say, or else it turns read-only: not what the disk says.
+// One that an earlier version mounted goes on as it was mounted, and can be mounted a second time.
+func TestAnErrorOfADiskIsNotTheDisksToAnswer(t *testing.T) {
+	device := ext4Device(t)
+	if out, err := exec.Command("tune2fs", "-e", "panic", device).CombinedOutput(); err != nil {
+		t.Fatalf("tune2fs: %v: %s", err, out)
+	}
+	does := func() string {
+		text, err := os.ReadFile("/proc/fs/ext4/" + filepath.Base(device) + "/options")
+		must(t, err)
+		_, rest, _ := strings.Cut(string(text), "errors=")
+		word, _, _ := strings.Cut(rest, "\n")
+		return word
+	}
+	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
+		target, second := mkdir(t, dir, "target"), mkdir(t, dir, "second")
+		for options, want := range map[string]string{"": "remount-ro", "ro": "remount-ro", "errors=continue": "continue", "errors=remount-ro": "remount-ro"} {
+			must(t, k.Filesystem(device, target, "ext4", []string{options}))
+			if got := does(); got != want {
+				t.Errorf("%q: errors=%s, want %s", options, got, want)
+			}
+			must(t, k.Unmount(t.Context(), target))
+		}
+		if err := k.Filesystem(device, target, "ext4", []string{"errors=panic"}); !errors.Is(err, ErrOption) {
+			t.Errorf("errors=panic: %v, want ErrOption", err)
+		}
+		must(t, unix.Mount(device, target, "ext4", 0, "errors=continue"))
+		must(t, k.Filesystem(device, second, "ext4", nil))
+		if got := does(); got != "continue" {
+			t.Errorf("mounted before: errors=%s", got)
+		}
+		must(t, k.Unmount(t.Context(), second))
+		must(t, k.Unmount(t.Context(), target))
+	})
 }

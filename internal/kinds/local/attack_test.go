@@ -76,6 +76,27 @@ func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
 	}
 }
 
+// The owner of a disk cannot have the node end at an error of its file system. A volume with that option that an earlier
+// version mounted is still there for its pod, and is unmounted.
+//
+// Attacks: C27.
+func TestAttackDiskThatWouldEndTheNode(t *testing.T) {
+	n := newNode(t, "/dev")
+	device := drivertest.Device(t, "ext4")
+	v := n.volume(device, podA)
+	v.Spec.MountFlags = []string{"errors=panic"}
+	err := n.driver.Publish(t.Context(), v, podA)
+	n.wantRefused("errors=panic", err, diskfs.ErrOption)
+	if err == nil || !strings.Contains(err.Error(), "want errors=remount-ro or errors=continue") {
+		t.Errorf("got %v", err)
+	}
+	if err := unix.Mount(device, n.target(podA), "ext4", unix.MS_NOSUID|unix.MS_NODEV, "errors=continue"); err != nil {
+		t.Fatal(err)
+	}
+	n.publish(v, podA) // as by a daemon that does not know whether it was made
+	n.unpublish(v, podA)
+}
+
 // C27: the driver refuses an option that selects another kind of mount in mount(8).
 // Attacks: C27.
 func TestAttackOptionThatChangesTheKindOfMountIsRefused(t *testing.T) {
