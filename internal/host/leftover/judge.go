@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 )
 
 // judge adds an item for the directory rel, unless it is known.
@@ -34,10 +32,8 @@ func (w *walk) judge(kind, rel string) {
 
 // reasonToKeep returns why a tree must not be removed, or "".
 func (w *walk) reasonToKeep(rel string) string {
-	for at, e := range w.mounted {
-		if pathname.Within(at, rel) {
-			return mountedWhy(w.abs(at), e)
-		}
+	if at, ok := w.mounts.below(rel); ok {
+		return mountedWhy(w.abs(at), w.mounted[at])
 	}
 	f := finding{left: maxEntries}
 	w.search(rel, 0, &f)

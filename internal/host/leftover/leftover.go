@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,6 +151,8 @@ type walk struct {
 	known   Known
 	root    *os.File
 	mounted map[string]mount.Entry // by path relative to the root
+	mounts  tree                   // the keys of mounted
+	records tree                   // known.Paths
 	items   []Item
 }
 
@@ -168,6 +171,7 @@ func (s Scanner) walk(ctx context.Context, known Known) (*walk, error) {
 			w.mounted[rel] = e
 		}
 	}
+	w.mounts, w.records = newTree(maps.Keys(w.mounted)), newTree(maps.Keys(known.Paths))
 	w.root, err = os.Open(real)
 	return w, err
 }
@@ -181,12 +185,8 @@ func (w *walk) isKnown(path string) bool {
 			return true
 		}
 	}
-	for known := range w.known.Paths {
-		if pathname.Within(known, path) || pathname.Within(path, known) {
-			return true
-		}
-	}
-	return false
+	_, below := w.records.below(path)
+	return below || w.records.covers(path)
 }
 
 func (w *walk) rel(path string) string {
@@ -232,10 +232,17 @@ func (w *walk) findBlocks() error {
 // findMounts finds mounts in the directories of volumes that have no record and are not in a
 // leftover listed above. It ignores mounts elsewhere, which belong to drivers.
 func (w *walk) findMounts() {
+	listed := newTree(func(yield func(string) bool) {
+		for _, i := range w.items {
+			if !yield(i.Path) {
+				return
+			}
+		}
+	})
 	for rel, e := range w.mounted {
 		path := w.abs(rel)
-		listed := slices.ContainsFunc(w.items, func(i Item) bool { return pathname.Within(path, i.Path) })
-		if listed || w.isKnown(path) || !pathname.Within(rel, "pods") && !pathname.Within(rel, "plugins/kubernetes.io") {
+		if listed.covers(path) || w.isKnown(path) ||
+			!pathname.Within(rel, "pods") && !pathname.Within(rel, "plugins/kubernetes.io") {
 			continue
 		}
 		w.items = append(w.items, Item{Kind: Mount, Path: path, Why: mountedWhy(path, e)})
