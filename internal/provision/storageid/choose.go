@@ -12,12 +12,14 @@ const None = "none"
 // ErrContradicted means that the operator's storage id is not the one that the node has.
 var ErrContradicted = errors.New("this node has another storage id")
 
-// valid is the form of a storage id.
-var valid = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$`)
+// valid is the form of a storage id of at most maxID bytes.
+var valid = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]*$`)
+
+const maxID = 64
 
 // Check says what is wrong with an operator's storage id; nil if nothing is, or if there is none.
 func Check(id string) error {
-	if id != "" && !valid.MatchString(id) {
+	if id != "" && (len(id) > maxID || !valid.MatchString(id)) {
 		return fmt.Errorf("expected 1 to 64 letters, digits, dots, colons, dashes and underscores, or %s", None)
 	}
 	return nil

@@ -116,13 +116,15 @@ func checkMeta(o metav1.Object, namespaced bool) []Fault {
 	return faults
 }
 
-// uid matches a valid pod UID, which becomes one element of a path.
-var uid = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+// uid matches a valid pod UID of at most maxUID bytes, which becomes one element of a path.
+var uid = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$`)
+
+const maxUID = 63
 
 // checkIdentity checks the fields that make up a pod's directory and its key.
 func checkIdentity(pod *corev1.Pod) []Fault {
 	faults := checkMeta(pod, true)
-	if !uid.MatchString(string(pod.UID)) {
+	if len(pod.UID) > maxUID || !uid.MatchString(string(pod.UID)) {
 		faults = append(faults, Fault{
 			"metadata.uid", string(pod.UID),
 			"1 to 63 letters, digits and dashes, a letter or digit first and last",

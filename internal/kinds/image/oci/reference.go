@@ -22,6 +22,7 @@ type Reference struct {
 
 const (
 	maxReference = 512
+	maxTag       = 128 // not in tagForm: it would cost each start of the program more than its uses
 	defaultHost  = "docker.io"
 	// Latest is the default tag.
 	Latest = "latest"
@@ -32,7 +33,7 @@ var (
 	// capitals and a port.
 	hostForm = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?$`)
 	nameForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	tagForm  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 )
 
 // ParseReference parses a reference. It expands short ones as Docker does: busybox
@@ -54,7 +55,7 @@ func ParseReference(text string) (Reference, error) {
 	}
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
 		name, r.Tag = name[:i], name[i+1:]
-		if !tagForm.MatchString(r.Tag) {
+		if len(r.Tag) > maxTag || !tagForm.MatchString(r.Tag) {
 			return bad("invalid tag")
 		}
 	}
