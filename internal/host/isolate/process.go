@@ -18,18 +18,18 @@ type message struct {
 	Request json.RawMessage `json:"request,omitempty"`
 }
 
-// answer is sent by a helper: for each call any number of progress reports, then one
-// reply or failure.
+// answer is sent by a helper: one without content when it can take calls, then for each call
+// any number of progress reports and one reply or failure.
 type answer struct {
 	Reply    json.RawMessage `json:"reply,omitempty"`
 	Failure  *failure        `json:"failure,omitempty"`
 	Progress *int64          `json:"progress,omitempty"`
 }
 
-// process is a helper in a process of its own, which starts with its first call.
+// process is a helper in a process of its own.
 type process struct {
-	start Command
-	known []error // Service.Errors
+	command Command
+	known   []error // Service.Errors
 
 	cmd  *exec.Cmd
 	conn *os.File
@@ -37,10 +37,14 @@ type process struct {
 	in   *json.Decoder
 }
 
-func (h *process) do(ctx context.Context, name string, request []byte) (reply []byte, broken bool, err error) {
-	if err := h.send(message{Call: name, Request: request}); err != nil {
-		return nil, true, fmt.Errorf("start a helper: %w", err)
+func (h *process) do(
+	ctx context.Context, m message, begun func(func() bool),
+) (reply []byte, broken bool, err error) {
+	if err := h.send(m); err != nil {
+		return nil, true, err
 	}
+	pid, conn := h.cmd.Process.Pid, h.conn
+	begun(func() bool { return !hasAnswer(conn) && !runnable(pid) })
 	sent := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(sent)
@@ -70,21 +74,33 @@ func (h *process) receive(ctx context.Context) (answer, error) {
 	}
 }
 
-// send sends a call to the process, and starts a new process if there is none or the
-// old one ended.
+// send sends a call to the process, and starts a new process if the old one ended.
 func (h *process) send(m message) error {
-	if h.cmd != nil {
-		err := h.out.Encode(m)
-		if err == nil {
-			return nil
-		}
-		_ = h.lost(err) // it was killed while idle
+	err := h.out.Encode(m)
+	if err == nil {
+		return nil
 	}
-	if err := h.begin(); err != nil {
+	_ = h.lost(err) // it was killed while idle
+	if err := h.start(); err != nil {
 		return err
 	}
 	if err := h.out.Encode(m); err != nil {
 		return h.lost(err)
+	}
+	return nil
+}
+
+// start starts the process and waits for its first word.
+func (h *process) start() error {
+	err := h.begin()
+	if err == nil {
+		var ready answer
+		if err = h.in.Decode(&ready); err != nil {
+			err = h.lost(err)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start a helper: %w", err)
 	}
 	return nil
 }
@@ -98,7 +114,7 @@ func (h *process) begin() error {
 	h.conn = os.NewFile(uintptr(fds[0]), "helper")
 	theirs := os.NewFile(uintptr(fds[1]), "daemon")
 	defer theirs.Close()
-	cmd := h.start()
+	cmd := h.command()
 	cmd.ExtraFiles = []*os.File{theirs}
 	if err := cmd.Start(); err != nil {
 		return errors.Join(err, h.conn.Close())
@@ -131,8 +147,11 @@ func (h *process) end() {
 // inside is a helper that runs calls in the caller's process.
 type inside struct{ service Service }
 
-func (h inside) do(ctx context.Context, name string, request []byte) ([]byte, bool, error) {
-	reply, err := h.service.handle(ctx, name, request)
+func (h inside) start() error { return nil }
+
+func (h inside) do(ctx context.Context, m message, begun func(func() bool)) ([]byte, bool, error) {
+	begun(func() bool { return true })
+	reply, err := h.service.handle(ctx, m.Call, m.Request)
 	return reply, false, err
 }
 

@@ -32,6 +32,7 @@ func Serve(ctx context.Context, s Service) error {
 
 func serve(life context.Context, conn io.ReadWriter, s Service) error {
 	in, out := json.NewDecoder(conn), json.NewEncoder(conn)
+	_ = out.Encode(answer{}) // the first word; if the daemon is gone, the first read ends the process
 	cancel := context.CancelFunc(func() {})
 	for {
 		var m message
