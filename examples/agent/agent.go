@@ -196,31 +196,22 @@ func (a *agent) work(ctx context.Context, w *worker) {
 			return
 		}
 		for ctx.Err() == nil {
+			asksOther := a.since(w.uid)
 			s, err := a.turn(ctx, w)
 			if s.do == forgetThis && a.leave(w) {
 				return
 			}
 			if w.note(err) || s.do == idle || s.do == deleteNow || s.do == forgetThis {
 				after := cmp.Or(w.retry, s.after)
-				if after == 0 || !a.waited(ctx, w, after) {
+				ends := anything
+				if w.retry > 0 {
+					ends = asksOther
+				}
+				if after == 0 || !a.waited(ctx, w, after, ends) {
 					break
 				}
 			}
 		}
-	}
-}
-
-// waited waits for a time, or returns false as soon as something has changed.
-func (a *agent) waited(ctx context.Context, w *worker, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-w.poke:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -269,3 +269,57 @@ func TestLooksThatFailDoNotAddUp(t *testing.T) {
 		}
 	})
 }
+
+// slowLook is a kernel whose looks take a moment.
+type slowLook struct{ *fakeNode }
+
+func (s slowLook) Look(ctx context.Context, path string) (state.Seen, error) {
+	time.Sleep(10 * time.Millisecond)
+	return s.fakeNode.Look(ctx, path)
+}
+
+// An agent tries to start a container until its runtime can: it calls Verify, the runtime fails, and it pauses until a
+// second is over or its feed shows a change of the pod. Verify finds nothing new, and so cuts no pause short.
+func TestAVerifyThatFindsNothingNewWakesNoReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newFakeNode(t), newDisk()
+		l := live(t, h, d, func(c *Config) { c.Kernel = slowLook{h} })
+		l.up(h)
+		l.SetPod(podWant("a", "v"))
+		mounted(t, l, "a")
+		feed := l.FollowPods()
+		defer feed.Close()
+		feed.Take()
+		<-feed.Changed()
+		const seconds = 10
+		tries := 0
+		for end := time.Now().Add(seconds * time.Second); time.Now().Before(end) && tries < 1000; tries++ {
+			verified := make(chan error)
+			go func() { verified <- l.Verify(t.Context(), "a") }()
+			synctest.Wait()
+			l.SetPod(podWant("a", "v")) // the agent has written the pod's status, and its source lists the pod again
+			if err := <-verified; err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			select {
+			case <-time.After(time.Second - 20*time.Millisecond):
+			case <-feed.Changed():
+				feed.Take()
+			}
+		}
+		if tries != seconds {
+			t.Errorf("%d tries in %d s, want one a second", tries, seconds)
+		}
+		h.lose("/pods/a/v")
+		if err := l.Verify(t.Context(), "a"); err == nil {
+			t.Error("the lost mount is not noticed")
+		}
+		synctest.Wait()
+		select {
+		case <-feed.Changed():
+		default:
+			t.Error("a look that finds a change wakes no reader")
+		}
+	})
+}
