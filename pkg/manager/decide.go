@@ -85,7 +85,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 		return nil, false
 	}
 	if !l.cfg.Limits.Admit(l.running, d.running, op.Kind) {
-		l.block(v, d, op.Kind)
+		l.block(v, d, op.Kind, turnOf(op, w, r))
 		l.announce(v, r, op, w, f)
 		v.hold(plan.Held{
 			Step: op.Kind, Pod: op.Pod, Code: plan.Slot,

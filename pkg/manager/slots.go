@@ -21,16 +21,6 @@ type blockedKey struct {
 	arrival uint64
 }
 
-// blockedQueue holds the waiting volumes of one driver whose calls remove something, or
-// those whose calls do not, in order of arrival.
-type blockedQueue []blockedKey
-
-func (q *blockedQueue) pop() {
-	if *q = (*q)[1:]; len(*q) == 0 {
-		*q = nil
-	}
-}
-
 // count adds n to the calls in flight of the node and of d.
 func (l *loop) count(d *driver, op plan.Op, n int) {
 	l.running, d.running = add(l.running, op.Kind, n), add(d.running, op.Kind, n)
@@ -69,10 +59,10 @@ func (l *loop) widen(d *driver) {
 }
 
 // waits reports whether volumes wait for a slot of the driver.
-func (d *driver) waits() bool { return len(d.blocked[0])+len(d.blocked[1]) > 0 }
+func (d *driver) waits() bool { return !d.blocked[0].empty() || !d.blocked[1].empty() }
 
-// block queues a planned volume for a slot.
-func (l *loop) block(v *volume, d *driver, k plan.Kind) {
+// block queues a planned volume for a slot. of is the pod whose turns it takes.
+func (l *loop) block(v *volume, d *driver, k plan.Kind, of state.Pod) {
 	if v.waits() && v.slot.kind.Removes() == k.Removes() {
 		return
 	}
@@ -82,7 +72,7 @@ func (l *loop) block(v *volume, d *driver, k plan.Kind) {
 	if k.Removes() {
 		q = &d.blocked[1]
 	}
-	*q = append(*q, v.slot)
+	q.push(of, v.slot)
 	l.widen(d)
 }
 
@@ -95,8 +85,8 @@ func (v *volume) stopWaiting() {
 // waits reports whether the volume waits for a slot.
 func (v *volume) waits() bool { return v.slot.arrival != 0 }
 
-// unblock marks as dirty the volumes that have waited longest, as many as there are free
-// slots. Its cost grows with that number, not with the number of volumes that wait.
+// unblock marks as dirty the volumes whose turn it is, as many as there are free slots. Its
+// cost grows with that number, not with the number of volumes that wait.
 func (l *loop) unblock() {
 	node, drivers := l.running, map[*driver]plan.Running{}
 	for {
@@ -104,7 +94,7 @@ func (l *loop) unblock() {
 		if q == nil {
 			return
 		}
-		b := (*q)[0]
+		b, _ := q.head()
 		q.pop()
 		l.volumes[b.id].slot = blockedKey{}
 		l.dirty.push(b.id)
@@ -115,19 +105,21 @@ func (l *loop) unblock() {
 // firstBlocked returns the queue whose head has waited longest, among the heads that would
 // be admitted if each driver had the calls of more in flight in addition to its own.
 func (l *loop) firstBlocked(node plan.Running, more map[*driver]plan.Running) (of *driver, first *blockedQueue) {
+	var arrival uint64
 	for _, d := range l.drivers {
 		r := d.running
 		r.Calls, r.Making = r.Calls+more[d].Calls, r.Making+more[d].Making
 		for i := range d.blocked {
 			q := &d.blocked[i]
-			for len(*q) > 0 && !l.stillBlocked((*q)[0]) {
-				q.pop() // the volume was forgotten, or no longer waits for this
+			head, ok := q.head()
+			for ; ok && !l.stillBlocked(head); head, ok = q.head() {
+				q.drop() // the volume was forgotten, or no longer waits for this
 			}
-			if len(*q) == 0 || first != nil && (*first)[0].arrival < (*q)[0].arrival {
+			if !ok || first != nil && arrival < head.arrival {
 				continue
 			}
-			if l.cfg.Limits.Admit(node, r, (*q)[0].kind) {
-				of, first = d, q
+			if l.cfg.Limits.Admit(node, r, head.kind) {
+				of, first, arrival = d, q, head.arrival
 			}
 		}
 	}
