@@ -124,7 +124,7 @@ func mounted(now time.Time) scene {
 		claims: []server.ClaimStatus{
 			{
 				Namespace: "default", Name: "data", Phase: "Bound", Volume: "pv-data", Driver: nfs, RequestedBytes: 200 << 20, CapacityBytes: 256 << 20,
-				NodeBytes: 256 << 20, Class: "fast", AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem,
+				NodeBytes: 256 << 20, Class: "fast", AccessModes: []state.AccessMode{state.ReadWriteOnce}, Mode: state.Filesystem, ReclaimPolicy: "Delete",
 			},
 			{
 				Namespace: "default", Name: "more", Phase: "Pending", Class: "fast", RequestedBytes: 3 << 29, Mode: state.Block,
@@ -386,6 +386,8 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 		Catalog: func(kind string) []server.Object {
 			return map[string][]server.Object{
 				"Pod":          {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},
+				"PersistentVolumeClaim": {{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data", Labels: map[string]string{"app": "db"}}},
+
 				"StorageClass": {{Kind: "StorageClass", Name: "fast", About: "nfs.example.com, Delete, default"}},
 				"Secret":       {{Kind: "Secret", Namespace: "default", Name: "login", Keys: []string{"password"}, About: "Opaque, 1 key"}},
 			}[kind]

@@ -89,8 +89,11 @@ func (p *program) explainError(err error) string {
 }
 
 // asRoot returns the command line that runs csi-volmgr with these arguments as root.
-func asRoot(args []string) string {
-	line := "sudo csi-volmgr"
+func asRoot(args []string) string { return "sudo " + commandLine(args) }
+
+// commandLine returns the command line that runs csi-volmgr with these arguments.
+func commandLine(args []string) string {
+	line := "csi-volmgr"
 	for _, arg := range args {
 		if strings.ContainsAny(arg, " \t\n'\"$`\\|&;<>(){}*?[]~#") || arg == "" {
 			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"

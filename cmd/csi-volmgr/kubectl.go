@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/holders"
-	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 	"github.com/spf13/cobra"
@@ -177,22 +175,4 @@ func (p *program) whoPod(ctx context.Context, ns, name, output string) error {
 		fmt.Fprintf(&b, "volume       %s\n%s", h.Volume, whoText(h.Report))
 	}
 	return writeAll(p.stdout, b.String())
-}
-
-// allNamed returns the arguments of delete with --all in place of names: all pods, claims,
-// snapshots or group snapshots of the namespace.
-func (p *program) allNamed(ctx context.Context, c *client.Client, ns string, args []string) ([]string, error) {
-	if len(args) != 1 || strings.Contains(args[0], "/") {
-		return nil, usagef("--all: expected pod, pvc, snapshot or groupsnapshot, and no name")
-	}
-	kind := kindOf(args[0])
-	if !slices.Contains([]string{"pods", "pvc", "snapshots", "groupsnapshots"}, kind) {
-		return nil, usagef("unknown kind %q: expected one of pods, pvc, snapshots, groupsnapshots", args[0])
-	}
-	names, err := namesOf(ctx, c, kind, ns)
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(names)
-	return append([]string{args[0]}, names...), nil
 }

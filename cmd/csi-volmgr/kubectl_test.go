@@ -69,7 +69,7 @@ func TestHandsThatKnowKubectl(t *testing.T) {
 		"apply -k dir":                 {exitUsage, "kubectl kustomize DIRECTORY | csi-volmgr apply -f -"},
 		"delete -k dir":                {exitUsage, "kubectl kustomize DIRECTORY | csi-volmgr apply -f -"},
 		"delete pod --all":             {exitDone, "pod/web deleted\n"},
-		"delete pvc --all --reason=x":  {exitDone, "pvc/data deleted\npvc/more deleted\n"},
+		"delete pvc --all --yes":       {exitDone, "pvc/data deleted\npvc/more deleted\n"},
 		"delete pod --all -n none":     {exitDone, "No pod found in namespace none."},
 		"delete --all":                 {exitUsage, "expected either"},
 		"delete pod web --all":         {exitUsage, "--all: expected pod, pvc, snapshot or groupsnapshot, and no name"},

@@ -42,6 +42,10 @@ func (b *backend) ReleaseVolume(_ context.Context, by audit.By, r server.Release
 	return "with the data of claim bank/data; the next claim that asks for it gets both", b.ask(fmt.Sprintf("release %s: %s", r.Volume, r.Reason))
 }
 
+func (b *backend) SetReclaim(_ context.Context, by audit.By, r server.Reclaim) (string, error) {
+	return "pv-data", b.ask(fmt.Sprintf("reclaim %+v by %d", r, by.UID))
+}
+
 func (b *backend) Unowned(context.Context) (server.Unowned, error) {
 	return server.Unowned{
 		Items: []server.Stored{

@@ -72,6 +72,7 @@ var claimColumns = []column[server.ClaimStatus]{
 	{head: "ON NODE", value: func(s server.ClaimStatus, _ view) string { return size(s.NodeBytes) }},
 	{head: "ACCESS", value: func(s server.ClaimStatus, _ view) string { return accessModes(s.AccessModes) }},
 	{head: "CLASS", value: func(s server.ClaimStatus, _ view) string { return orNone(s.Class) }},
+	{head: "RECLAIM", value: func(s server.ClaimStatus, _ view) string { return orNone(s.ReclaimPolicy) }},
 	{head: "WAITING FOR", value: func(s server.ClaimStatus, v view) string {
 		if s.Retry.Attempts > 0 {
 			return v.reason(s.Retry.Failure())

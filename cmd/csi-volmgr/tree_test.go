@@ -36,7 +36,7 @@ type shows struct {
 // something other than an object.
 var acting = []string{
 	"adopt", "apply", "clone", "delete", "drain", "driver", "driver register", "driver unregister", "forget", "journal", "journal accept", "journal check", "journal export", "journal repair", "local-driver", "release",
-	"retry", "run", "snapshot", "snapshot create", "snapshot restore", "snapshot schedule", "ui", "undrain", "uninstall", "volume", "volume release", "volume remove", "volume restore", "volume unit",
+	"retry", "run", "snapshot", "snapshot create", "snapshot restore", "snapshot schedule", "ui", "undrain", "uninstall", "volume", "volume release", "volume remove", "volume restore", "volume set", "volume unit",
 }
 
 // reading are all other verbs, by what they show.
@@ -240,8 +240,8 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 		"explain pod": "web", "explain volume": vol, "explain driver": string(nfs), "explain snapshot": "monday", "explain pod -n shop": "till",
 		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "retry snapshot": "monday", "forget": vol, "wait pod": "web",
 		"delete pod": "web", "delete pvc": "data", "delete snapshot": "monday", "get snapshots": "monday", "watch snapshots": "monday",
-		"snapshot create pvc": "data", "snapshot restore": "monday", "snapshot diff": "monday", "snapshot diff monday": "tuesday", "clone pvc": "data", "snapshot schedule pvc": "data", "get schedules": "data-daily", "delete schedule": "data-daily", "volume unit pod": "web", "volume unit pvc": "data", "volume release": "pv-data", "volume remove": "shop_db", "volume restore": "shop_db.removed-20261128-135526", "doctor --driver": string(nfs),
-		"retry data --step": "lazy", "drain --wait": "unstaged",
+		"snapshot create pvc": "data", "snapshot restore": "monday", "snapshot diff": "monday", "snapshot diff monday": "tuesday", "clone pvc": "data", "snapshot schedule pvc": "data", "get schedules": "data-daily", "delete schedule": "data-daily", "volume unit pod": "web", "volume unit pvc": "data", "volume release": "pv-data", "volume set pvc": "data", "volume remove": "shop_db", "volume restore": "shop_db.removed-20261128-135526", "doctor --driver": string(nfs),
+		"retry data --step": "lazy", "volume set pvc data --reclaim": "Retain", "drain --wait": "unstaged",
 	}
 	r := newRig(t, mounted(fixed))
 	for line, want := range after {

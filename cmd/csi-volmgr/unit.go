@@ -24,13 +24,13 @@ type unitOptions struct {
 func (p *program) volumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "volume",
-		Short:   "List, remove and restore named volumes; give a volume free; write systemd units that wait for volumes",
+		Short:   "Named volumes; whose a volume is, and whether it goes with its claim; systemd units for volumes",
 		Example: `  csi-volmgr volume unit pod web > /etc/systemd/system/csi-volmgr-default-web.service`,
 		Args:    knownCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.unitCommand(), p.namedListCommand(), p.namedRemoveCommand(), p.namedRestoreCommand(),
-		p.volumeReleaseCommand())
+		p.volumeReleaseCommand(), p.volumeSetCommand())
 	return cmd
 }
 

@@ -22,6 +22,11 @@ func TestTheClassDecidesForAVolumeOfAnEarlierVersion(t *testing.T) {
 		apply(t, n, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: slow}\nprovisioner: d.example\n"+policy+
 			"---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: slow, resources: {requests: {storage: 1}}}\n")
 		claimed(t, n, func(s controller.ClaimStatus, known bool) bool { return known && s.Volume != nil && !s.Volume.Released })
+		want := map[bool]string{true: "Retain", false: "Delete"}[kept]
+		claim, pv := n.Views().Claims()[0].ReclaimPolicy, n.Views().PersistentVolumes()[0].ReclaimPolicy
+		if claim != want || pv != want {
+			t.Errorf("policy %q: claim says %q, volume %q, want %s", policy, claim, pv, want)
+		}
 		if !kept {
 			if err := n.controller.Delete(t.Context(), controller.Key{Namespace: "default", Name: "data"}, false); !errors.Is(err, controller.ErrListed) {
 				t.Errorf("policy %q: %v", policy, err)

@@ -109,7 +109,7 @@ func TestChangedBlocksMakeACopy(t *testing.T) {
 			t.Error("a copy of the older one with the ranges of the newer one is another")
 		}
 		n.DeleteClaims("older", "newer")
-		n.Do("", "delete", "snapshot", "--all")
+		n.Do("", "delete", "snapshot", "--all", "--yes")
 		n.DeleteClaims("disk")
 		n.nothingLeft()
 	})

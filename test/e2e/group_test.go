@@ -167,7 +167,7 @@ func (n *node) groupsHold() {
 	if n.oneMoment("after", "before") {
 		t.Error("two snapshots in a row hold one moment: this test cannot fail")
 	}
-	n.Do("", "delete", "snapshot", "--all")
+	n.Do("", "delete", "snapshot", "--all", "--yes")
 
 	held := n.driver.proxy.hold(call, false)
 	n.Do("", "snapshot", "create", "-l", "app=shop", "--name=killed", "--freeze=1m", "--timeout=0")
@@ -207,7 +207,7 @@ func (n *node) groupsComeAndGo() {
 	n.wantSnapshots(2)
 	n.Do("", "snapshot", "restore", "monday-first", "pvc/old")
 	n.Do("", "delete", "pvc", "old")
-	n.Do("", "delete", "groupsnapshot", "--all")
+	n.Do("", "delete", "groupsnapshot", "--all", "--yes")
 	n.wantSnapshots(0)
 }
 

@@ -62,7 +62,7 @@ func TestAScheduleKeepsTheSnapshotsOfALostVolume(t *testing.T) {
 func (n *node) forgetSchedule(name string, claims ...string) {
 	n.T.Helper()
 	n.Do("", "delete", "schedule", name)
-	n.Do("", "delete", "snapshot", "--all")
+	n.Do("", "delete", "snapshot", "--all", "--yes")
 	n.DeleteClaims(claims...)
 	n.nothingLeft()
 }

@@ -72,7 +72,7 @@ func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
 			if r.Code == 0 || !strings.Contains(r.Stderr, "only its directory") {
 				t.Errorf("of a directory: %s%s", r.Stdout, r.Stderr)
 			}
-			n.Do("", "delete", "snapshot", "--all")
+			n.Do("", "delete", "snapshot", "--all", "--yes")
 			n.DeletePods("web")
 			n.DeleteClaims("data")
 			n.nothingLeft()
@@ -115,7 +115,7 @@ func TestSnapshotOfAFrozenFileSystem(t *testing.T) {
 		if err != nil || len(all.GetEntries()) != 3 {
 			t.Errorf("snapshots at the driver: %v, %v", all, err)
 		}
-		n.Do("", "delete", "snapshot", "--all")
+		n.Do("", "delete", "snapshot", "--all", "--yes")
 		n.DeletePods("web")
 		n.DeleteClaims("data")
 		n.nothingLeft()

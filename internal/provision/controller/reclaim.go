@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -16,6 +17,32 @@ func (c *Controller) SetReclaim(key Key, volume string, policy ReclaimPolicy) {
 		}
 		return set
 	})
+}
+
+// Reclaim gives the claim's volume a reclaim policy at a person's request, durably. Its error wraps ErrNotFound if
+// the claim has no volume, or ErrUnreadable.
+func (c *Controller) Reclaim(ctx context.Context, key Key, policy ReclaimPolicy) error {
+	err := c.do(ctx, func(run context.Context) error {
+		e := c.claims.entries[key]
+		switch {
+		case e != nil && e.unreadable != "":
+			return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)
+		case e == nil || !e.rec.usable():
+			return ErrNotFound
+		}
+		rec := e.rec
+		rec.Spec.Reclaim = policy
+		if err := claimBucket().commit(run, c.cfg, map[Key]record{key: rec}); err != nil {
+			return err
+		}
+		e.rec = rec
+		c.claims.touch(key)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("set the reclaimPolicy of claim %s: %w", key, err)
+	}
+	return nil
 }
 
 // SetSole records that no source has another PersistentVolume in the place of the claim's volume of this name,

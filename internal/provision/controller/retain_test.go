@@ -82,3 +82,47 @@ func TestAVolumeThatMayExistIsRetained(t *testing.T) {
 		}
 	})
 }
+
+// A person's policy of a made volume is followed, also after a crash: the record has it before the answer. A claim without
+// a volume has none to set.
+func TestAPersonSetsThePolicyOfAVolume(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		b := newBackend()
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
+			if err := h.c.Reclaim(t.Context(), testKey("a"), Retain); !errors.Is(err, ErrNotFound) {
+				t.Errorf("no such claim: %v", err)
+			}
+			h.set(testClaim("a", mib))
+			if err := h.c.Reclaim(t.Context(), testKey("a"), Retain); !errors.Is(err, ErrNotFound) {
+				t.Errorf("no volume: %v", err)
+			}
+			h.up()
+			if err := h.c.Reclaim(t.Context(), testKey("a"), Retain); err != nil {
+				t.Fatal(err)
+			}
+			if crash {
+				h.end()
+				h.live()
+				h.set(testClaim("a", mib))
+				h.up()
+			}
+			if got := h.bound(testKey("a")).ReclaimPolicy; got != Retain {
+				t.Errorf("crash %v: the volume says %q", crash, got)
+			}
+			h.c.RemoveClaim(testKey("a"))
+			if err := h.c.Delete(t.Context(), testKey("a"), false); !errors.Is(err, ErrRetained) {
+				t.Errorf("crash %v: Delete: %v, want %v", crash, err, ErrRetained)
+			}
+			if err := h.c.Reclaim(t.Context(), testKey("a"), Delete); err != nil {
+				t.Error(err)
+			}
+			if err := h.c.Delete(t.Context(), testKey("a"), false); err != nil {
+				t.Error(err)
+			}
+			settleFor(time.Hour)
+			if len(b.names()) != 0 {
+				t.Errorf("volumes %v", b.names())
+			}
+		})
+	}
+}

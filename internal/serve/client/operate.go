@@ -119,3 +119,10 @@ func (c *Client) ReleaseVolume(ctx context.Context, r server.Release) (out serve
 	err = c.call(ctx, request{method: http.MethodPost, path: path, query: url.Values{"reason": {r.Reason}}}, &out)
 	return out, err
 }
+
+// SetReclaim sets the reclaim policy of the volume that csi-volmgr made for a claim.
+func (c *Client) SetReclaim(ctx context.Context, r server.Reclaim) (out server.Applied, err error) {
+	path := "/v1/claims/" + url.PathEscape(r.Namespace) + "/" + url.PathEscape(r.Claim) + "/reclaim-policy"
+	err = c.call(ctx, request{method: http.MethodPut, path: path, query: url.Values{"policy": {r.Policy}}}, &out)
+	return out, err
+}

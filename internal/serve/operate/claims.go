@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/binding"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
@@ -214,11 +213,7 @@ func (o *Objects) ReleaseVolume(ctx context.Context, by audit.By, r server.Relea
 // reclaimPolicy, and its class says Retain.
 func (o *Objects) keeps(key controller.Key) bool {
 	c, _ := o.c.Controller.Claim(key)
-	if c.Volume == nil || c.Volume.ReclaimPolicy != "" {
-		return false
-	}
-	class, _ := o.c.Catalog.Get(source.Key{Kind: resolve.KindClass, Name: c.Volume.Class}).(*storagev1.StorageClass)
-	return made.Retains(class)
+	return c.Volume != nil && c.Volume.ReclaimPolicy == "" && policyOf(o.c.Catalog, *c.Volume) == controller.Retain
 }
 
 // kept tells where the volume of a deleted claim is, and how to use or delete it.

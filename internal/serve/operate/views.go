@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager"
 	"github.com/csi-volmgr/csi-volmgr/pkg/registration"
@@ -89,11 +91,13 @@ func (v *Views) Claims() []server.ClaimStatus {
 		if claim.Spec.StorageClassName != nil {
 			s.Class = *claim.Spec.StorageClassName
 		}
+		s.ReclaimPolicy = string(policyToBe(v.c.Catalog, claim))
 		if c, ok := kept[key]; ok {
-			fromController(&s, c)
+			v.fromController(&s, c)
 			delete(kept, key)
 		} else if pv, cause, err := v.c.Catalog.Bound(claim); err == nil {
 			s.Phase, s.Volume, s.CapacityBytes = "Bound", pv.Name, pv.Spec.Capacity.Storage().Value()
+			s.ReclaimPolicy = string(listedPolicy(v.c.Catalog, pv))
 		} else {
 			s.Reason, s.Cause = strings.TrimPrefix(err.Error(), made.CatalogKey(key).String()+": "), server.Cause(cause)
 		}
@@ -104,7 +108,7 @@ func (v *Views) Claims() []server.ClaimStatus {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(kept), compareKeys) {
 		s := server.ClaimStatus{Namespace: key.Namespace, Name: key.Name}
-		fromController(&s, kept[key])
+		v.fromController(&s, kept[key])
 		out = append(out, s)
 	}
 	return out
@@ -115,7 +119,7 @@ func compareKeys(a, b controller.Key) int {
 }
 
 // fromController fills in the controller's fields of a claim.
-func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
+func (v *Views) fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	s.Phase, s.Reason, s.Retry = string(c.Phase), made.Note(c), server.RetryOf(c.Retry)
 	s.Call, s.Refused, s.Cause = c.Call, c.Refused, server.Cause(c.Cause)
 	if c.Class != "" {
@@ -124,13 +128,17 @@ func fromController(s *server.ClaimStatus, c controller.ClaimStatus) {
 	if vol := c.Volume; vol != nil {
 		s.Volume, s.Driver, s.CapacityBytes, s.NodeBytes = vol.Name, vol.Driver, vol.CapacityBytes, vol.NodeBytes
 		s.AccessModes, s.Mode, s.AttributesClass = vol.AccessModes, vol.Mode, vol.AttributesClass
+		s.ReclaimPolicy = string(policyOf(v.c.Catalog, *vol))
 	}
 }
 
 // PersistentVolumes lists every volume of the catalog, by name.
 func (v *Views) PersistentVolumes() []server.PVStatus {
 	var out []server.PVStatus
-	bound, kept := map[string]string{}, v.c.Kept()
+	bound, kept, policies := map[string]string{}, v.c.Kept(), map[string]controller.ReclaimPolicy{}
+	for _, vol := range controller.VolumesOf(v.c.Controller.Claims()) {
+		policies[vol.Name] = policyOf(v.c.Catalog, vol)
+	}
 	for _, c := range v.c.Catalog.Claims() {
 		if pv := v.c.Catalog.VolumeOf(c); pv != nil {
 			bound[pv.Name] = c.Namespace + "/" + c.Name
@@ -140,7 +148,10 @@ func (v *Views) PersistentVolumes() []server.PVStatus {
 		s := server.PVStatus{
 			Name: pv.Name, CapacityBytes: pv.Spec.Capacity.Storage().Value(),
 			Mode: made.ModeOf(pv.Spec.VolumeMode), AccessModes: made.AccessModes(pv.Spec.AccessModes), Status: "Available",
-			ReclaimPolicy: string(pv.Spec.PersistentVolumeReclaimPolicy),
+			ReclaimPolicy: string(listedPolicy(v.c.Catalog, pv)),
+		}
+		if v.c.Catalog.Provider(source.Key{Kind: resolve.KindVolume, Name: pv.Name}) == made.Name {
+			s.ReclaimPolicy = cmp.Or(string(policies[pv.Name]), string(pv.Spec.PersistentVolumeReclaimPolicy))
 		}
 		if csi := pv.Spec.CSI; csi != nil {
 			s.Driver, s.Handle = state.DriverName(csi.Driver), csi.VolumeHandle

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/journal"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
@@ -72,7 +73,8 @@ func TestWhoseEachVolumeIs(t *testing.T) {
 	if err := catalog.Apply("file", source.Update{Put: objects}); err != nil {
 		t.Fatal(err)
 	}
-	v := NewViews(ViewsConfig{Catalog: catalog, Kept: func() map[string]string { return map[string]string{"kept": "default/gone"} }})
+	made := controller.New(controller.Config{KV: journal.NewMemory(), Usage: nothing{}})
+	v := NewViews(ViewsConfig{Catalog: catalog, Controller: made, Kept: func() map[string]string { return map[string]string{"kept": "default/gone"} }})
 	want := map[string]string{
 		"before": "Released default/c", "free": "Available ", "kept": "Released default/gone", "named": "Bound default/c", "ref": "Bound default/d",
 	}

@@ -74,6 +74,7 @@ func paths() []path {
 		{pattern: "GET /v1/snapshots", summary: "The snapshots", query: []string{watch}, answer: List[SnapshotStatus]{}, event: Event[SnapshotStatus]{}},
 		{pattern: "GET /v1/snapshots/{ns}/{name}/blocks", summary: "The ranges of a snapshot that hold data, or that changed since another snapshot; the last line says how the answer ended. Only for root", query: []string{"base: the name of an older snapshot of the same volume"}, answer: BlocksLine{}, stream: true},
 		{pattern: "DELETE /v1/snapshots/{ns}/{name}", summary: "Delete a snapshot; if its deletionPolicy is Retain, it stays and the answer's note says where", query: []string{reason, "data: true to delete it even if its deletionPolicy is Retain"}, answer: Applied{}},
+		{pattern: "PUT /v1/claims/{ns}/{name}/reclaim-policy", summary: "Say whether the volume that csi-volmgr made for a claim goes with it", answer: Applied{}, query: []string{"policy: Retain or Delete"}},
 		{pattern: "POST /v1/persistentvolumes/{name}/release", summary: "Give a volume free that a claim had which is gone", answer: Applied{}, query: []string{reason}},
 		{pattern: "POST /v1/snapshots/{ns}/{name}/retry", summary: "End a snapshot's wait after a failure", answer: Applied{}},
 		{pattern: "DELETE /v1/claims/{ns}/{name}", summary: "Delete a claim and its data; if the volume's reclaimPolicy is Retain, it stays and the answer's note says where", query: []string{reason, "data: true to delete the volume even if its reclaimPolicy is Retain"}, answer: Applied{}},
@@ -263,6 +264,8 @@ func (o operator) Leftovers(context.Context, audit.By, bool) ([]leftover.Item, e
 func (o operator) Unowned(context.Context) (Unowned, error) { return filled[Unowned](o.t), nil }
 
 func (o operator) ReleaseVolume(context.Context, audit.By, Release) (string, error) { return "n", nil }
+
+func (o operator) SetReclaim(context.Context, audit.By, Reclaim) (string, error) { return "v", nil }
 
 func (o operator) Blocks(_ context.Context, _ BlocksQuery, each func([]BlockRange) error) (int64, error) {
 	return 1, errors.Join(each(filled[[]BlockRange](o.t)), errors.New("the rest is lost"))

@@ -108,6 +108,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 		mux.HandleFunc("POST /v1/gc", s.leftovers(true))
 		mux.HandleFunc("GET /v1/storage", s.storage)
 		mux.HandleFunc("POST /v1/persistentvolumes/{name}/release", s.releaseVolume)
+		mux.HandleFunc("PUT /v1/claims/{ns}/{name}/reclaim-policy", s.setReclaim)
 		mux.HandleFunc("POST /v1/forget/{id...}", s.forget)
 		mux.HandleFunc("POST /v1/retry/{id...}", s.retry)
 		mux.HandleFunc("POST /v1/recovery/accept", s.acceptRecovery)

@@ -22,6 +22,30 @@ type Storage interface {
 	// ReleaseVolume gives a PersistentVolume free, with its data, that a claim had which is gone, and
 	// returns a note that names that claim.
 	ReleaseVolume(ctx context.Context, by audit.By, r Release) (note string, err error)
+	// SetReclaim sets the reclaim policy of the volume that csi-volmgr made for a claim, and returns the volume.
+	SetReclaim(ctx context.Context, by audit.By, r Reclaim) (volume string, err error)
+}
+
+// Reclaim says what becomes of the volume of a claim when the claim is deleted.
+type Reclaim struct {
+	Namespace, Claim string
+	// Policy is Retain or Delete.
+	Policy string
+}
+
+// setReclaim serves PUT /v1/claims/{ns}/{name}/reclaim-policy.
+func (s *Server) setReclaim(w http.ResponseWriter, r *http.Request) {
+	set := Reclaim{Namespace: r.PathValue("ns"), Claim: r.PathValue("name"), Policy: r.URL.Query().Get("policy")}
+	if s.cfg.Storage == nil {
+		s.fail(w, fmt.Errorf("%w: in a cluster, its API server has the policy: kubectl patch persistentvolume NAME -p "+
+			`'{"spec":{"persistentVolumeReclaimPolicy":"%s"}}'`, ErrConflict, set.Policy))
+		return
+	}
+	volume, err := s.cfg.Storage.SetReclaim(r.Context(), requester(r), set)
+	s.reply(w, Applied{
+		Kind: "persistentvolumeclaim", Namespace: set.Namespace, Name: set.Claim, Result: "configured",
+		Note: "volume " + volume + " has reclaimPolicy " + set.Policy,
+	}, err)
 }
 
 // Release says which PersistentVolume to give free, and why.

@@ -201,6 +201,9 @@ type ClaimStatus struct {
 	AttributesClass string             `json:"currentVolumeAttributesClassName,omitempty"`
 	AccessModes     []state.AccessMode `json:"accessModes,omitempty"`
 	Mode            state.Mode         `json:"mode,omitempty"`
+	// ReclaimPolicy is Delete if the data goes with the claim, Retain if it stays, of the volume that the
+	// claim has or would get; "" if nothing says.
+	ReclaimPolicy string `json:"reclaimPolicy,omitempty"`
 	// Retry paces the controller's calls for the claim and keeps the last failure.
 	Retry RetryStatus `json:"retry,omitzero"`
 }
