@@ -385,7 +385,7 @@ func daemon(socket string, b *backend, now func() time.Time) (stop func() error,
 		Operator: b, Drainer: b, Named: b, Schedules: b, Storage: b,
 		Catalog: func(kind string) []server.Object {
 			return map[string][]server.Object{
-				"Pod":          {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},
+				"Pod":                   {{Kind: "Pod", Namespace: "default", Name: "web", Labels: map[string]string{"app": "web"}}, {Kind: "Pod", Namespace: "shop", Name: "till"}},
 				"PersistentVolumeClaim": {{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data", Labels: map[string]string{"app": "db"}}},
 
 				"StorageClass": {{Kind: "StorageClass", Name: "fast", About: "nfs.example.com, Delete, default"}},

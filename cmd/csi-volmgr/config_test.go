@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/klog/v2"
 
+	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/selinux"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire"
 )
@@ -72,6 +73,7 @@ manifests: /m
 node-name: n
 host-path-allow: [/srv/, /dev]
 snapshot-handle-allow: [bank, "*"]
+nomad-allow: [bank/namespace=shop, "*/driver=d.example", bank/owner]
 local-driver: true
 volume-plugin: true
 volume-plugin-socket: /p.sock
@@ -84,6 +86,7 @@ log-format: json
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
 			SnapshotHandles: []string{"bank", "*"},
+			NomadAllow: []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
 		},
 		rules:  rules{snapshotHandles: []string{"bank", "*"}},
 		socket: "/x.sock", plugin: true, pluginSocket: "/p.sock", log: logOptions{"debug", "json"},
@@ -242,6 +245,7 @@ func TestReadersAreAGroup(t *testing.T) {
 func TestAWrongValueInTheFileNamesItsFileLineAndField(t *testing.T) {
 	for config, want := range map[string]string{
 		"deadline: [x]":                  "--deadline=x: expected DRIVER/RPC=DURATION",
+		"nomad-allow: [bank/claim=x]":   "--nomad-allow=bank/claim=x: expected NOMAD-NAMESPACE/namespace=NAMESPACE",
 		"snapshot-handle-allow: [A/b]":   "--snapshot-handle-allow=A/b: expected the name of a namespace, or * for any",
 		"host-path-allow: [rel]":         "--host-path-allow=rel: expected an absolute path",
 		"root-dir: rel":                  "--root-dir=rel: expected an absolute path",

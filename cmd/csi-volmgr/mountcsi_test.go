@@ -83,8 +83,10 @@ func TestNomadsParameters(t *testing.T) {
 	for name, tc := range map[string]struct {
 		env   map[string]string
 		size  string
+		most  int64
 		words string
 	}{
+		"most capacity":    {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "0", "DHV_CAPACITY_MAX_BYTES": "1048576"}, most: 1 << 20},
 		"none":             {},
 		"least capacity":   {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "1048576"}, size: "1048576"},
 		"size wins":        {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "1", "DHV_PARAMETERS": `{"size":"1Gi"}`}, size: "1Gi"},
@@ -94,12 +96,12 @@ func TestNomadsParameters(t *testing.T) {
 		"no number":        {env: map[string]string{"DHV_CAPACITY_MIN_BYTES": "1Gi"}, words: "DHV_CAPACITY_MIN_BYTES"},
 		"no number either": {env: map[string]string{"DHV_CAPACITY_MAX_BYTES": "-1"}, words: "DHV_CAPACITY_MAX_BYTES"},
 	} {
-		options, err := nomadOptions(func(k string) string { return tc.env[k] })
+		options, most, err := nomadOptions(func(k string) string { return tc.env[k] })
 		if tc.words != "" {
 			if err == nil || !strings.Contains(err.Error(), tc.words) {
 				t.Errorf("%s: %v, want %q", name, err, tc.words)
 			}
-		} else if err != nil || options["size"] != tc.size {
+		} else if err != nil || options["size"] != tc.size || most != tc.most {
 			t.Errorf("%s: %v, %v", name, options, err)
 		}
 	}

@@ -127,7 +127,7 @@ back. The daemon refuses while a process uses the volume.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := p.client()
 			defer c.Close()
-			note, err := c.RemoveNamed(cmd.Context(), "", args[0])
+			note, err := c.RemoveNamed(cmd.Context(), server.NamedRemoval{Name: args[0]})
 			if err != nil {
 				return err
 			}

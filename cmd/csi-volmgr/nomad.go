@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,9 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 	case "create":
 		return p.nomadCreate(ctx, c, id, env)
 	case "delete":
-		_, err := c.RemoveNamed(ctx, volumes.Nomad, nomadName(id))
+		_, err := c.RemoveNamed(ctx, server.NamedRemoval{
+			FrontEnd: volumes.Nomad, Namespace: nomadNamespace(env), Name: nomadName(id),
+		})
 		if errors.Is(err, server.ErrNotFound) {
 			return nil // a run whose answer was lost has deleted it
 		}
@@ -62,6 +65,9 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 }
 
 func nomadName(id string) string { return volumes.NomadPrefix + id }
+
+// nomadNamespace returns the volume's namespace in Nomad.
+func nomadNamespace(env func(string) string) string { return cmp.Or(env("DHV_NAMESPACE"), "default") }
 
 // namedClient is the part of the client that makes host volumes.
 type namedClient interface {
@@ -73,12 +79,13 @@ type namedClient interface {
 // nomadCreate makes the volume and mounts it until it is deleted. Nomad repeats the call whenever its
 // client starts, and gets the same answer.
 func (p *program) nomadCreate(ctx context.Context, c namedClient, id string, env func(string) string) error {
-	options, err := nomadOptions(env)
+	options, most, err := nomadOptions(env)
 	if err != nil {
 		return err
 	}
 	v, err := c.CreateNamed(ctx, server.NamedRequest{
-		Name: nomadName(id), FrontEnd: volumes.Nomad, Options: options, Standing: true,
+		Name: nomadName(id), FrontEnd: volumes.Nomad, Namespace: nomadNamespace(env), Options: options, LimitBytes: most,
+		Standing: true,
 	})
 	if err != nil {
 		return err
@@ -103,24 +110,28 @@ func (p *program) nomadCreate(ctx context.Context, c namedClient, id string, env
 	}{path, size})
 }
 
-// nomadOptions returns the volume's options: the parameters of its specification, and its least capacity.
-func nomadOptions(env func(string) string) (map[string]string, error) {
-	options := map[string]string{}
+// nomadOptions returns the volume's options, which are the parameters of its specification and its least capacity, and
+// its largest capacity in bytes; 0 means that there is none.
+func nomadOptions(env func(string) string) (options map[string]string, most int64, err error) {
+	options = map[string]string{}
 	if text := env("DHV_PARAMETERS"); text != "" && text != "null" {
 		if err := json.Unmarshal([]byte(text), &options); err != nil {
-			return nil, fmt.Errorf("DHV_PARAMETERS: found %.80q, want an object of strings: %w", text, err)
+			return nil, 0, fmt.Errorf("DHV_PARAMETERS: found %.80q, want an object of strings: %w", text, err)
 		}
 	}
-	least, most := env("DHV_CAPACITY_MIN_BYTES"), env("DHV_CAPACITY_MAX_BYTES")
-	for name, text := range map[string]string{"DHV_CAPACITY_MIN_BYTES": least, "DHV_CAPACITY_MAX_BYTES": most} {
-		if _, err := strconv.ParseUint(text, 10, 63); text != "" && err != nil {
-			return nil, fmt.Errorf("%s: found %q, want a number of bytes", name, text)
+	bytes := map[string]int64{}
+	for _, name := range []string{"DHV_CAPACITY_MIN_BYTES", "DHV_CAPACITY_MAX_BYTES"} {
+		if text := env(name); text != "" {
+			if bytes[name], err = strconv.ParseInt(text, 10, 64); err != nil || bytes[name] < 0 {
+				return nil, 0, fmt.Errorf("%s: found %q, want a number of bytes", name, text)
+			}
 		}
 	}
-	if _, has := options["size"]; !has && least != "" && least != "0" {
-		options["size"] = least
+	least, most := bytes["DHV_CAPACITY_MIN_BYTES"], bytes["DHV_CAPACITY_MAX_BYTES"]
+	if _, has := options["size"]; !has && least > 0 {
+		options["size"] = strconv.FormatInt(least, 10)
 	}
-	return options, nil
+	return options, most, nil
 }
 
 func answerJSON(w io.Writer, v any) error {

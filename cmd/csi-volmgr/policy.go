@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
+	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
 	"github.com/csi-volmgr/csi-volmgr/pkg/manager/plan"
@@ -163,6 +164,19 @@ func namespaces(flag string, values []string) ([]string, error) {
 		}
 	}
 	return values, nil
+}
+
+// nomadRules reads values of --nomad-allow.
+func nomadRules(values []string) (rules []volumes.NomadRule, err error) {
+	for _, v := range values {
+		rule, ok := volumes.ParseNomadRule(v)
+		if !ok {
+			return nil, flagf("nomad-allow", v, "expected NOMAD-NAMESPACE/namespace=NAMESPACE, "+
+				"NOMAD-NAMESPACE/driver=DRIVER or NOMAD-NAMESPACE/owner, where * is any")
+		}
+		rules = append(rules, rule)
+	}
+	return rules, nil
 }
 
 // translated returns the kinds of in-tree volumes that values name; nil means all.

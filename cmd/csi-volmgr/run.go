@@ -41,7 +41,7 @@ type runOptions struct {
 
 // rules are the values of flags that have a syntax of their own.
 type rules struct {
-	nodeLabels, inlineAllow, snapshotHandles, translate, deadlines, driverUIDs, unmountSteps []string
+	nodeLabels, inlineAllow, snapshotHandles, nomadAllow, translate, deadlines, driverUIDs, unmountSteps []string
 }
 
 type logOptions struct{ level, format string }
@@ -166,6 +166,9 @@ func ruleFlags(f *pflag.FlagSet, r *rules) {
 	f.StringArrayVar(&r.snapshotHandles, "snapshot-handle-allow", nil,
 		"`NAMESPACE` whose claims may name any snapshot by its driver's handle "+
 			"(annotation csi-volmgr.dev/snapshot-handle), * for any; repeatable (default none)")
+	f.StringArrayVar(&r.nomadAllow, "nomad-allow", nil, "`RULE` of what the volumes of one of Nomad's namespaces, * for "+
+		"any, may have: NOMAD-NAMESPACE/namespace=NAMESPACE for claims of another namespace, NOMAD-NAMESPACE/driver=DRIVER "+
+		"for volumes that exist, NOMAD-NAMESPACE/owner for uid, gid and mode of both; repeatable (default none)")
 	f.StringArrayVar(&r.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, "+
 		"that is translated to its CSI driver, or none; repeatable (default all)")
 	f.StringArrayVar(&r.driverUIDs, "driver-uid", nil,
@@ -245,9 +248,10 @@ func (o *runOptions) complete() error {
 
 // readRules reads the flags that have a syntax of their own.
 func (o *runOptions) readRules() error {
-	var inline, handles, kinds, limits, uids, steps, label error
+	var inline, handles, nomad, kinds, limits, uids, steps, label error
 	o.node.InlineAllow, inline = inlineRules(o.rules.inlineAllow)
 	o.node.SnapshotHandles, handles = namespaces("snapshot-handle-allow", o.rules.snapshotHandles)
+	o.node.NomadAllow, nomad = nomadRules(o.rules.nomadAllow)
 	o.node.Translate, kinds = translated(o.rules.translate)
 	o.node.Deadlines, limits = deadlines(o.rules.deadlines)
 	o.node.DriverUIDs, uids = driverUIDs(o.rules.driverUIDs)
@@ -260,7 +264,7 @@ func (o *runOptions) readRules() error {
 	if label == nil && len(o.node.Labels) > 0 && o.kubeconfig != "" {
 		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
 	}
-	return cmp.Or(inline, handles, kinds, limits, uids, steps, group, label)
+	return cmp.Or(inline, handles, nomad, kinds, limits, uids, steps, group, label)
 }
 
 // completeTokens sets the issuer of tokens, which may follow from the node's name.

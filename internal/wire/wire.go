@@ -143,7 +143,8 @@ func (n *Node) wireOperators() {
 	n.Pods = operate.Pods{API: n.api, Manager: n.manager, Objects: n.Objects}
 	n.Named = operate.NewNamed(operate.NamedConfig{
 		Root: n.root, Catalog: n.catalog, Journal: n.journal, Objects: n.Objects, Manager: n.manager, Containers: n.Giver,
-		Helpers: n.helpers, BootID: n.bootID, Lost: lost(n.journal), Silent: n.sync.Silent, Logger: n.log,
+		Helpers: n.helpers, BootID: n.bootID, Lost: lost(n.journal), Silent: n.sync.Silent,
+		NomadAllow: n.cfg.NomadAllow, Logger: n.log,
 	})
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,

@@ -115,7 +115,7 @@ func (n *node) unmountNamed() error {
 }
 
 func (n *node) removeNamed() error {
-	if _, err := n.API.RemoveNamed(n.ctx(), "", namedVolume); err != nil && !errors.Is(err, server.ErrNotFound) {
+	if _, err := n.API.RemoveNamed(n.ctx(), server.NamedRemoval{Name: namedVolume}); err != nil && !errors.Is(err, server.ErrNotFound) {
 		return err
 	}
 	claims, err := n.API.Claims(n.ctx())

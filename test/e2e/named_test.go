@@ -196,7 +196,7 @@ func TestNomadHostVolume(t *testing.T) {
 	if got := n.driver.proxy.count("DeleteVolume"); got != 1 {
 		t.Errorf("%d calls of DeleteVolume", got)
 	}
-	if lines := n.Do("", "get", "pods"); slices.Contains(strings.Fields(lines), "nomad.nomad-7f3a") {
+	if lines := n.Do("", "get", "pods", "-A"); slices.Contains(strings.Fields(lines), "nomad.nomad-7f3a") {
 		t.Errorf("left: %s", lines)
 	}
 	n.nothingLeft()

@@ -180,7 +180,7 @@ func TestWhatAnEarlierVersionKeptIsParked(t *testing.T) {
 		n.Do("", "volume", "restore", "web")
 		n.wantMarker(p, "web", "of web")
 		for _, name := range []string{"db", "old", "web"} {
-			if _, err := n.API.RemoveNamed(ctx, "", name); err != nil {
+			if _, err := n.API.RemoveNamed(ctx, server.NamedRemoval{Name: name}); err != nil {
 				n.T.Error(err)
 			}
 		}
@@ -204,7 +204,7 @@ func (n *node) earlier(name string) error {
 		return err
 	}
 	write(n.T, filepath.Join(path, "f"), "of "+name)
-	return second(n.API.RemoveNamed(ctx, "", r.Name))
+	return second(n.API.RemoveNamed(ctx, server.NamedRemoval{Name: r.Name}))
 }
 
 func second[T any](_ T, err error) error { return err }

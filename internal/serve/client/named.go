@@ -43,17 +43,21 @@ func (c *Client) MountNamed(ctx context.Context, frontEnd, name string) (path st
 
 // RemoveNamed removes a volume for a front end ("" is the operator). If its storage stays,
 // note says where.
-func (c *Client) RemoveNamed(ctx context.Context, frontEnd, name string) (note string, err error) {
+func (c *Client) RemoveNamed(ctx context.Context, r server.NamedRemoval) (note string, err error) {
 	var out server.Removed
+	query := frontEndQuery(r.FrontEnd)
+	if r.Namespace != "" {
+		query.Set("namespace", r.Namespace)
+	}
 	err = c.call(ctx, request{
-		method: http.MethodDelete, path: "/v1/named/" + url.PathEscape(name), query: frontEndQuery(frontEnd),
+		method: http.MethodDelete, path: "/v1/named/" + url.PathEscape(r.Name), query: query,
 	}, &out)
 	return out.Note, err
 }
 
 func frontEndQuery(frontEnd string) url.Values {
 	if frontEnd == "" {
-		return nil
+		return url.Values{}
 	}
 	return url.Values{"frontEnd": {frontEnd}}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// NamedConfig is what named volumes need from the node; every field is required.
+// NamedConfig is what named volumes need from the node; every field but NomadAllow is required.
 type NamedConfig struct {
 	// Root is the directory below which volumes are mounted: absolute and clean.
 	Root       *os.File
@@ -40,14 +40,16 @@ type NamedConfig struct {
 	Lost func() bool
 	// Silent lists the sources that have not spoken yet.
 	Silent func() []string
-	Logger *slog.Logger
+	// NomadAllow is what volumes of Nomad may have besides their own claims; nil is nothing.
+	NomadAllow []named.NomadRule
+	Logger     *slog.Logger
 }
 
 // NewNamed returns the provider of named volumes.
 func NewNamed(c NamedConfig) *named.Provider {
 	p := named.New(named.Config{
 		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Lost: c.Lost,
-		Logger: c.Logger,
+		NomadAllow: c.NomadAllow, Logger: c.Logger,
 		Spoken: func() bool {
 			silent := c.Silent()
 			return !slices.Contains(silent, api.Name) && !slices.Contains(silent, file.Name)

@@ -50,9 +50,12 @@ func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error 
 	if err := checkFrontEnd(r.FrontEnd); err != nil {
 		return err
 	}
+	if r.FrontEnd != named.Nomad && (r.Namespace != "" || r.LimitBytes != 0) {
+		return fmt.Errorf("%w: namespace and limitBytes are for front end %s", server.ErrInvalid, named.Nomad)
+	}
 	return namedError(n.Create(ctx, named.Request{
-		Name: r.Name, FrontEnd: r.FrontEnd, Options: r.Options, Standing: r.Standing,
-		Patience: time.Duration(r.PatienceSeconds) * time.Second,
+		Name: r.Name, FrontEnd: r.FrontEnd, Tenant: r.Namespace, LimitBytes: r.LimitBytes, Options: r.Options,
+		Standing: r.Standing, Patience: time.Duration(r.PatienceSeconds) * time.Second,
 	}))
 }
 
@@ -64,17 +67,17 @@ func checkFrontEnd(name string) error {
 	return nil
 }
 
-// reach returns the volumes that a front end, or the operator (""), reaches.
-func (n NamedAPI) reach(frontEnd string) (named.Front, error) {
+// reach returns the volumes that a front end, for a namespace of Nomad if that is known, or the operator ("") reaches.
+func (n NamedAPI) reach(frontEnd, namespace string) (named.Front, error) {
 	if frontEnd == "" {
 		return n.For(named.Asker{}), nil
 	}
-	return n.For(named.Asker{FrontEnd: frontEnd}), checkFrontEnd(frontEnd)
+	return n.For(named.Asker{FrontEnd: frontEnd, Tenant: namespace}), checkFrontEnd(frontEnd)
 }
 
 // MountNamed implements server.Named.
 func (n NamedAPI) MountNamed(ctx context.Context, frontEnd, name string) (path string, err error) {
-	front, err := n.reach(frontEnd)
+	front, err := n.reach(frontEnd, "")
 	if err == nil {
 		path, err = front.Mount(ctx, name, "")
 	}
@@ -83,7 +86,7 @@ func (n NamedAPI) MountNamed(ctx context.Context, frontEnd, name string) (path s
 
 // RemoveNamed implements server.Named.
 func (n NamedAPI) RemoveNamed(ctx context.Context, r server.NamedRemoval) (note string, err error) {
-	front, err := n.reach(r.FrontEnd)
+	front, err := n.reach(r.FrontEnd, r.Namespace)
 	if err == nil {
 		note, err = front.Remove(ctx, r.By.UID, r.By.PID, r.Name)
 	}

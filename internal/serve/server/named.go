@@ -28,8 +28,10 @@ type Named interface {
 type NamedRemoval struct {
 	// FrontEnd is the front end that asks; "" is the operator.
 	FrontEnd string
-	By       audit.By
-	Name     string
+	// Namespace is Nomad's namespace that asks; "" if that is unknown.
+	Namespace string
+	By        audit.By
+	Name      string
 }
 
 // NamedViews shows named volumes.
@@ -53,8 +55,12 @@ type KeptNamed interface {
 type NamedRequest struct {
 	Name string `json:"name"`
 	// FrontEnd is docker, mount or nomad.
-	FrontEnd string            `json:"frontEnd"`
-	Options  map[string]string `json:"options,omitempty"`
+	FrontEnd string `json:"frontEnd"`
+	// Namespace is the volume's namespace in Nomad, from which that of its claim follows.
+	Namespace string            `json:"namespace,omitempty"`
+	Options   map[string]string `json:"options,omitempty"`
+	// LimitBytes is the largest size that a volume of Nomad may have; 0 means no limit.
+	LimitBytes int64 `json:"limitBytes,omitempty"`
 	// Standing: the volume stays mounted until it is removed, also across reboots.
 	Standing bool `json:"standing,omitempty"`
 	// PatienceSeconds is how long the creation waits for a driver that is not up; 0 means 4 seconds.
@@ -118,7 +124,10 @@ func (s *Server) namedRoutes(mux *http.ServeMux) {
 		s.reply(w, NamedMount{path}, err)
 	})
 	mux.HandleFunc("DELETE /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
-		rm := NamedRemoval{FrontEnd: r.URL.Query().Get("frontEnd"), By: requester(r), Name: r.PathValue("name")}
+		q := r.URL.Query()
+		rm := NamedRemoval{
+			FrontEnd: q.Get("frontEnd"), Namespace: q.Get("namespace"), By: requester(r), Name: r.PathValue("name"),
+		}
 		note, err := s.cfg.Named.RemoveNamed(r.Context(), rm)
 		if s.cfg.Note != nil {
 			act := audit.Act{By: rm.By, Verb: "remove volume", Object: rm.Name, Detail: FrontEndDetail(rm.FrontEnd)}

@@ -94,7 +94,7 @@ func paths() []path {
 		{pattern: "GET /v1/named/{name...}", summary: "One of them, with its current holders", answer: NamedVolume{}},
 		{pattern: "POST /v1/named", summary: "Create a volume and wait for its storage; a larger size expands it", body: NamedRequest{}, answer: NamedVolume{}},
 		{pattern: "POST /v1/named-mounts/{name...}", summary: "Mount a volume; it stays mounted while the kernel shows a holder", query: []string{frontEnd}, answer: NamedMount{}},
-		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; if its data stays, the note says where", query: []string{frontEnd}, answer: Removed{}},
+		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; if its data stays, the note says where", query: []string{frontEnd, "namespace: Nomad's namespace that asks; without it, those of each are reached"}, answer: Removed{}},
 		{pattern: "GET /v1/named-kept", summary: "The data of removed volumes that is kept", answer: List[NamedVolume]{}},
 		{pattern: "POST /v1/named-restores/{name...}", summary: "Make a volume again from the data of a removed one", query: []string{"as: the volume's name; without it, the removed one's"}, answer: NamedVolume{}},
 		{pattern: "GET /v1/leftovers", summary: "Files below the root that no record explains", answer: List[leftover.Item]{}},

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -17,6 +18,10 @@ import (
 type Request struct {
 	Name     string
 	FrontEnd string
+	// Tenant is Nomad's namespace; "" for other front ends.
+	Tenant string
+	// LimitBytes is the largest size that a volume of Nomad may have; 0 means no limit.
+	LimitBytes int64
 	// Options are the user's options, unparsed.
 	Options map[string]string
 	// Standing means that the volume stays mounted until it is removed, across boots.
@@ -41,6 +46,7 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 	var v Volume
 	if r, err := p.find(ctx, req.Name); err == nil && len(req.Options) == 0 {
 		v = p.volume(r)
+		v.Tenant = cmp.Or(v.Tenant, req.Tenant)
 	} else if err := p.awaitSources(ctx); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)
 	} else if v, err = p.newVolume(req); err != nil {
@@ -62,13 +68,14 @@ func (p *Provider) Create(ctx context.Context, req Request) error {
 
 // newVolume returns the volume for a request after it has checked the options against the catalog.
 func (p *Provider) newVolume(req Request) (Volume, error) {
-	o, err := parse(req.Name, req.Options)
+	was := p.existing(req)
+	o, err := parse(req.place(was), req.Options)
 	if err != nil {
 		return Volume{}, err
 	}
 	v := Volume{
-		Name: req.Name, FrontEnd: req.FrontEnd, Options: o, Created: time.Now().UTC(), Boot: p.c.BootID,
-		Standing: req.Standing, Owns: true,
+		Name: req.Name, FrontEnd: req.FrontEnd, Tenant: req.Tenant, Options: o, Created: time.Now().UTC(),
+		Boot: p.c.BootID, Standing: req.Standing, Owns: true,
 	}
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("volume %s: %w: %s", req.Name, ErrInvalid, fmt.Sprintf(format, args...))
@@ -76,11 +83,18 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	if err := v.check(); err != nil {
 		return Volume{}, invalid("%s (of the claim or pod to create)", err)
 	}
+	if why := checkLimit(o); why != "" {
+		return Volume{}, invalid("%s", why)
+	}
+	if was == nil { // what an earlier version made goes on with its options
+		if why := p.checkNomad(v); why != "" {
+			return Volume{}, invalid("%s", why)
+		}
+	}
 	claim := v.claimKey()
 	switch owner := p.c.Catalog.Provider(claim); {
 	case o.Existing && owner == "":
-		return Volume{}, invalid("option claim: claim %s/%s not found; there are: %s", claim.Namespace, claim.Name,
-			source.JoinNames(p.claimNames()))
+		return Volume{}, invalid("%s", p.noClaim(v))
 	case !o.Existing && owner != "" && owner != Name:
 		return Volume{}, fmt.Errorf("volume %s: %w: claim %s/%s exists already (source %s): use it with option claim=%s",
 			req.Name, ErrConflict, claim.Namespace, claim.Name, owner, claim.Name)
@@ -114,7 +128,7 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 		case r.unreadable != "":
 			return nil, false, fmt.Errorf("volume %s: %w: its row in the journal is not readable: %s", v.Name, ErrUnknown,
 				r.unreadable)
-		case r.v.FrontEnd != v.FrontEnd:
+		case !(Asker{FrontEnd: v.FrontEnd, Tenant: v.Tenant}).reaches(r.v):
 			return nil, false, fmt.Errorf("create %w", foreign(r.v, ErrConflict, false))
 		case r.v.Removing:
 			return nil, false, conflict("it is being removed")
@@ -123,7 +137,7 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 		case v.Options.SizeBytes < r.v.Options.SizeBytes:
 			return nil, false, conflict("option size: the volume already has %s and cannot shrink",
 				resource.NewQuantity(r.v.Options.SizeBytes, resource.BinarySI))
-		case !reflect.DeepEqual(r.v.Options.withSize(v.Options.SizeBytes), v.Options):
+		case !reflect.DeepEqual(r.v.Options.sized(v.Options), v.Options):
 			return nil, false, conflict("it exists already with other options: remove it first, or leave the options out")
 		}
 		r.creates++
@@ -152,12 +166,12 @@ func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) erro
 	if err == nil {
 		defer release()
 		if !isNew {
-			old := p.volume(r)
-			if err := p.checkPresent(r); err != nil || v.Options.SizeBytes == old.Options.SizeBytes {
+			old, next := p.volume(r), p.volume(r)
+			next.Options, next.Tenant = next.Options.sized(v.Options), cmp.Or(next.Tenant, v.Tenant)
+			if err := p.checkPresent(r); err != nil || reflect.DeepEqual(old, next) {
 				return err
 			}
-			old.Options = old.Options.withSize(v.Options.SizeBytes)
-			v = old
+			v = next
 		} else if key, by := p.own(v, true); by != "" {
 			p.forget(v.Name)
 			return fmt.Errorf("%w: %s exists already (source %s)", ErrConflict, key, by)
@@ -214,12 +228,4 @@ func (p *Provider) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.rows, name)
-}
-
-func (p *Provider) claimNames() []string {
-	var names []string
-	for _, c := range p.c.Catalog.Claims() {
-		names = append(names, c.Namespace+"/"+c.Name)
-	}
-	return names
 }

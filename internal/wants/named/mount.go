@@ -53,7 +53,7 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 	if err := p.checkPod(v); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
-	if path, err = p.c.Mounts.Give(ctx, v.podKey(), podContainer, v.Options.Owner); err != nil {
+	if path, err = p.c.Mounts.Give(ctx, v.podKey(), podContainer, p.owner(v)); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
 	if err := p.recordUse(ctx, r, id, path); err != nil {

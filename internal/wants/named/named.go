@@ -70,7 +70,7 @@ type Claims interface {
 	Ends(pod source.Key) string
 }
 
-// Config configures a Provider; every field but Lost and Spoken is required.
+// Config configures a Provider; every field but Lost, Spoken and NomadAllow is required.
 type Config struct {
 	KV      KV
 	Catalog *source.Catalog
@@ -83,7 +83,9 @@ type Config struct {
 	Lost func() bool
 	// Spoken reports whether every other source of this node has said which objects it has; nil means always.
 	Spoken func() bool
-	Logger *slog.Logger
+	// NomadAllow is what volumes of Nomad may have besides their own claims; nil is nothing.
+	NomadAllow []NomadRule
+	Logger     *slog.Logger
 }
 
 // Provider holds the named volumes. Its methods are safe for concurrent use. Call Run once.

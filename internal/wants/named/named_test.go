@@ -765,7 +765,7 @@ func TestWhatCannotBeStoredIsRefused(t *testing.T) {
 }
 
 func TestOwnClass(t *testing.T) {
-	o, err := parse("db", map[string]string{"fsType": "xfs", "mountOptions": "noatime,nodev"})
+	o, err := parse(placeOf("db"), map[string]string{"fsType": "xfs", "mountOptions": "noatime,nodev"})
 	if err != nil {
 		t.Fatal(err)
 	}

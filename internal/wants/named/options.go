@@ -44,7 +44,9 @@ type Options struct {
 	// Class is the StorageClass; "" means the default class.
 	Class string `json:"class,omitempty"`
 	// SizeBytes is the size that the claim requests.
-	SizeBytes  int64                             `json:"sizeBytes,omitempty"`
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// LimitBytes is the largest size that the claim may get; 0 means no limit.
+	LimitBytes int64                             `json:"limitBytes,omitempty"`
 	AccessMode corev1.PersistentVolumeAccessMode `json:"accessMode,omitempty"`
 	// FSType and MountOptions override the class's if they are set.
 	FSType       string   `json:"fsType,omitempty"`
@@ -61,9 +63,9 @@ type Options struct {
 	Owner state.Owner `json:"owner,omitzero"`
 }
 
-// withSize returns the options with another size.
-func (o Options) withSize(bytes int64) Options {
-	o.SizeBytes = bytes
+// sized returns the options with the size and the limit of others.
+func (o Options) sized(by Options) Options {
+	o.SizeBytes, o.LimitBytes = by.SizeBytes, by.LimitBytes
 	return o
 }
 
@@ -76,13 +78,12 @@ var knownOptions = [...]string{
 	"size", "subdir", "uid",
 }
 
-// parse parses the options that a front end passes with a name. Its errors wrap ErrInvalid and name
-// the option, the value, and what would be right.
-func parse(name string, given map[string]string) (Options, error) {
+// parse parses the options that a front end passes with a name, whose place is at. Its errors wrap ErrInvalid and
+// name the option, the value, and what would be right.
+func parse(at place, given map[string]string) (Options, error) {
 	p := parser{given: given}
-	namespace, claim := claimOf(name)
 	o := Options{
-		Namespace: p.word("namespace", namespace), Claim: p.word("claim", ""), Class: p.word("class", ""),
+		Namespace: p.word("namespace", at.namespace), Claim: p.word("claim", ""), Class: p.word("class", ""),
 		FSType: p.word("fsType", ""), MountOptions: p.list("mountOptions"), Driver: p.word("driver", ""),
 		Handle: p.word("handle", ""), Attributes: p.attributes(), SizeBytes: p.size(), AccessMode: p.accessMode(),
 		Delete: p.reclaim(), Owner: state.Owner{UID: p.id("uid"), GID: p.id("gid"), Mode: p.mode()},
@@ -93,18 +94,18 @@ func parse(name string, given map[string]string) (Options, error) {
 	p.contradictions(o, static)
 	o.Subdir = p.subdir(!o.Existing && !static)
 	if o.Claim == "" {
-		o.Claim = claim
+		o.Claim = at.claim
 	}
 	if !o.Existing {
-		if o.SizeBytes == 0 {
-			o.SizeBytes = defaultSize
+		if o.LimitBytes = at.limit; o.SizeBytes == 0 {
+			o.SizeBytes = at.size
 		}
 		if o.AccessMode == "" {
 			o.AccessMode = corev1.ReadWriteOnce
 		}
 	}
 	if len(p.wrong) > 0 {
-		return Options{}, fmt.Errorf("volume %s: %w: %s", name, ErrInvalid, strings.Join(p.wrong, "; "))
+		return Options{}, fmt.Errorf("volume %s: %w: %s", at.name, ErrInvalid, strings.Join(p.wrong, "; "))
 	}
 	return o, nil
 }

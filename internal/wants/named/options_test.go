@@ -37,7 +37,7 @@ func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 		"attribute without name": {map[string]string{"attribute.": "y", "driver": "d", "handle": "h"}, []string{"attribute.KEY"}},
 		"two at once":            {map[string]string{"uid": "x", "size": "y"}, []string{"option uid", "option size"}},
 	} {
-		_, err := parse("db", tc.given)
+		_, err := parse(placeOf("db"), tc.given)
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -51,7 +51,7 @@ func TestOptionsThatAreWrongAreNamed(t *testing.T) {
 }
 
 func TestWhatOptionsMean(t *testing.T) {
-	o, err := parse("shop_db", nil)
+	o, err := parse(placeOf("shop_db"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestWhatOptionsMean(t *testing.T) {
 		o.Delete || o.Existing || o.AccessMode != "ReadWriteOnce" {
 		t.Errorf("without options: %+v", o)
 	}
-	o, err = parse("backups/data", map[string]string{
+	o, err = parse(placeOf("backups/data"), map[string]string{
 		"size": "5Gi", "accessMode": "RWX", "subdir": ".", "uid": "999", "gid": "0", "mode": "0700", "reclaim": "Delete",
 		"mountOptions": "noatime,nodev",
 	})
@@ -71,7 +71,7 @@ func TestWhatOptionsMean(t *testing.T) {
 		len(o.MountOptions) != 2 {
 		t.Errorf("with options: %+v", o)
 	}
-	if o, err = parse("x", map[string]string{"claim": "data", "namespace": "shop"}); err != nil || !o.Existing ||
+	if o, err = parse(placeOf("x"), map[string]string{"claim": "data", "namespace": "shop"}); err != nil || !o.Existing ||
 		o.Subdir != "" || o.Namespace != "shop" {
 		t.Errorf("an existing claim: %+v, %v", o, err)
 	}
@@ -84,7 +84,7 @@ func TestObjectsOfAVolumePassTheCheck(t *testing.T) {
 		"existing": {"claim": "data"},
 		"static":   {"driver": "d.example.com", "handle": "vol/1", "attribute.a": "b", "fsType": "ext4"},
 	} {
-		o, err := parse("shop_db", given)
+		o, err := parse(placeOf("shop_db"), given)
 		if err != nil {
 			t.Fatal(err)
 		}

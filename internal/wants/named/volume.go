@@ -41,9 +41,12 @@ type Volume struct {
 	// Name is the volume's name in the front ends.
 	Name string `json:"name"`
 	// FrontEnd is the front end that created the volume.
-	FrontEnd string    `json:"frontEnd"`
-	Options  Options   `json:"options"`
-	Created  time.Time `json:"created"`
+	FrontEnd string `json:"frontEnd"`
+	// Tenant is Nomad's namespace; "" for other front ends, and for volumes of an earlier version until Nomad
+	// names them again.
+	Tenant  string    `json:"tenant,omitempty"`
+	Options Options   `json:"options"`
+	Created time.Time `json:"created"`
 
 	// Boot is the boot for which Listed and Uses are valid.
 	Boot string `json:"boot,omitempty"`
@@ -143,6 +146,11 @@ func (v Volume) claimObjects() []runtime.Object {
 			AccessModes: []corev1.PersistentVolumeAccessMode{o.AccessMode},
 			Resources:   corev1.VolumeResourceRequirements{Requests: capacity},
 		},
+	}
+	if o.LimitBytes > 0 {
+		claim.Spec.Resources.Limits = corev1.ResourceList{
+			corev1.ResourceStorage: *resource.NewQuantity(o.LimitBytes, resource.BinarySI),
+		}
 	}
 	if o.Driver == "" {
 		if o.Class != "" {

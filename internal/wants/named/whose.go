@@ -11,6 +11,8 @@ import (
 // Asker is who asks for volumes: a front end or, if FrontEnd is "", the operator.
 type Asker struct {
 	FrontEnd string
+	// Tenant is the namespace of Nomad that asks; "" if that is unknown.
+	Tenant string
 	// UID and PID are those of the asking process; 0 is the daemon itself, which goes on with what it began.
 	UID uint32
 	PID int32
@@ -38,12 +40,14 @@ func (v Volume) removal(by Asker) string {
 }
 
 // reaches reports whether the asker may list, get, mount and remove a volume: the operator each one, a front end those
-// that it created. An unreadable row may not say which front end that was; then each one whose names have this form
+// that it created, for a namespace of Nomad those of that namespace. An unreadable row may not say which front end that was; then each one whose names have this form
 // is answered, because Docker forgets a volume that is said not to exist.
 func (a Asker) reaches(v Volume) bool {
 	switch {
-	case a.FrontEnd == "" || a.FrontEnd == v.FrontEnd:
+	case a.FrontEnd == "":
 		return true
+	case a.FrontEnd == v.FrontEnd:
+		return a.Tenant == "" || v.Tenant == "" || a.Tenant == v.Tenant
 	case v.FrontEnd != "":
 		return false
 	case strings.Contains(v.Name, "/"):
@@ -131,7 +135,7 @@ func (f Front) Remove(ctx context.Context, uid uint32, pid int32, name string) (
 	if err != nil {
 		return "", err
 	}
-	return f.p.remove(ctx, r, Asker{FrontEnd: f.by.FrontEnd, UID: uid, PID: pid})
+	return f.p.remove(ctx, r, Asker{FrontEnd: f.by.FrontEnd, Tenant: f.by.Tenant, UID: uid, PID: pid})
 }
 
 // check returns an error that wraps is if there is a volume of that name that the asker does not reach.
@@ -142,6 +146,9 @@ func (f Front) check(ctx context.Context, name string, is error, ends bool) erro
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	if r := f.p.rows[name]; r != nil && !f.by.reaches(r.v) {
+		if f.by.FrontEnd == r.v.FrontEnd {
+			return fmt.Errorf("volume %s: %w: it is of another namespace of Nomad", name, is)
+		}
 		return foreign(r.v, is, ends)
 	}
 	return nil
@@ -149,7 +156,7 @@ func (f Front) check(ctx context.Context, name string, is error, ends bool) erro
 
 // checkOwn returns an error if a volume of the request's name belongs to another front end.
 func (p *Provider) checkOwn(ctx context.Context, req Request) error {
-	err := p.For(Asker{FrontEnd: req.FrontEnd}).check(ctx, req.Name, ErrConflict, false)
+	err := p.For(Asker{FrontEnd: req.FrontEnd, Tenant: req.Tenant}).check(ctx, req.Name, ErrConflict, false)
 	if err != nil {
 		return fmt.Errorf("create %w", err)
 	}
