@@ -86,9 +86,9 @@ log-format: json
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
 			SnapshotHandles: []string{"bank", "*"},
-			NomadAllow: []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
+			NomadAllow:      []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
 		},
-		rules:  rules{snapshotHandles: []string{"bank", "*"}},
+		rules:  rules{snapshotHandles: []string{"bank", "*"}, nomadAllow: []string{"bank/namespace=shop", "*/driver=d.example", "bank/owner"}},
 		socket: "/x.sock", plugin: true, pluginSocket: "/p.sock", log: logOptions{"debug", "json"},
 	}
 	if diff := diffOf(want, got); code != 0 || diff != "" {
@@ -245,7 +245,7 @@ func TestReadersAreAGroup(t *testing.T) {
 func TestAWrongValueInTheFileNamesItsFileLineAndField(t *testing.T) {
 	for config, want := range map[string]string{
 		"deadline: [x]":                  "--deadline=x: expected DRIVER/RPC=DURATION",
-		"nomad-allow: [bank/claim=x]":   "--nomad-allow=bank/claim=x: expected NOMAD-NAMESPACE/namespace=NAMESPACE",
+		"nomad-allow: [bank/claim=x]":    "--nomad-allow=bank/claim=x: expected NOMAD-NAMESPACE/namespace=NAMESPACE",
 		"snapshot-handle-allow: [A/b]":   "--snapshot-handle-allow=A/b: expected the name of a namespace, or * for any",
 		"host-path-allow: [rel]":         "--host-path-allow=rel: expected an absolute path",
 		"root-dir: rel":                  "--root-dir=rel: expected an absolute path",

@@ -73,9 +73,10 @@ func TestUpgradeAndBackWithNomadsVolumes(t *testing.T) {
 	replace("")
 	create("4", "1048576", own)
 	for _, id := range []string{"1", "2", "4"} {
-		if _, said := n.hostVolume("delete", id, "", ""); said != "" {
-			t.Errorf("delete %s: %s", id, said)
-		}
+		n.Eventually("volume "+id+" to be deleted", func() bool { // a process that is just starting cannot be inspected
+			_, said := n.hostVolume("delete", id, "", "")
+			return said == ""
+		})
 	}
 	n.Do("", "delete", "pvc", "data")
 	n.Do("", "delete", "pvc", "nomad-1", "--data")

@@ -100,6 +100,8 @@ func (p *Provider) checkNomad(v Volume) string {
 	case o.Driver != "" && !p.allows(v.Tenant, allowDriver, o.Driver):
 		return refused("options driver, handle and attribute.KEY: a volume of Nomad is made for it, and may not name one "+
 			"that is there", allowDriver, o.Driver)
+	case o.Existing && p.c.Catalog.Provider(v.claimKey()) == "":
+		return p.noClaim(v)
 	case !v.made() && !o.Owner.IsZero() && !p.allows(v.Tenant, allowOwner, Any):
 		return refused("options uid, gid and mode: the owner of what was not made for this volume stays", allowOwner, Any)
 	}

@@ -98,7 +98,7 @@ func TestTheAuthorOfANomadVolume(t *testing.T) {
 		"the owner of a claim":    {map[string]string{"claim": "shared", "uid": "0"}, "evil/owner"},
 		"the group of a claim":    {map[string]string{"claim": "shared", "gid": "0"}, "evil/owner"},
 		"the mode of a claim":     {map[string]string{"claim": "shared", "mode": "0777"}, "evil/owner"},
-		"what is not there, here": {map[string]string{"claim": "theirs"}, "evil/namespace=default"},
+		"what is not there, here": {map[string]string{"claim": "theirs", "uid": "0"}, "evil/namespace=default"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHost()

@@ -40,8 +40,8 @@ func (v Volume) removal(by Asker) string {
 }
 
 // reaches reports whether the asker may list, get, mount and remove a volume: the operator each one, a front end those
-// that it created, for a namespace of Nomad those of that namespace. An unreadable row may not say which front end that was; then each one whose names have this form
-// is answered, because Docker forgets a volume that is said not to exist.
+// that it created, for a namespace of Nomad those of that namespace. An unreadable row may not say which front end that
+// was; then each one whose names have this form is answered, because Docker forgets a volume that is said not to exist.
 func (a Asker) reaches(v Volume) bool {
 	switch {
 	case a.FrontEnd == "":
