@@ -290,7 +290,8 @@ func TestRestrictionsOfTheSourceStay(t *testing.T) {
 			words string
 			want  []string
 		}{
-			{"ro", []string{"nodev", "nosuid", "ro"}}, {"rw,noexec", []string{"nodev", "noexec", "nosuid"}},
+			{"ro", []string{"nodev", "nosuid", "ro"}},
+			{"rw,noexec", []string{"nodev", "noexec", "nosuid"}},
 			{"exec,suid", []string{"nodev"}}, // asked for by name
 		} {
 			must(t, k.Adjust(target, strings.Split(step.words, ",")))
