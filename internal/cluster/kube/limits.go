@@ -49,7 +49,7 @@ func (a *answerReader) Read(b []byte) (int, error) {
 
 // eventReader fails within an event in JSON that is too long: client-go reads it as a whole. It knows an event by its
 // outermost braces. It leaves events in protobuf to client-go's own limit; a frame of them begins with its length in
-// four bytes, the first of which is 0 below 16 MiB.
+// four bytes, and with a zero below 16 MiB.
 type eventReader struct {
 	io.ReadCloser
 	size, depth     int

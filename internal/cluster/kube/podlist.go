@@ -95,8 +95,9 @@ func (p *Provider) applyPods(known map[source.Key]*corev1.Pod, objects []runtime
 	p.apply(u)
 }
 
-// missing returns the keys of known pods that no pod among objects has, sorted. The pod itself under another node, which
-// a server never changes, is left alone; another pod of its name on another node shows that it is gone.
+// missing returns the keys of known pods that no pod among objects has, sorted. The pod itself under another
+// node, which a server never changes, is left alone; another pod of its name on another node shows that it is
+// gone.
 func (p *Provider) missing(known map[source.Key]*corev1.Pod, objects []runtime.Object) []source.Key {
 	gone := maps.Clone(known)
 	for _, obj := range objects {
