@@ -56,11 +56,11 @@ func (f *Finder) isHung(key string) bool {
 	return f.hung[key] != nil
 }
 
-// ends waits until nothing of the process is still being read. It reports false if ctx ends before.
-func (f *Finder) ends(ctx context.Context, pid int) bool {
-	for _, what := range []string{"", ofDetached, ofDirectories} {
+// ends waits until nothing of the keys is still being read. It reports false if ctx ends before.
+func (f *Finder) ends(ctx context.Context, keys ...string) bool {
+	for _, key := range keys {
 		f.mu.Lock()
-		ended := f.hung[strconv.Itoa(pid)+what]
+		ended := f.hung[key]
 		f.mu.Unlock()
 		if ended == nil {
 			continue
@@ -72,6 +72,20 @@ func (f *Finder) ends(ctx context.Context, pid int) bool {
 		}
 	}
 	return true
+}
+
+// patiently is bounded for a search, which may wait for Query.Patience in addition.
+func patiently[T any](ctx context.Context, s *search, key string, do func() T) (result T, err error) {
+	result, err = bounded(ctx, s.f, key, do)
+	if !errors.Is(err, errHung) || s.q.Patience == 0 {
+		return result, err
+	}
+	longer, cancel := context.WithTimeout(ctx, s.q.Patience)
+	defer cancel()
+	if !s.f.ends(longer, key) {
+		return result, err
+	}
+	return bounded(ctx, s.f, key, do)
 }
 
 // What is read of a process besides its memory.
@@ -96,7 +110,8 @@ func (s *search) again(ctx context.Context) {
 		if slices.ContainsFunc(late[:i], func(before Unread) bool { return before.PID == u.PID }) {
 			continue
 		}
-		if slices.ContainsFunc(s.found.Processes, isOf(u.PID)) || !s.f.ends(ctx, u.PID) {
+		id := strconv.Itoa(u.PID)
+		if slices.ContainsFunc(s.found.Processes, isOf(u.PID)) || !s.f.ends(ctx, id, id+ofDetached, id+ofDirectories) {
 			s.found.Unread = append(s.found.Unread, u)
 			continue
 		}

@@ -26,6 +26,7 @@ type inode struct{ dev, number uint64 }
 type candidate struct {
 	pid    int
 	use    Use
+	mount  uint64 // the small id of its mount; 0 if unknown
 	file   inode
 	handle unix.FileHandle
 	sized  bool // handle is known
@@ -66,7 +67,7 @@ func (s *search) candidate(l link) (c candidate, is bool) {
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &st) != nil {
 		return c, false
 	}
-	c.use = Use{Kind: l.kind, Path: l.text, Detached: true}
+	c.use, c.mount = Use{Kind: l.kind, Path: l.text, Detached: true}, l.mount
 	c.file = inode{device(st.Dev_major, st.Dev_minor), st.Ino}
 	if st.Mode&unix.S_IFMT == unix.S_IFBLK && slices.Contains(s.blocks, device(st.Rdev_major, st.Rdev_minor)) {
 		c.use.Kind = "device"
@@ -90,10 +91,15 @@ func ofBtrfs(handle int32) bool { return handle >= 0x4d && handle <= 0x4f }
 func (s *search) addDetached(ctx context.Context) {
 	var held, rest []candidate
 	for _, c := range s.loose {
-		if c.use.Kind == "device" {
+		on, elsewhere := s.tableOfThird(c)
+		switch {
+		case c.use.Kind == "device":
 			held = append(held, c)
-		} else {
+		case !elsewhere:
 			rest = append(rest, c)
+		case on.matches(c.use.Path, c.mount):
+			c.use.Detached = false
+			held = append(held, c)
 		}
 	}
 	for _, t := range s.trees {
@@ -106,7 +112,7 @@ func (s *search) addDetached(ctx context.Context) {
 		if len(of) == 0 {
 			continue
 		}
-		places, err := bounded(ctx, s.f, "detached "+t.path, func() []placement { return place(t, of) })
+		places, err := patiently(ctx, s, "detached "+t.path, func() []placement { return place(t, of) })
 		for i, c := range of {
 			where := unknown
 			if err == nil {
@@ -121,6 +127,17 @@ func (s *search) addDetached(ctx context.Context) {
 		}
 	}
 	s.addHeld(ctx, held)
+}
+
+// tableOfThird returns the table of the namespace that has the candidate's mount, if one has: its process has got the
+// file from there, as a container has files of its engine's. The kernel shows the path that the file has there.
+func (s *search) tableOfThird(c candidate) (on table, found bool) {
+	for _, t := range s.tables {
+		if r, known := t.byID[c.mount]; known && pathname.Within(t.localPath(c.use.Path), r.Path) {
+			return t, true
+		}
+	}
+	return table{}, false
 }
 
 // addHeld adds the uses of the candidates to their processes. A process without any left may still name the mount.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 // shared is a file system with two volumes, each a directory that is mounted somewhere.
 type shared struct {
 	*testing.T
+	source     string // directory of volume one on the file system
 	one, other string // mount points
 	use        string // where a user has a directory of volume one mounted
 }
@@ -22,7 +24,7 @@ type shared struct {
 // share makes two volumes on the file system at dir.
 func share(t *testing.T, dir string) shared {
 	t.Helper()
-	s := shared{t, filepath.Join(t.TempDir(), "a b"), t.TempDir(), t.TempDir()}
+	s := shared{t, dir + "/vols/one", filepath.Join(t.TempDir(), "a b"), t.TempDir(), t.TempDir()}
 	for _, d := range []string{"/vols/one/data/deep", "/vols/other"} {
 		must(t, os.MkdirAll(dir+d, 0o755))
 	}
@@ -125,6 +127,31 @@ func TestProgramOfALazilyUnmountedVolumeIsFound(t *testing.T) {
 	must(t, unix.Unmount(s.use, unix.MNT_DETACH))
 	if one, other := s.usesOfBoth(pid); !containsAll(one, detached("exe", "/program")) || other != nil {
 		t.Errorf("uses %+v and of another volume %+v", one, other)
+	}
+}
+
+// A container has files that its engine opened in a namespace of its own: they are on no mount that was unmounted, and the
+// engine's table tells which volume they are in, also of a deleted file, whose place no handle tells.
+func TestAFileOfAThirdNamespaceIsOnNoLostMount(t *testing.T) {
+	s := share(t, disk(t))
+	for dir, want := range map[string][]Use{
+		filepath.Join(filepath.Dir(s.source), "engine"): nil,
+		s.source + "/data": {{Kind: "fd", Path: "/gone"}, {Kind: "fd", Path: "/deep/file"}},
+	} {
+		must(t, os.MkdirAll(dir, 0o755))
+		at := filepath.Join(t.TempDir(), "at")
+		must(t, os.Mkdir(at, 0o755))
+		holder(t, "third:"+dir+"|"+at, true)
+		text, err := os.ReadFile(at + ".pid")
+		must(t, err)
+		pid, err := strconv.Atoi(string(text))
+		must(t, err)
+		for i := range want {
+			want[i].Path = at + want[i].Path
+		}
+		if one, other := s.usesOfBoth(pid); len(one) != len(want) || !containsAll(one, want) || other != nil {
+			t.Errorf("%s: uses %+v and of another volume %+v, want %+v and none", dir, one, other, want)
+		}
 	}
 }
 

@@ -167,3 +167,23 @@ func TestASearchThatDecidesAsksAgain(t *testing.T) {
 		}
 	}
 }
+
+// What a search asks the kernel of a volume is asked again, too, if it decides something.
+func TestASearchThatDecidesWaitsForTheKernel(t *testing.T) {
+	for _, patience := range []time.Duration{0, time.Minute} {
+		s := &search{f: &Finder{Patience: time.Nanosecond}, q: Query{Patience: patience}}
+		slow := make(chan struct{})
+		go func() {
+			for !s.f.isHung("x") {
+				runtime.Gosched()
+			}
+			s.f.Patience = time.Minute
+			close(slow)
+		}()
+		got, err := patiently(t.Context(), s, "x", func() int { <-slow; return 7 })
+		if want := patience > 0; want != (err == nil) || want != (got == 7) {
+			t.Errorf("patience %v: %d, %v", patience, got, err)
+		}
+		s.f.ends(t.Context(), "x")
+	}
+}

@@ -3,11 +3,13 @@ package holders
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,6 +57,9 @@ func hold(what string) {
 			_ = f.Close()
 		}
 	}
+	if kind == "third" {
+		err, lazily = third(path, lazily), ""
+	}
 	for p := range strings.SplitSeq(lazily, "|") {
 		if p != "" && err == nil {
 			err = unix.Unmount(p, unix.MNT_DETACH)
@@ -62,6 +67,34 @@ func hold(what string) {
 	}
 	fmt.Println("ready", err)
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+// third mounts a directory, and starts a process in another namespace, which lacks that mount and has two files of it:
+// one that is deleted, and one below deep if there is one. It notes the process's id beside the mount point.
+func third(dir, at string) error {
+	if err := unix.Mount(dir, at, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	gone, err := os.Create(at + "/gone")
+	if err != nil {
+		return err
+	}
+	files := []*os.File{gone}
+	if deep, err := os.Open(at + "/deep/file"); err == nil {
+		files = append(files, deep)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), heldVariable+"=nothing:|"+at)
+	cmd.ExtraFiles, cmd.Stdin = files, os.Stdin
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	out, err := cmd.StdoutPipe()
+	if err := errors.Join(err, os.Remove(gone.Name()), cmd.Start()); err != nil {
+		return err
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready <nil>\n" {
+		return fmt.Errorf("the process in the third namespace says %q, %w", line, err)
+	}
+	return os.WriteFile(at+".pid", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
 }
 
 // holder starts such a process and returns its id. own gives it a mount namespace of its
