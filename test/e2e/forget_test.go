@@ -43,7 +43,7 @@ func TestForgottenVolumeThatIsMountedIsNotDeleted(t *testing.T) {
 			wantFile(t, filepath.Join(path, "marker"), "of web")
 		}
 		refused("after forget")
-		n.daemon.Crash()
+		n.daemon.Kill()
 		n.start()
 		n.DriverUp(n.driver.name)
 		harness.Until(n.Node, "the claim to be there", n.API.WatchClaims, func(all map[string]server.ClaimStatus) bool {

@@ -52,7 +52,7 @@ func TestMountHelper(t *testing.T) {
 
 	// The daemon dies. The next one has no count of the volume's users, and looks for its
 	// mounts.
-	n.daemon.Crash()
+	n.daemon.Kill()
 	n.start()
 	n.DriverUp(n.driver.kind.name)
 	n.Eventually("explain to say who has it", func() bool {
@@ -180,7 +180,7 @@ func TestNomadHostVolume(t *testing.T) {
 		t.Errorf("%d bytes", bytes)
 	}
 	write(t, filepath.Join(path, "f"), "of nomad")
-	n.daemon.Crash()
+	n.daemon.Kill()
 	n.start()
 	n.DriverUp(n.driver.kind.name)
 	again, _ := do("create")

@@ -23,7 +23,7 @@ func (n *node) withPlugin() *harness.VolumePlugin {
 // restarted kills the daemon and starts the next one.
 func (n *node) restarted() {
 	n.T.Helper()
-	n.daemon.Crash()
+	n.daemon.Kill()
 	n.start()
 	n.DriverUp(n.driver.kind.name)
 }

@@ -148,7 +148,7 @@ func TestAttackOfANeighbourWhoWaits(t *testing.T) {
 		b.Do(web, "delete", "-f", "-")
 		b.Eventually("the bank's pod to be gone", func() bool { return len(b.ofTheBank()) == 1 }) // Docker's volume
 		if restart {
-			b.daemon.Crash()
+			b.daemon.Kill()
 			b.start()
 			b.DriverUp(localdriver.DefaultName)
 		}
@@ -210,7 +210,7 @@ func (b *bank) try(name string, a attack, restart bool) {
 	settled()
 	b.judge(name)
 	if restart {
-		b.daemon.Crash()
+		b.daemon.Kill()
 		b.start()
 		settled()
 		b.judge(name + ", after a restart")
