@@ -145,7 +145,7 @@ func TestWhatAFrontEndHasEndsByItsWords(t *testing.T) {
 	for _, tt := range []struct{ front, volume, namespace, claim, pod, want string }{
 		{named.Docker, "db_2", "default", "db-2", "docker.db-2", "docker volume rm db_2 (with podman: podman volume rm db_2)"},
 		{named.Mount, "shop/data", "shop", "data", "mount.shop.data", "umount DIRECTORY && csi-volmgr volume remove shop/data"},
-		{named.Nomad, "nomad-7", "default", "nomad-7", "nomad.nomad-7", "nomad volume delete -type host 7"},
+		{named.Nomad, "nomad-7", "nomad-default", "nomad-7", "nomad.nomad-7", "nomad volume delete -type host 7"},
 	} {
 		if err := n.Named.Create(within(t), named.Request{Name: tt.volume, FrontEnd: tt.front, Options: map[string]string{"class": "directories", "size": "1Mi"}}); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -22,6 +23,9 @@ func TestTheClassDecidesForAVolumeOfAnEarlierVersion(t *testing.T) {
 		apply(t, n, "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: slow}\nprovisioner: d.example\n"+policy+
 			"---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data}\nspec: {accessModes: [ReadWriteOnce], storageClassName: slow, resources: {requests: {storage: 1}}}\n")
 		claimed(t, n, func(s controller.ClaimStatus, known bool) bool { return known && s.Volume != nil && !s.Volume.Released })
+		for limit := within(t); len(n.Views().PersistentVolumes()) == 0 && limit.Err() == nil; { // listed a moment later
+			runtime.Gosched()
+		}
 		want := map[bool]string{true: "Retain", false: "Delete"}[kept]
 		claim, pv := n.Views().Claims()[0].ReclaimPolicy, n.Views().PersistentVolumes()[0].ReclaimPolicy
 		if claim != want || pv != want {
