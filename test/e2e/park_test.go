@@ -62,8 +62,8 @@ func (n *node) wantMarker(p *harness.VolumePlugin, volume, want string) {
 }
 
 // A volume of Docker's that is removed and made again begins empty, with the options that it is made with. The data of the
-// removed one is listed, is nobody's until it is restored, and is deleted by name; so with a driver whose handles follow
-// from the claims' names.
+// removed one is listed, belongs to no front end until it is restored, and is deleted by name; so with a driver whose
+// handles follow from the claims' names.
 func TestARemovedVolumeOfDockerIsParked(t *testing.T) {
 	eachKind(t, func(n *node) {
 		n.Apply(n.driver.class())

@@ -168,7 +168,7 @@ func (b *bank) neighbours(when string) {
 		b.T.Fatal(err)
 	}
 	for _, p := range pods {
-		if p.Pod.Namespace != "bank" && p.Pod.Name != "docker.shop" {
+		if p.Pod.Namespace != "bank" && p.Pod.Namespace != "nomad-bank" && p.Pod.Name != "docker.shop" {
 			b.reads(when, p.Pod.Namespace, p.Pod.Name)
 		}
 	}
