@@ -13,12 +13,10 @@ import (
 // begins empty and the data comes back by its new name; volumes that exist keep theirs. The older program finds all data
 // again: what is parked, by a volume of its name.
 func TestUpgradeAndBackWithARemovedVolume(t *testing.T) {
-	revision := os.Getenv("UPGRADE_FROM")
-	if revision == "" {
+	if before == "" {
 		t.Skip("UPGRADE_FROM=revision, the release before this one: make upgrade")
 	}
 	t.Parallel()
-	before := buildBefore(t, revision)
 	n := newPlace(t)
 	socket := n.Path("run/plugin.sock")
 	n.flags, n.program, n.StorageID = harness.VolumePluginFlags(socket), before, ""

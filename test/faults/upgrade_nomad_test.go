@@ -15,12 +15,10 @@ import (
 // start of Nomad's client, in the newer program and back. A volume that the newer one made is in the namespace that
 // follows from Nomad's; the older program finds it again if its parameters say so.
 func TestUpgradeAndBackWithNomadsVolumes(t *testing.T) {
-	revision := os.Getenv("UPGRADE_FROM")
-	if revision == "" {
+	if before == "" {
 		t.Skip("UPGRADE_FROM=revision, the release before this one: make upgrade")
 	}
 	t.Parallel()
-	before := buildBefore(t, revision)
 	n := newPlace(t)
 	n.program, n.StorageID = before, ""
 	n.begin(csistrict.Script{})

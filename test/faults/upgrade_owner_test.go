@@ -27,12 +27,10 @@ import (
 //
 // Faults: A061.
 func TestUpgradeAndBackKeepsWhatEachHas(t *testing.T) {
-	revision := os.Getenv("UPGRADE_FROM")
-	if revision == "" {
+	if before == "" {
 		t.Skip("UPGRADE_FROM=revision, the release before this one: make upgrade")
 	}
 	t.Parallel()
-	before := buildBefore(t, revision)
 	n := newPlace(t)
 	disks, plugin := filepath.Join(n.Dir, "disks"), n.Path("plugin.sock")
 	n.flags = []string{"--host-path-allow", disks, "--volume-plugin", "--volume-plugin-socket", plugin}

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -11,12 +10,10 @@ import (
 // An older program's claims have the policies that they had. What volume set says since holds for the older program, too.
 // A script with delete pvc --all, which deleted them, is told which and how; by names it deletes as before.
 func TestUpgradeAndBackWithReclaimPolicies(t *testing.T) {
-	revision := os.Getenv("UPGRADE_FROM")
-	if revision == "" {
+	if before == "" {
 		t.Skip("UPGRADE_FROM=revision, the release before this one: make upgrade")
 	}
 	t.Parallel()
-	before := buildBefore(t, revision)
 	n := newPlace(t)
 	n.program, n.StorageID = before, ""
 	n.begin(csistrict.Script{})

@@ -3,7 +3,6 @@ package faults
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,43 +13,16 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// buildBefore builds the program of a commit or tag of this repository.
-func buildBefore(t *testing.T, revision string) string {
-	t.Helper()
-	dir := t.TempDir()
-	pack := exec.CommandContext(t.Context(), "git", "archive", "--output", filepath.Join(dir, "before.tar"), revision)
-	pack.Dir = "../.."
-	if out, err := pack.CombinedOutput(); err != nil {
-		t.Fatalf("UPGRADE_FROM=%s: %v\n%s", revision, err, out)
-	}
-	tree := filepath.Join(dir, "tree")
-	if err := os.Mkdir(tree, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	binary := filepath.Join(dir, "csi-volmgr")
-	for _, args := range [][]string{
-		{"tar", "-x", "-C", tree, "-f", filepath.Join(dir, "before.tar")},
-		{"go", "build", "-C", tree, "-o", binary, "./cmd/csi-volmgr"},
-	} {
-		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%q: %v\n%s", args, err, out)
-		}
-	}
-	return binary
-}
-
 // The program is replaced by a newer one and then by the older one again, with volumes of
 // each kind mounted. No call is made, no mount changes, and each program removes the
 // volumes of the other.
 //
 // Faults: A061.
 func TestUpgradeAndBackWithLiveMounts(t *testing.T) {
-	revision := os.Getenv("UPGRADE_FROM")
-	if revision == "" {
+	if before == "" {
 		t.Skip("UPGRADE_FROM=revision, the release before this one: make upgrade")
 	}
 	t.Parallel()
-	before := buildBefore(t, revision)
 	n := newPlace(t)
 	shared := filepath.Join(n.Dir, "shared")
 	if err := os.Mkdir(shared, 0o755); err != nil {
