@@ -1,6 +1,7 @@
 package main
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,19 @@ func TestAFailedStepIsTriedOncePerPause(t *testing.T) {
 		a, w := &agent{}, &worker{poke: make(chan struct{}, 1)}
 		was := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: "a"}}}}
 		is := was.DeepCopy()
+		var mu sync.Mutex // guards is and pokes
+		asks := func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return asksOther(was, is)
+		}
 		pokes, tries := 0, 0
 		try := func() { // as the status that it writes comes back, again and again
 			tries++
 			for range 5 {
 				time.AfterFunc(100*time.Millisecond, func() {
+					mu.Lock()
+					defer mu.Unlock()
 					pokes++
 					is.Status.Message = time.Now().String()
 					select {
@@ -33,17 +42,20 @@ func TestAFailedStepIsTriedOncePerPause(t *testing.T) {
 		began := time.Now()
 		for time.Since(began) < 10*time.Second && tries < 1000 {
 			try()
-			if !a.waited(t.Context(), w, firstRetry, func() bool { return asksOther(was, is) }) {
+			if !a.waited(t.Context(), w, firstRetry, asks) {
 				t.Fatal("the wait ended early")
 			}
 		}
+		synctest.Wait()
+		mu.Lock()
 		if tries != 10 || pokes < tries {
 			t.Errorf("%d tries in 10 s with %d pokes, want 10 tries", tries, pokes)
 		}
 		is.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		mu.Unlock()
 		began = time.Now()
 		w.poke <- struct{}{}
-		if !a.waited(t.Context(), w, maxRetry, func() bool { return asksOther(was, is) }) || time.Since(began) != 0 {
+		if !a.waited(t.Context(), w, maxRetry, asks) || time.Since(began) != 0 {
 			t.Error("the deletion of the pod does not end the pause")
 		}
 	})
