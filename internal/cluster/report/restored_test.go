@@ -16,7 +16,7 @@ func ours(at time.Time) metav1.ManagedFieldsEntry {
 	when := metav1.NewTime(at)
 	return metav1.ManagedFieldsEntry{
 		Manager: "csi-volmgr", Operation: metav1.ManagedFieldsOperationUpdate, Time: &when, Subresource: "status",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:volumesInUse":{}}}`)},
+		FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:volumesInUse":{}}}`),
 	}
 }
 
