@@ -53,8 +53,13 @@ func TestAttackOnlyADisksFileSystemsAndOptionsPass(t *testing.T) {
 // Attacks: C27.
 func TestAttackNoDiskEndsTheNode(t *testing.T) {
 	for _, c := range []struct{ fsType, option string }{
-		{"ext2", "errors=panic"}, {"ext3", "errors=panic"}, {"ext4", "errors=panic"}, {"btrfs", "fatal_errors=panic"},
-		{"vfat", "errors=panic"}, {"exfat", "errors=panic"}, {"squashfs", "errors=panic"},
+		{"ext2", "errors=panic"},
+		{"ext3", "errors=panic"},
+		{"ext4", "errors=panic"},
+		{"btrfs", "fatal_errors=panic"},
+		{"vfat", "errors=panic"},
+		{"exfat", "errors=panic"},
+		{"squashfs", "errors=panic"},
 	} {
 		err := diskfs.Check(c.fsType, []string{"ro", c.option})
 		if c.fsType != "btrfs" {
