@@ -57,8 +57,8 @@ type Query struct {
 	// directory of the same file system, and its path ends with the original's: the whole tree
 	// of the host is mounted somewhere.
 	Own string
-	// Patience is how long the search waits in addition, in total, for processes that cannot be inspected at
-	// once. It is for a question whose answer decides something.
+	// Patience is how long the search waits in addition for what cannot be read at once: for all processes
+	// together, and for each volume. It is for a question whose answer decides something.
 	Patience time.Duration
 }
 
