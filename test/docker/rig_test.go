@@ -5,8 +5,10 @@ package docker
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -170,7 +172,8 @@ func (r *rig) stopDocker() {
 	}
 }
 
-// startPodman gives podman the image, and removes its containers at the end of the test.
+// startPodman gives podman the image, and removes its containers at the end of the test. A container's
+// monitor then starts podman's own clean-up, which writes below the node's directory for a while yet.
 func (r *rig) startPodman() {
 	r.T.Helper()
 	r.podman("import", image, busybox)
@@ -178,7 +181,21 @@ func (r *rig) startPodman() {
 		if out, err := r.command("podman", "rm", "-fa", "-t", "0").CombinedOutput(); err != nil {
 			r.T.Errorf("remove the containers: %v\n%s", err, out)
 		}
+		r.Eventually("podman's own clean-up to end", func() bool {
+			return !slices.ContainsFunc(processes(r.T), func(pid int) bool {
+				return strings.Contains(r.words(pid), r.Path("podman/root"))
+			})
+		})
 	})
+}
+
+// words returns the command line of a process, "" if it has ended.
+func (r *rig) words(pid int) string {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+		r.T.Error(err)
+	}
+	return string(line)
 }
 
 // command returns an engine's command; unlike run, it works during the cleanup of a test.

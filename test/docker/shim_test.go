@@ -74,8 +74,7 @@ func (r *rig) killMonitor(monitor string) {
 	r.Eventually(monitor+" to be there", func() bool {
 		for _, pid := range processes(r.T) {
 			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // an ended process has none
-			words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-			if strings.HasPrefix(string(name), monitor) && strings.Contains(string(words), r.Dir) {
+			if strings.HasPrefix(string(name), monitor) && strings.Contains(r.words(pid), r.Dir) {
 				return unix.Kill(pid, unix.SIGKILL) == nil
 			}
 		}

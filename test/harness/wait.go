@@ -64,7 +64,7 @@ func nameOf(item any) string {
 // of the kernel, explanations.
 func (n *Node) Eventually(what string, ok func() bool) {
 	n.T.Helper()
-	ctx, cancel := context.WithTimeout(n.T.Context(), Patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.T.Context()), Patience) // also in a cleanup
 	defer cancel()
 	for !ok() {
 		select {
