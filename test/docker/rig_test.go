@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -40,8 +41,11 @@ type rig struct {
 	daemon  *harness.Process
 	driver  *harness.Process // the local driver
 	dockerd *harness.Process
-	flags   []string // of the daemon
-	env     []string // of the engines
+	// containerd is a process of the rig's own, as on Debian, since dockerd gives one that it starts
+	// only 15 seconds to answer.
+	containerd *harness.Process
+	flags      []string // of the daemon
+	env        []string // of the engines
 }
 
 // setup is what differs between rigs.
@@ -69,7 +73,7 @@ func newRigOf(t *testing.T, s setup) *rig {
 	socket := "/run/docker/plugins/" + r.plugin + ".sock"
 	r.configurePodman(socket)
 	r.proxy = newProxy(t, socket, r.Path("plugin.sock"))
-	t.Cleanup(func() { r.ShowIfFailed(r.daemon, r.dockerd) })
+	t.Cleanup(func() { r.ShowIfFailed(r.daemon, r.containerd, r.dockerd) })
 	r.startDaemon()
 	r.driver = harness.Start(t, r.Path("driver.log"), exec.Command(program, "local-driver", "--node-id", harness.Name,
 		"--root-dir", r.Root, "--state-dir", r.Path("driver")))
@@ -137,7 +141,7 @@ func (r *rig) startDocker(flags ...string) {
 	cmd := exec.Command("dockerd", append([]string{
 		"--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
 		"--storage-driver=vfs", "--data-root", r.Path("docker/root"), "--exec-root", r.Path("docker/exec"),
-		"--pidfile", r.Path("docker/pid"), "--host", "unix://" + r.Path("docker.sock"),
+		"--pidfile", r.Path("docker/pid"), "--host", "unix://" + r.Path("docker.sock"), "--containerd", r.startContainerd(),
 	}, flags...)...)
 	cmd.Path, cmd.Err = "/usr/sbin/dockerd", nil
 	cmd.Env = r.env
@@ -153,6 +157,35 @@ func (r *rig) startDocker(flags ...string) {
 		r.docker("import", image, busybox)
 	}
 	r.T.Cleanup(r.stopDocker)
+}
+
+// startContainerd starts or restarts containerd and returns its socket.
+func (r *rig) startContainerd() string {
+	r.T.Helper()
+	if r.containerd != nil {
+		r.containerd.Kill()
+	}
+	config, socket := r.Path("containerd.toml"), r.Path("containerd.sock")
+	text := "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		r.T.Fatal(err)
+	}
+	cmd := exec.Command("containerd", "--config", config, "--address", socket,
+		"--root", r.Path("docker/containerd"), "--state", r.Path("docker/exec/containerd"))
+	cmd.Path, cmd.Err = "/usr/bin/containerd", nil
+	cmd.Env = r.env
+	r.containerd = harness.Start(r.T, r.Path("containerd.log"), cmd)
+	r.Eventually("containerd to answer", func() bool {
+		if !r.containerd.Runs() {
+			r.T.Fatalf("containerd ended: %v\n%s", r.containerd.Err(), r.containerd.Tail())
+		}
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	})
+	return socket
 }
 
 // stopDocker removes all containers and stops dockerd.
