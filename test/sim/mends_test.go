@@ -208,6 +208,13 @@ var mends = []mend{
 			"f.Doubt = e.old && c.lost()",
 		},
 	}},
+	{"name-of-a-snapshot-that-another-has", []bug{
+		{
+			"a name is free while another record has what the driver made under it", "internal/provision/controller/snapshotnext.go",
+			"return snapshotOp{verb: leaveSnapshot}, held{}",
+			"return snapshotOp{verb: dropSnapshot}, held{}",
+		},
+	}},
 	{"notes-of-nothing-and-a-lie", []bug{
 		{
 			"notes are the driver's to remove", "test/sim/driver_test.go",

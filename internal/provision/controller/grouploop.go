@@ -34,6 +34,8 @@ func (e *groupEntry) gone() bool {
 	return e.rec.empty() && !e.listed && !e.unsaved && e.doing.verb == noGroupVerb && e.unreadable == ""
 }
 
+func (e *groupEntry) hidden() bool { return false }
+
 // volumes returns the volumes of the group snapshot, or those wanted for it.
 func (e *groupEntry) volumes() []state.VolumeID {
 	var ids []state.VolumeID

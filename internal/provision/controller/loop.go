@@ -42,6 +42,8 @@ func (e *entry) gone() bool {
 		e.doing.verb == noVerb && e.attaching == nil && e.unreadable == ""
 }
 
+func (e *entry) hidden() bool { return false }
+
 func (e *entry) wantedName() string {
 	if !e.want.Listed {
 		return ""

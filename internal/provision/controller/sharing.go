@@ -149,14 +149,15 @@ func (c *Controller) sharersOfGroup(e *groupEntry) (all []sharer) {
 	return all
 }
 
-// touchSharers plans the records of a driver's snapshot, and those that want it.
+// touchSharers plans the records of a driver's snapshot, those that want it, and what is left of the object
+// that it was made for.
 func (c *Controller) touchSharers(h handleOf) {
 	if h.handle == "" {
 		return
 	}
 	for key, e := range c.snapshots.entries {
 		switch {
-		case e.rec.handleOf() != h && e.want.wantedHandle() != h:
+		case e.rec.handleOf() != h && e.want.wantedHandle() != h && e.rec.formerOf() != h:
 		case e.group != nil:
 			c.groups.touch(e.group.key)
 		default:

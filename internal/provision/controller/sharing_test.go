@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -174,6 +175,72 @@ func TestDeletingOneOfTwoRecordsLeavesTheSnapshot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The driver knows a snapshot by the name that it was made under, and would give it to a new one of that name: so while
+// another record has it, and while it is being deleted, none is made under the name, after a restart too. The earlier
+// one is not listed, and cannot be deleted again. A snapshot of that name by a handle is not held up.
+func TestADriversSnapshotIsNotGivenToTheNextOfItsName(t *testing.T) {
+	b := newBackend()
+	b.rpcs = append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		volume := h.bound(testKey("a")).Handle
+		h.snap(testSnapshot("s", volume))
+		handle := h.snapshot("s").Handle
+		h.snap(namedTwin("z", handle))
+		h.deleteSnap("s")
+		if all := h.c.Snapshots(); len(all) != 1 || all[0].Snapshot != testKey("z") {
+			t.Errorf("%+v", all)
+		}
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), true); !errors.Is(err, ErrNotFound) {
+			t.Errorf("delete what is gone: %v", err)
+		}
+		h.end()
+		h.live()
+		h.up()
+		cuts := func() (n int) {
+			for _, call := range b.calls() {
+				if strings.HasPrefix(call, "CreateSnapshot") {
+					n++
+				}
+			}
+			return n
+		}
+		asked := cuts()
+		waits := func(when string) {
+			t.Helper()
+			h.snap(testSnapshot("s", volume))
+			settleFor(time.Hour)
+			s := h.snapshot("s")
+			if s.Phase != Pending || !strings.Contains(s.Reason, "since snapshot default/z has it") || cuts() != asked {
+				t.Errorf("%s: %+v, and %d calls", when, s, cuts()-asked)
+			}
+		}
+		waits("z stays")
+		h.c.RemoveSnapshot(testKey("s"))
+		h.snap(namedTwin("s", handle))
+		if s := h.snapshot("s"); s.Phase != Ready || s.Handle != handle {
+			t.Errorf("by its handle: %+v", s)
+		}
+		h.deleteSnap("s")
+		hold := make(chan struct{})
+		b.set(func() {
+			b.fault = onCall("DeleteSnapshot", func(string, proto.Message) fault { return fault{wait: hold} })
+		})
+		h.deleteSnap("z")
+		waits("z is being deleted")
+		close(hold)
+		synctest.Wait()
+		if s := h.snapshot("s"); s.Phase != Ready || b.made() != 1 || h.disk.count(SnapshotBucket) != 1 {
+			t.Errorf("z is gone: %+v, %d at the driver", s, b.made())
+		}
+		h.deleteSnap("s")
+		if b.made() != 0 || h.disk.count(SnapshotBucket) != 0 {
+			t.Errorf("%d at the driver, %d records", b.made(), h.disk.count(SnapshotBucket))
+		}
+	})
 }
 
 // A snapshot that a person named and that is not looked up yet keeps the driver's snapshot from being deleted; one that

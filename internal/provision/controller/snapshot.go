@@ -192,7 +192,7 @@ func (c *Controller) DeleteSnapshot(ctx context.Context, key Key, retained bool)
 func (c *Controller) deleteSnapshot(ctx context.Context, key Key, retained bool) error {
 	e := c.snapshots.entries[key]
 	switch {
-	case e == nil || e.rec.empty() && e.unreadable == "" && !e.listed:
+	case e == nil || e.rec.empty() && e.unreadable == "" && !e.listed || e.hidden():
 		return ErrNotFound
 	case e.unreadable != "":
 		return fmt.Errorf("%w: %s", ErrUnreadable, e.unreadable)

@@ -45,6 +45,8 @@ type snapshotEntry struct {
 	group *groupEntry
 }
 
+func (e *snapshotEntry) hidden() bool { return e.rec.former() && !e.listed }
+
 // driver returns the driver that made, or would make, the snapshot.
 func (e *snapshotEntry) driver() state.DriverName {
 	if e.rec.Content.Phase != state.Absent {

@@ -18,9 +18,10 @@ const (
 	// Steps without a call.
 	adoptSnapshot // assume that one named by its handle is ready: its driver cannot list it
 	dropSnapshot  // remove the record, which describes nothing that exists
+	leaveSnapshot // remove the object, and leave its handle to the other records that have it
 )
 
-var snapshotVerbNames = [...]string{"", "CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "adopt", "drop"}
+var snapshotVerbNames = [...]string{"", "CreateSnapshot", "ListSnapshots", "DeleteSnapshot", "adopt", "drop", "leave"}
 
 func (v snapshotVerb) String() string { return snapshotVerbNames[v] }
 
@@ -48,7 +49,8 @@ type snapshotFacts struct {
 	Doubt bool
 	// Namesake is another snapshot that has the name that this one would get, or "".
 	Namesake string
-	// Sharers are the other records of the driver's snapshot, and those that want it.
+	// Sharers are the other records of the driver's snapshot, and those that want it. If the record is
+	// former and no handle is named, that is the snapshot of the earlier object.
 	Sharers []sharer
 }
 
@@ -58,6 +60,8 @@ func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time)
 	switch {
 	case f.Doubt && (r.Delete || r.Content.Phase == state.Leaving):
 		return snapshotOp{}, doubted("snapshot", r.Snapshot)
+	case r.former() && (w == nil || w.Handle == ""):
+		return nextFormer(r, w, f)
 	case r.Content.Phase == state.Leaving:
 		return nextDeleteSnapshot(r, f, now)
 	case r.Delete && r.Content.Phase == state.Absent:
@@ -79,6 +83,18 @@ func nextSnapshot(r snapshotRecord, w *Snapshot, f snapshotFacts, now time.Time)
 		return nextCreateSnapshot(r, f, now)
 	}
 	return nextNewSnapshot(r, *w, f, now)
+}
+
+// nextFormer keeps the record of an earlier object while another record has the driver's snapshot of it.
+func nextFormer(r snapshotRecord, w *Snapshot, f snapshotFacts) (snapshotOp, held) {
+	switch {
+	case len(f.Sharers) == 0:
+		return snapshotOp{verb: dropSnapshot}, held{}
+	case w == nil:
+		return snapshotOp{}, held{}
+	}
+	return snapshotOp{}, heldf("driver %s still has %s, which it made for an earlier snapshot of this name, since %s has "+
+		"it: delete that, or give this one another name", r.Spec.Driver, r.Former, f.Sharers[0])
 }
 
 // nextNewSnapshot starts to make or look up a snapshot.
@@ -157,7 +173,7 @@ func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 	case f.Used != "" && r.Content.Phase == state.Present:
 		return snapshotOp{}, held{reason: f.Used}
 	case fate == stays:
-		return snapshotOp{verb: dropSnapshot}, held{}
+		return snapshotOp{verb: leaveSnapshot}, held{}
 	case fate == waits:
 		return snapshotOp{}, by.heldBy()
 	case f.Driver.away():
@@ -225,6 +241,8 @@ func beginSnapshot(r snapshotRecord, w *Snapshot, o snapshotOp) snapshotRecord {
 		r.Content.Phase = state.Leaving
 	case dropSnapshot:
 		r = snapshotRecord{}
+	case leaveSnapshot:
+		r = r.left(true)
 	case noSnapshotVerb:
 	default:
 		panic(fmt.Sprintf("beginSnapshot: verb %d", o.verb))
@@ -242,7 +260,7 @@ func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now ti
 		return r
 	}
 	if o.verb == deleteSnapshot {
-		return snapshotRecord{}
+		return r.left(false)
 	}
 	r.Handle, r.SizeBytes, r.Created, r.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
 	r.Content = state.Fact{Phase: state.Present}

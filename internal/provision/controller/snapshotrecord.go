@@ -39,6 +39,9 @@ type snapshotRecord struct {
 
 	// Delete means that a person asked to delete the snapshot. It cannot be undone.
 	Delete bool `json:"delete,omitempty"`
+	// Former is the handle of a snapshot that the driver made under Name for an earlier object, and that
+	// another record has. Until that goes, the driver would give it to a new snapshot of the name.
+	Former string `json:"former,omitempty"`
 }
 
 // snapshotSpec is a CreateSnapshot request without the name and the values of secrets, and what
@@ -61,6 +64,31 @@ type snapshotSpec struct {
 }
 
 func (r snapshotRecord) empty() bool { return r.Name == "" }
+
+// former reports whether r is only what is left of an earlier object, which has no status.
+func (r snapshotRecord) former() bool { return r.Former != "" && r.Content.Phase == state.Absent }
+
+// formerOf returns the driver's snapshot that was made under the name for an earlier object, or the zero
+// value's.
+func (r snapshotRecord) formerOf() handleOf { return handleOf{r.Spec.Driver, r.Former} }
+
+// left returns what is left of r once its object is gone and others have its handle, if held is set. It is
+// empty if the driver was asked for nothing under the name, or has nothing of it.
+func (r snapshotRecord) left(held bool) snapshotRecord {
+	former := r.Former
+	switch {
+	case held && r.Spec.Volume != "":
+		former = r.Handle
+	case !held && former == r.Handle:
+		former = ""
+	}
+	if former == "" {
+		return snapshotRecord{}
+	}
+	return snapshotRecord{
+		Snapshot: r.Snapshot, UID: r.UID, Name: r.Name, Spec: snapshotSpec{Driver: r.Spec.Driver}, Former: former,
+	}
+}
 
 // usable reports whether volumes may be made from the snapshot.
 func (r snapshotRecord) usable() bool {

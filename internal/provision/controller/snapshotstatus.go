@@ -64,6 +64,8 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	switch {
 	case e.rec.Delete:
 		f.Used, f.Sharers = c.usedBy(e), c.sharersOf(e.rec.handleOf(), own)
+	case e.rec.former() && e.want.Handle == "":
+		f.Sharers = c.sharersOf(e.rec.formerOf(), own)
 	case e.listed && e.rec.Content.Phase == state.Absent:
 		f.Sharers = c.sharersOf(e.want.wantedHandle(), own)
 	}

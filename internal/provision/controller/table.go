@@ -194,6 +194,7 @@ func (s stepper[E, R, O]) step(ctx context.Context, c *Controller) []Key {
 func publish[S any, E interface {
 	tableEntry
 	status() S
+	hidden() bool // if it has a record and no status
 }](v *view, t *table[E], statuses map[Key]S, keys []Key, dropped func(E),
 ) {
 	v.mu.Lock()
@@ -209,6 +210,10 @@ func publish[S any, E interface {
 			delete(statuses, key)
 			dropped(e)
 			changed = true
+		case e.hidden():
+			_, shown := statuses[key]
+			changed = changed || shown
+			delete(statuses, key)
 		default:
 			s := e.status()
 			changed = changed || !reflect.DeepEqual(s, statuses[key])
