@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"testing"
+	"time"
 )
 
 // request is one request of the audit log.
@@ -19,6 +20,7 @@ type request struct {
 	User       struct{ Username string }
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
 	Response   struct{ Code int } `json:"responseStatus"`
+	Received   time.Time          `json:"requestReceivedTimestamp"`
 }
 
 // resource returns "pods" or "nodes/status", for example.
