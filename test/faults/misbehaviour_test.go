@@ -435,8 +435,9 @@ func TestRepetitionsGrowSeldom(t *testing.T) {
 			last = e
 		}
 	}
-	if len(pauses) < 3 || pauses[0] < 400 || pauses[1] < 2*pauses[0]*7/10 || pauses[2] < 2*pauses[1]*7/10 {
-		t.Errorf("pauses in ms: %v, want each about twice the one before", pauses)
+	// They are at least half a second, one, and two; a busy machine makes them longer.
+	if len(pauses) < 3 || pauses[0] < 480 || pauses[1] < 980 || pauses[2] < 1980 {
+		t.Errorf("pauses in ms: %v, want at least 480, 980 and 1980", pauses)
 	}
 	n.heal()
 	n.Mounted("bad")

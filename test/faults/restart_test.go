@@ -50,7 +50,7 @@ func (n *node) nodeCalls() (calls []string) {
 		if e.Event != csistrict.EventBegin || !strings.HasPrefix(e.Call, "Node") && !strings.HasPrefix(e.Call, "Controller") {
 			continue
 		}
-		if e.Call != "NodeGetCapabilities" && e.Call != "NodeGetInfo" && e.Call != "ControllerGetCapabilities" {
+		if !strings.HasPrefix(e.Call, "NodeGet") && !strings.HasPrefix(e.Call, "ControllerGet") {
 			calls = append(calls, e.Call)
 		}
 	}
