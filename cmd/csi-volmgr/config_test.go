@@ -18,6 +18,7 @@ import (
 	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/selinux"
 	"github.com/csi-volmgr/csi-volmgr/internal/wire"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // started runs `run` with args and a configuration file (none if config is ""), and returns
@@ -73,6 +74,7 @@ manifests: /m
 node-name: n
 host-path-allow: [/srv/, /dev]
 snapshot-handle-allow: [bank, "*"]
+default-fstype: [d.example=ext4]
 nomad-allow: [bank/namespace=shop, "*/driver=d.example", bank/owner]
 local-driver: true
 volume-plugin: true
@@ -85,10 +87,10 @@ log-format: json
 		node: wire.Config{
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
-			SnapshotHandles: []string{"bank", "*"},
+			SnapshotHandles: []string{"bank", "*"}, FSTypes: map[state.DriverName]string{"d.example": "ext4"},
 			NomadAllow:      []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
 		},
-		rules:  rules{snapshotHandles: []string{"bank", "*"}, nomadAllow: []string{"bank/namespace=shop", "*/driver=d.example", "bank/owner"}},
+		rules:  rules{snapshotHandles: []string{"bank", "*"}, fsTypes: []string{"d.example=ext4"}, nomadAllow: []string{"bank/namespace=shop", "*/driver=d.example", "bank/owner"}},
 		socket: "/x.sock", plugin: true, pluginSocket: "/p.sock", log: logOptions{"debug", "json"},
 	}
 	if diff := diffOf(want, got); code != 0 || diff != "" {
@@ -247,6 +249,8 @@ func TestAWrongValueInTheFileNamesItsFileLineAndField(t *testing.T) {
 		"deadline: [x]":                  "--deadline=x: expected DRIVER/RPC=DURATION",
 		"nomad-allow: [bank/claim=x]":    "--nomad-allow=bank/claim=x: expected NOMAD-NAMESPACE/namespace=NAMESPACE",
 		"snapshot-handle-allow: [A/b]":   "--snapshot-handle-allow=A/b: expected the name of a namespace, or * for any",
+		"default-fstype: [ext4]":         "--default-fstype=ext4: expected DRIVER=FSTYPE",
+		"default-fstype: ['*=ext4']":     "--default-fstype=*=ext4: expected DRIVER=FSTYPE",
 		"host-path-allow: [rel]":         "--host-path-allow=rel: expected an absolute path",
 		"root-dir: rel":                  "--root-dir=rel: expected an absolute path",
 		"api-readers: no-such-group":     "--api-readers=no-such-group: expected a group",

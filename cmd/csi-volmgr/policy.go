@@ -99,6 +99,20 @@ func driverUIDs(values []string) (map[state.DriverName][]uint32, error) {
 	return all, nil
 }
 
+// fsTypes reads values of --default-fstype, DRIVER=FSTYPE.
+func fsTypes(values []string) (map[state.DriverName]string, error) {
+	all := map[state.DriverName]string{}
+	for _, v := range values {
+		name, fsType, _ := strings.Cut(v, "=")
+		driver := state.DriverName(name)
+		if fsType == "" || name == "" || name == resolve.Any || all[driver] != "" {
+			return nil, flagf("default-fstype", v, "expected DRIVER=FSTYPE, once for a driver, such as d.example.com=ext4")
+		}
+		all[driver] = fsType
+	}
+	return all, nil
+}
+
 // unmountSteps reads values of --unmount-steps, DRIVER=STEP@AFTER[,STEP@AFTER]. Steps must go from the
 // mildest to the hardest, with increasing times.
 func unmountSteps(values []string) (plan.Ladders, error) {

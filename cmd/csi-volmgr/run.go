@@ -41,7 +41,7 @@ type runOptions struct {
 
 // rules are the values of flags that have a syntax of their own.
 type rules struct {
-	nodeLabels, inlineAllow, snapshotHandles, nomadAllow, translate, deadlines, driverUIDs, unmountSteps []string
+	nodeLabels, inlineAllow, snapshotHandles, nomadAllow, translate, fsTypes, deadlines, driverUIDs, unmountSteps []string
 }
 
 type logOptions struct{ level, format string }
@@ -171,6 +171,8 @@ func ruleFlags(f *pflag.FlagSet, r *rules) {
 		"for volumes that exist, NOMAD-NAMESPACE/owner for uid, gid and mode of both; repeatable (default none)")
 	f.StringArrayVar(&r.translate, "translate", nil, "`KIND` of in-tree volumes, such as awsElasticBlockStore, "+
 		"that is translated to its CSI driver, or none; repeatable (default all)")
+	f.StringArrayVar(&r.fsTypes, "default-fstype", nil, "`DRIVER=FSTYPE` of its volumes whose class names no file "+
+		"system, as of external-provisioner's --default-fstype; repeatable (default none)")
 	f.StringArrayVar(&r.driverUIDs, "driver-uid", nil,
 		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
 	f.StringArrayVar(&r.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every "+
@@ -248,11 +250,12 @@ func (o *runOptions) complete() error {
 
 // readRules reads the flags that have a syntax of their own.
 func (o *runOptions) readRules() error {
-	var inline, handles, nomad, kinds, limits, uids, steps, label error
+	var inline, handles, nomad, kinds, types, limits, uids, steps, label error
 	o.node.InlineAllow, inline = inlineRules(o.rules.inlineAllow)
 	o.node.SnapshotHandles, handles = namespaces("snapshot-handle-allow", o.rules.snapshotHandles)
 	o.node.NomadAllow, nomad = nomadRules(o.rules.nomadAllow)
 	o.node.Translate, kinds = translated(o.rules.translate)
+	o.node.FSTypes, types = fsTypes(o.rules.fsTypes)
 	o.node.Deadlines, limits = deadlines(o.rules.deadlines)
 	o.node.DriverUIDs, uids = driverUIDs(o.rules.driverUIDs)
 	o.node.Ladders, steps = unmountSteps(o.rules.unmountSteps)
@@ -264,7 +267,7 @@ func (o *runOptions) readRules() error {
 	if label == nil && len(o.node.Labels) > 0 && o.kubeconfig != "" {
 		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
 	}
-	return cmp.Or(inline, handles, nomad, kinds, limits, uids, steps, group, label)
+	return cmp.Or(inline, handles, nomad, kinds, types, limits, uids, steps, group, label)
 }
 
 // completeTokens sets the issuer of tokens, which may follow from the node's name.

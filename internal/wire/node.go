@@ -99,6 +99,8 @@ type Config struct {
 	InlineAllow []resolve.InlineRule
 	// SnapshotHandles lists the namespaces whose claims may name a snapshot by its driver's handle; * is any.
 	SnapshotHandles []string
+	// FSTypes are the file system types of drivers' volumes whose class names none.
+	FSTypes map[state.DriverName]string
 	// NomadAllow is what Nomad's volumes may have besides their own claims; nil is nothing.
 	NomadAllow []named.NomadRule
 	// Translate lists the in-tree kinds of volumes that are translated to their CSI drivers

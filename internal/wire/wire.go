@@ -243,6 +243,7 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 		Catalog: n.catalog, Controller: n.controller, Remote: source.Kube, Translate: n.cfg.translated(),
 		Shown: func() { n.changed.send(); n.Bindings.Wake() }, Silent: n.sync.Silent,
 		Logger: n.log, OwnClass: made.OwnClasses{named.Name: named.ClassOf}, SnapshotHandles: n.cfg.SnapshotHandles,
+		FSTypes: n.cfg.FSTypes,
 	})
 	n.catalog.Subscribe(func(key source.Key) {
 		n.made.Changed(key)

@@ -36,6 +36,9 @@ func newSpec(c Claim, f facts) (spec, held) {
 	if s.Parameters, s.FSType, problem = splitParameters(c.Class); problem != "" {
 		return badClass(problem)
 	}
+	if s.FSType == "" && c.Mode == state.Filesystem {
+		s.FSType = c.Class.FSType
+	}
 	if c.Class.Metadata {
 		// A driver may make the volume's handle from the claim's name. No claim's name has an underscore.
 		s.Parameters = withMetadata(s.Parameters, map[string]string{
@@ -130,17 +133,29 @@ func (c Claim) numbered(separator string) string {
 	return separator + strconv.Itoa(c.number)
 }
 
+// isFSType reports whether a class's parameter is the file system type of its volumes: the reserved one, or an
+// older one, which the driver gets too (external-provisioner).
+func isFSType(parameter string) bool {
+	return parameter == reserved+"fstype" || strings.ToLower(parameter) == "fstype"
+}
+
 // splitParameters splits a class's parameters into the driver's own and the file system type.
 func splitParameters(c Class) (params map[string]string, fsType, problem string) {
 	params = maps.Clone(c.Parameters)
+	var named string
 	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
+		if isFSType(key) {
+			if named != "" {
+				return nil, "", fmt.Sprintf("its class %s has the parameters %s and %s; want one of them", c.Name, named, key)
+			}
+			named, fsType = key, c.Parameters[key]
+		}
 		name, ok := strings.CutPrefix(key, reserved)
 		if !ok {
 			continue
 		}
 		switch {
 		case name == "fstype":
-			fsType = c.Parameters[key]
 		case !isSecretParameter(name):
 			return nil, "", fmt.Sprintf("its class %s has the parameter %s, which is reserved and has no meaning here", c.Name,
 				key)
@@ -161,64 +176,6 @@ func withMetadata(params, metadata map[string]string) map[string]string {
 		params[reserved+name] = value
 	}
 	return params
-}
-
-func isSecretParameter(name string) bool {
-	name, ok := strings.CutSuffix(name, "-name")
-	if !ok {
-		name, ok = strings.CutSuffix(name, "-namespace")
-	}
-	return ok && slices.Contains(secretParameters, name)
-}
-
-// secretParameters are the parameters by which a class names secrets, without the prefix and the
-// suffix "-name" or "-namespace".
-var secretParameters = []string{
-	"provisioner-secret", "controller-publish-secret", "node-stage-secret",
-	"node-publish-secret", "controller-expand-secret", "node-expand-secret",
-}
-
-// classSecrets returns the secrets that the class of c names.
-func classSecrets(c Claim) (s secrets, problem string) {
-	named := map[string]state.SecretRef{}
-	for _, param := range secretParameters {
-		name, hasName := c.Class.Parameters[reserved+param+"-name"]
-		namespace, hasNamespace := c.Class.Parameters[reserved+param+"-namespace"]
-		if hasName != hasNamespace {
-			return secrets{}, fmt.Sprintf("its class %s names one of %s-name and %s-namespace without the other", c.Class.Name,
-				reserved+param, param)
-		}
-		if !hasName {
-			continue
-		}
-		name, err := expandTemplate(name, c)
-		if err == nil {
-			namespace, err = expandTemplate(namespace, c)
-		}
-		if err != nil {
-			return secrets{}, fmt.Sprintf("parameter %s of its class %s: %v", reserved+param, c.Class.Name, err)
-		}
-		named[param] = state.SecretRef{Name: name, Namespace: namespace}
-	}
-	return secrets{
-		Provision: named["provisioner-secret"], Attach: named["controller-publish-secret"], Stage: named["node-stage-secret"],
-		Publish: named["node-publish-secret"], Expand: named["controller-expand-secret"],
-		NodeExpand: named["node-expand-secret"],
-	}, ""
-}
-
-// expandTemplate expands the variables in a secret's name or namespace.
-func expandTemplate(template string, c Claim) (string, error) {
-	out := strings.NewReplacer(
-		"${pvc.name}", c.Name, "${pvc.namespace}", c.Namespace, "${pv.name}", c.volumeName(),
-	).Replace(template)
-	switch {
-	case strings.Contains(out, "${"):
-		return "", fmt.Errorf("%q has a template other than ${pvc.name}, ${pvc.namespace} and ${pv.name}", template)
-	case out == "":
-		return "", fmt.Errorf("it is empty")
-	}
-	return out, nil
 }
 
 // contentSource returns the content source of c as handles, or why it is not available.

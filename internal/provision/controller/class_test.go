@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +47,22 @@ func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 		{"without the other", param("csi.storage.k8s.io/node-stage-secret-name", "x")},
 		{"without the other", param("csi.storage.k8s.io/node-stage-secret-namespace", "x")},
 		{"has a template other than", params("node-stage-secret", "${pvc.annotations['x']}", "y")},
+		{"has a template other than", func(c *Claim, f *facts) {
+			c.Annotations = map[string]string{"x": "z"}
+			params("node-stage-secret", "y", "${pvc.annotations['x']}")(c, f)
+		}},
+		{"has a template other than", func(c *Claim, f *facts) {
+			c.Annotations = map[string]string{"x": "${pv.name}"}
+			params("node-stage-secret", "${pvc.annotations['x']}", "y")(c, f)
+		}},
+		{"csi.storage.k8s.io/fstype and fsType; want one", param("fsType", "xfs")},
+		{"FSTYPE and csi.storage.k8s.io/fstype; want one", param("FSTYPE", "xfs")},
+		{"node-stage-secret-name and csiNodeStageSecretName; want one", func(c *Claim, f *facts) {
+			params("node-stage-secret", "x", "y")(c, f)
+			c.Class.Parameters["csiNodeStageSecretName"], c.Class.Parameters["csiNodeStageSecretNamespace"] = "x", "y"
+		}},
+		{"without the other", param("csi.storage.k8s.io/secret-name", "x")},
+		{"without the other", param("csiNodeStageSecretNamespace", "x")},
 		{"has a template other than", params("node-stage-secret", "y", "${node.name}")},
 		{"it is empty", params("provisioner-secret", "", "y")},
 		{"has allowedTopologies zone=b|c, and this node's topology is zone=a", func(c *Claim, _ *facts) {
@@ -105,12 +123,78 @@ func TestSecretsOfAClass(t *testing.T) {
 	want := secrets{
 		Provision: ref("provisioner"), Attach: ref("controller-publish"), Stage: ref("node-stage"),
 		Publish: ref("node-publish"), Expand: ref("controller-expand"), NodeExpand: ref("node-expand"),
+		Modify: ref("controller-modify"),
 	}
 	if s.Secrets != want {
 		t.Errorf("got %+v\nwant %+v", s.Secrets, want)
 	}
 	if diff := cmp.Diff(map[string]string{"kind": "ssd"}, s.Parameters); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+}
+
+// A class's parameters mean what they mean to external-provisioner.
+func TestParametersOfVendors(t *testing.T) {
+	const p = "csi.storage.k8s.io/"
+	ref := func(name string) state.SecretRef { return state.SecretRef{Namespace: "n", Name: name} }
+	for _, tt := range []struct {
+		name       string
+		parameters map[string]string
+		driver     string // keys of the parameters that the driver gets
+		fsType     string
+		secrets    secrets
+	}{
+		{"the reserved key", map[string]string{p + "fstype": "xfs"}, "", "xfs", secrets{}},
+		{"an old key", map[string]string{"fstype": "xfs"}, "fstype", "xfs", secrets{}},
+		{"an old key in another case", map[string]string{"FSType": "xfs"}, "FSType", "xfs", secrets{}},
+		{"the driver's default", map[string]string{"type": "ssd"}, "type", "ext4", secrets{}},
+		{"an empty key", map[string]string{"fsType": ""}, "fsType", "ext4", secrets{}},
+		{"one secret for all", map[string]string{p + "secret-name": "all", p + "secret-namespace": "n"}, "", "ext4", secrets{
+			ref("all"), ref("all"), ref("all"), ref("all"), ref("all"), ref("all"), ref("all"),
+		}},
+		{"one secret for the others", map[string]string{
+			p + "secret-name": "all", p + "secret-namespace": "n",
+			p + "node-stage-secret-name": "own", p + "node-stage-secret-namespace": "n",
+		}, "", "ext4", secrets{ref("all"), ref("all"), ref("own"), ref("all"), ref("all"), ref("all"), ref("all")}},
+		{"names of before", map[string]string{
+			"csiProvisionerSecretName": "a", "csiProvisionerSecretNamespace": "n",
+			"csiControllerPublishSecretName": "b", "csiControllerPublishSecretNamespace": "n",
+			"csiNodeStageSecretName": "c", "csiNodeStageSecretNamespace": "n",
+			"csiNodePublishSecretName": "d", "csiNodePublishSecretNamespace": "n",
+		}, "csiControllerPublishSecretName csiControllerPublishSecretNamespace csiNodePublishSecretName " +
+			"csiNodePublishSecretNamespace csiNodeStageSecretName csiNodeStageSecretNamespace csiProvisionerSecretName " +
+			"csiProvisionerSecretNamespace", "ext4", secrets{Provision: ref("a"), Attach: ref("b"), Stage: ref("c"), Publish: ref("d")}},
+		{"an annotation of the claim", map[string]string{
+			p + "provisioner-secret-name": "${pvc.annotations['acme.com/key']}-${pvc.name}", p + "provisioner-secret-namespace": "n",
+		}, "", "ext4", secrets{Provision: ref("gold-a")}},
+		{"empty", map[string]string{p + "provisioner-secret-name": "", p + "provisioner-secret-namespace": ""}, "", "ext4", secrets{}},
+	} {
+		c := testClaim("a", mib)
+		c.Class.Parameters, c.Class.FSType = tt.parameters, "ext4"
+		c.Annotations = map[string]string{"acme.com/key": "gold"}
+		s, problem := newSpec(c, allCaps())
+		keys := strings.Join(slices.Sorted(maps.Keys(s.Parameters)), " ")
+		if problem.waits() || keys != tt.driver || s.FSType != tt.fsType || s.Secrets != tt.secrets {
+			t.Errorf("%s: %s; file system %q, secrets %+v, parameters %s", tt.name, problem.reason, s.FSType, s.Secrets, keys)
+		}
+	}
+	c := testClaim("a", mib)
+	c.Class.Parameters, c.Class.FSType, c.Mode = nil, "ext4", state.Block
+	if s, _ := newSpec(c, allCaps()); s.FSType != "" {
+		t.Errorf("the default of a raw device: %q", s.FSType)
+	}
+}
+
+// ControllerModifyVolume has its own secret, or the provisioner's, as volumes of before have it.
+func TestTheSecretOfAModification(t *testing.T) {
+	r := record{}
+	r.Spec.Secrets.Provision = state.SecretRef{Name: "make"}
+	if got := r.secretOf(modifyVolume).Name; got != "make" {
+		t.Errorf("without its own: %s", got)
+	}
+	r.Spec.Secrets.Modify = state.SecretRef{Namespace: "n", Name: "modify"}
+	if got, why := r.secretOf(modifyVolume).Name, r.noSecret("ControllerModifyVolume").Of; got != "modify" || why != "n/modify" {
+		t.Errorf("with its own: %s, %s", got, why)
 	}
 }
 

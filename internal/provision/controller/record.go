@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -107,6 +108,7 @@ type secrets struct {
 	Publish    state.SecretRef `json:"publish,omitzero"`
 	Expand     state.SecretRef `json:"expand,omitzero"`
 	NodeExpand state.SecretRef `json:"nodeExpand,omitzero"`
+	Modify     state.SecretRef `json:"modify,omitzero"`
 }
 
 func (r record) stamped() record {
@@ -162,8 +164,10 @@ func (r record) volume(w want) Volume {
 // secretOf returns the secret that a call for the volume sends.
 func (r record) secretOf(v verb) state.SecretRef {
 	switch v {
-	case createVolume, deleteVolume, modifyVolume:
+	case createVolume, deleteVolume:
 		return r.Spec.Secrets.Provision
+	case modifyVolume: // a class that names none, and a volume of before, has the provisioner's
+		return cmp.Or(r.Spec.Secrets.Modify, r.Spec.Secrets.Provision)
 	case expandVolume:
 		return r.Spec.Secrets.Expand
 	}
@@ -173,8 +177,10 @@ func (r record) secretOf(v verb) state.SecretRef {
 // noSecret returns the cause of a call that could not be made because its secret could not be read.
 func (r record) noSecret(call string) state.Cause {
 	ref := r.secretOf(createVolume)
-	if call == expandVolume.String() {
-		ref = r.secretOf(expandVolume)
+	for _, v := range []verb{expandVolume, modifyVolume} {
+		if call == v.String() {
+			ref = r.secretOf(v)
+		}
 	}
 	return state.Cause{Code: state.NoSecret, Of: ref.Namespace + "/" + ref.Name}
 }

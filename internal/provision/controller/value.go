@@ -45,6 +45,8 @@ type Claim struct {
 	Class Class
 	// Attributes is the resolved VolumeAttributesClass of the claim.
 	Attributes AttributesClass
+	// Annotations are those of the claim that its class names by [AnnotationTemplate].
+	Annotations map[string]string
 	// Source is the initial content of the volume; nil means an empty volume.
 	Source *DataSource
 	// Refused says which field of the claim is not supported, or is "". Such a claim gets no
@@ -58,8 +60,10 @@ type Claim struct {
 type Class struct {
 	Name string
 	// Provisioner is the driver's name, or "" if the class was not found.
-	Provisioner    state.DriverName
-	Parameters     map[string]string
+	Provisioner state.DriverName
+	Parameters  map[string]string
+	// FSType is the file system type if no parameter is one.
+	FSType         string
 	MountOptions   []string
 	AllowExpansion bool
 	// Retain keeps the volume and its data when the claim is deleted (reclaimPolicy).
@@ -107,12 +111,12 @@ func (s *DataSource) ofSnapshot() bool { return s != nil && s.Snapshot != (Key{}
 func (c Claim) equal(o Claim) bool {
 	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&
 		c.LimitBytes == o.LimitBytes && c.Mode == o.Mode &&
-		slices.Equal(c.AccessModes, o.AccessModes) && c.Class.equal(o.Class) && c.Attributes.equal(o.Attributes) &&
+		slices.Equal(c.AccessModes, o.AccessModes) && maps.Equal(c.Annotations, o.Annotations) && c.Class.equal(o.Class) && c.Attributes.equal(o.Attributes) &&
 		c.Refused == o.Refused && (c.Source == nil) == (o.Source == nil) && (c.Source == nil || *c.Source == *o.Source)
 }
 
 func (c Class) equal(o Class) bool {
-	return c.Name == o.Name && c.Provisioner == o.Provisioner &&
+	return c.Name == o.Name && c.Provisioner == o.Provisioner && c.FSType == o.FSType &&
 		c.AllowExpansion == o.AllowExpansion && c.Retain == o.Retain && c.Metadata == o.Metadata &&
 		maps.Equal(c.Parameters, o.Parameters) &&
 		slices.Equal(c.MountOptions, o.MountOptions) &&
@@ -123,6 +127,7 @@ func (c Class) equal(o Class) bool {
 
 func (c Claim) clone() Claim {
 	c.AccessModes = slices.Clone(c.AccessModes)
+	c.Annotations = maps.Clone(c.Annotations)
 	c.Class.Parameters = maps.Clone(c.Class.Parameters)
 	c.Attributes.Parameters = maps.Clone(c.Attributes.Parameters)
 	c.Class.MountOptions = slices.Clone(c.Class.MountOptions)

@@ -188,6 +188,16 @@ func TestAClassTellsNames(t *testing.T) {
 	}
 }
 
+// A claim's request has the annotations that its class names in a secret's name, and no others: they may change.
+func TestAnnotationsThatAClassNames(t *testing.T) {
+	class := &storagev1.StorageClass{Parameters: map[string]string{"csi.storage.k8s.io/secret-name": "x-${pvc.annotations['acme.com/key']}"}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"acme.com/key": "a", "key": "b"}}}
+	got, err := RequestOf(claim, class, nil)
+	if diff := cmp.Diff(map[string]string{"acme.com/key": "a"}, got.Annotations); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
 // A claim has the attributes of the class that it names, and waits for a class that does not exist yet.
 func TestAttributesOfAClaim(t *testing.T) {
 	gold, none := "gold", ""

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +34,7 @@ const Name = "controller"
 // OwnClasses maps a provider to a function that completes a claim's class.
 type OwnClasses map[string]func(*storagev1.StorageClass, *corev1.PersistentVolumeClaim) (*storagev1.StorageClass, error)
 
-// Config configures a Provider. Every field but OwnClass and SnapshotHandles is required.
+// Config configures a Provider. Every field but OwnClass, SnapshotHandles and FSTypes is required.
 type Config struct {
 	Catalog    *source.Catalog
 	Controller *controller.Controller
@@ -46,6 +47,8 @@ type Config struct {
 	Translate []string
 	// SnapshotHandles lists the namespaces whose claims may name a snapshot by the driver's handle.
 	SnapshotHandles []string
+	// FSTypes are the file system types of drivers' volumes whose class names none.
+	FSTypes map[state.DriverName]string
 	// Silent lists the sources that have not delivered all their objects.
 	Silent func() []string
 	// Shown is called after the catalog received the controller's current state.
@@ -140,6 +143,7 @@ func (p *Provider) updateClaim(key source.Key) {
 		p.Logger.Error("storage class of an in-tree plugin cannot be translated; its claims wait", "class", class.Name, "err",
 			err)
 	}
+	c.Class.FSType = p.FSTypes[c.Class.Provisioner]
 	p.noteClone(key, &c)
 	denyHandle(&c, p.SnapshotHandles)
 	c.Refused = cmp.Or(c.Refused, refused)
@@ -190,7 +194,21 @@ func RequestOf(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 		Retain: Retains(is), Topologies: topologies(is.AllowedTopologies),
 		Metadata: class.Annotations[resolve.ExtraCreateMetadata] == "true",
 	}
+	c.Annotations = templated(claim.Annotations, is.Parameters)
 	return c, nil
+}
+
+// templated returns the annotations that the parameters name, so that a change of others is none of the claim.
+func templated(annotations, parameters map[string]string) map[string]string {
+	named := map[string]string{}
+	for key, value := range annotations {
+		for _, p := range parameters {
+			if strings.Contains(p, controller.AnnotationTemplate(key)) {
+				named[key] = value
+			}
+		}
+	}
+	return named
 }
 
 // topologies converts allowedTopologies. Two expressions of a term with the same key must both

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // named returns a PersistentVolume that a source lists under the name of the volume of the claim with uid u1.
@@ -95,6 +96,23 @@ func TestAMadeVolumeFollowsItsReclaimPolicy(t *testing.T) {
 		synctest.Wait()
 		if s, _ := w.c.Claim(controller.Key{Namespace: "default", Name: "a"}); s.Volume == nil || s.Volume.ReclaimPolicy != controller.Delete {
 			t.Errorf("after a restart: %+v", s)
+		}
+	})
+}
+
+// A volume whose class names no file system has its driver's.
+func TestTheFileSystemOfADriversVolumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		w.p.FSTypes = map[state.DriverName]string{"d": "ext4"}
+		w.catalog.Subscribe(w.p.Changed)
+		w.c.DriverUp(controller.Driver{Name: "d", Conn: makes{}})
+		w.put(testClass("d", nil))
+		w.put(testClaim("a", "u1", "d"))
+		synctest.Wait()
+		if pv := w.catalog.VolumeOf(testClaim("a", "u1", "d")); pv == nil || pv.Spec.CSI.FSType != "ext4" {
+			t.Errorf("volume %+v", pv)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,7 +26,13 @@ func ClassOf(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim)
 		if own.Parameters == nil {
 			own.Parameters = map[string]string{}
 		}
-		own.Parameters[fsTypeParameter] = fsType
+		parameter := fsTypeParameter
+		for key := range own.Parameters {
+			if strings.EqualFold(key, "fstype") {
+				parameter = key
+			}
+		}
+		own.Parameters[parameter] = fsType
 	}
 	if list, ok := claim.Annotations[MountOptionsAnnotation]; ok {
 		own.MountOptions = nil

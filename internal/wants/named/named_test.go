@@ -779,6 +779,10 @@ func TestOwnClass(t *testing.T) {
 	if len(class.Parameters) != 1 || class.ReclaimPolicy != nil {
 		t.Errorf("the class itself changed: %+v", class)
 	}
+	class.Parameters = map[string]string{"fsType": "ext4"}
+	if own, err := ClassOf(class, claim); err != nil || own.Parameters["fsType"] != "xfs" || len(own.Parameters) != 1 {
+		t.Errorf("of a class with an older parameter: %+v, %v", own, err)
+	}
 	claim.Annotations[MountOptionsAnnotation] = "noatime"
 	if _, err := ClassOf(class, claim); err == nil {
 		t.Error("an annotation that is no list is taken")
