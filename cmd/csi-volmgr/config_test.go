@@ -88,7 +88,7 @@ log-format: json
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
 			SnapshotHandles: []string{"bank", "*"}, FSTypes: map[state.DriverName]string{"d.example": "ext4"},
-			NomadAllow:      []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
+			NomadAllow: []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
 		},
 		rules:  rules{snapshotHandles: []string{"bank", "*"}, fsTypes: []string{"d.example=ext4"}, nomadAllow: []string{"bank/namespace=shop", "*/driver=d.example", "bank/owner"}},
 		socket: "/x.sock", plugin: true, pluginSocket: "/p.sock", log: logOptions{"debug", "json"},

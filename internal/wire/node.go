@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/cluster/cluster"
@@ -276,7 +277,17 @@ func (n *Node) Close() error {
 // secrets reads secrets from the catalog, which is made after the readers.
 type secrets struct{ n *Node }
 
+// Secret returns [controller.ErrNoSecret] only once every source has delivered all its objects.
 func (s secrets) Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
+	values, err := s.read(ctx, ref)
+	gone := errors.Is(err, source.ErrNotFound) || apierrors.IsNotFound(err)
+	if gone && len(s.n.sync.Silent()) == 0 {
+		return nil, controller.ErrNoSecret
+	}
+	return values, err
+}
+
+func (s secrets) read(ctx context.Context, ref state.SecretRef) (map[string]string, error) {
 	key := source.Key{Kind: resolve.KindSecret, Namespace: ref.Namespace, Name: ref.Name}
 	if s.n.cluster == nil || s.n.catalog.Get(key) != nil {
 		return s.n.catalog.Secret(ctx, ref)

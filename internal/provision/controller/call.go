@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -94,13 +95,36 @@ func (c *Controller) secret(ctx context.Context, ref state.SecretRef) (map[strin
 	return secret, nil
 }
 
+// secretOr is secret for a call that may remove something. That call is made without a secret that is gone: who removed
+// the volume may have removed the secret too, and external-provisioner goes on as well. gone says so, or is nil.
+func (c *Controller) secretOr(ctx context.Context, ref state.SecretRef, removes bool) (
+	secret map[string]string, gone, err error,
+) {
+	secret, err = c.secret(ctx, ref)
+	if removes && errors.Is(err, ErrNoSecret) {
+		c.log.Warn("a call is made without its secret", "err", err)
+		return nil, err, nil
+	}
+	return secret, nil, err
+}
+
+// without adds to a call's error, if there is one, that the secret was gone.
+func without(gone error, e *state.CallError) *state.CallError {
+	if gone == nil || e == nil {
+		return e
+	}
+	more := *e
+	more.Err = fmt.Errorf("%w (called without its secret: %w)", e.Err, gone)
+	return &more
+}
+
 // perform reads the secret, makes the call and checks the answer.
 func (c *Controller) perform(ctx context.Context, k call) answer {
 	ref := k.rec.secretOf(k.op.verb)
 	if k.op.verb == attachVolume || k.op.verb == detachVolume {
 		ref = k.volume.Spec.Value().AttachRef
 	}
-	secret, err := c.secret(ctx, ref)
+	secret, gone, err := c.secretOr(ctx, ref, k.op.verb == deleteVolume || k.op.verb == detachVolume)
 	if err != nil {
 		failed := failure(k.op.verb.String(), err)
 		failed.Reason = state.NoObject
@@ -108,7 +132,7 @@ func (c *Controller) perform(ctx context.Context, k call) answer {
 	}
 	a, err := send(ctx, k, secret)
 	if err != nil {
-		a.err = callError(k.op.verb.String(), err)
+		a.err = without(gone, callError(k.op.verb.String(), err))
 		askCapacity(ctx, k, a.err)
 	}
 	return a

@@ -42,6 +42,9 @@ var (
 	ErrRetained = errors.New("its reclaimPolicy is Retain")
 )
 
+// ErrNoSecret is the error of a [SecretReader] about a secret that does not exist.
+var ErrNoSecret = errors.New("not found")
+
 // errStopped means that Run has returned.
 var errStopped = errors.New("the controller has stopped")
 
@@ -52,7 +55,7 @@ type KV interface {
 	CommitBucket(ctx context.Context, bucket string, changes map[string][]byte) error
 }
 
-// SecretReader reads the current values of a secret.
+// SecretReader reads the current values of a secret. Its error wraps ErrNoSecret if it is known that there is none.
 type SecretReader interface {
 	Secret(ctx context.Context, ref state.SecretRef) (map[string]string, error)
 }

@@ -713,6 +713,59 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	})
 }
 
+// What removes an attachment, a snapshot or a volume waits for a secret that cannot be read, and goes on without one
+// that is gone.
+func TestRemovalsGoOnWithoutASecretThatIsGone(t *testing.T) {
+	b := newBackend()
+	b.secret = map[string]string{"password": "x"}
+	ref := state.SecretRef{Namespace: "default", Name: "creds"}
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.secrets[ref] = b.secret
+		claim := testClaim("a", mib)
+		claim.Class.Parameters[reserved+"secret-name"], claim.Class.Parameters[reserved+"secret-namespace"] = ref.Name, ref.Namespace
+		h.up()
+		h.set(claim)
+		v := volumeOf(h.bound(testKey("a")))
+		s := testSnapshot("s", v.Spec.Value().Handle)
+		s.Class.Parameters[reserved+snapshotterSecret+"-name"], s.Class.Parameters[reserved+snapshotterSecret+"-namespace"] = ref.Name, ref.Namespace
+		h.snap(s)
+		if _, err := h.c.Attach(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		b.set(func() { b.secret = nil })
+		for _, step := range []struct {
+			call string
+			do   func()
+		}{
+			{"ControllerUnpublishVolume", func() { _ = h.c.Detach(t.Context(), v) }},
+			{"DeleteSnapshot", func() {
+				h.c.RemoveSnapshot(testKey("s"))
+				_ = h.c.DeleteSnapshot(t.Context(), testKey("s"), false)
+			}},
+			{"DeleteVolume", func() {
+				h.c.RemoveClaim(testKey("a"))
+				_ = h.c.Delete(t.Context(), testKey("a"), false)
+			}},
+		} {
+			delete(h.secrets, ref)
+			before := b.calls()
+			step.do()
+			settleFor(time.Hour)
+			wantCalls(t, b, before...)
+			h.secrets[ref] = nil
+			step.do()
+			settleFor(time.Hour)
+			if got := b.calls()[len(before):]; len(got) != 1 || !strings.HasPrefix(got[0], step.call) {
+				t.Errorf("without the secret: calls %q, want one %s", got, step.call)
+			}
+		}
+	})
+	e := without(ErrNoSecret, callError("DeleteVolume", status.Error(codes.PermissionDenied, "who are you?")))
+	if got := e.Err.Error(); got != "who are you? (called without its secret: not found)" || e.Code != "PermissionDenied" {
+		t.Errorf("an error of such a call: %q, %s", got, e.Code)
+	}
+}
+
 // Faults: A184.
 func TestAValueThatTheJournalCannotReadIsNotTouched(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {

@@ -155,14 +155,18 @@ func (u *usage) set(m *map[string]string, key, by string) {
 	(*m)[key] = by
 }
 
-// safe is a set of secrets.
+// safe is a set of secrets. A nil one does not exist; one that is not there cannot be read.
 type safe map[state.SecretRef]map[string]string
 
 func (s safe) Secret(_ context.Context, ref state.SecretRef) (map[string]string, error) {
-	if v, ok := s[ref]; ok {
+	switch v, ok := s[ref]; {
+	case !ok:
+		return nil, errors.New("the API server is away")
+	case v == nil:
+		return nil, ErrNoSecret
+	default:
 		return v, nil
 	}
-	return nil, errors.New("not found")
 }
 
 // fakeNode is one life of a Controller with a backend that outlives it.

@@ -87,12 +87,14 @@ func (c *Controller) performGroup(ctx context.Context, k groupCall) groupResult 
 	if k.op.verb == getGroup && !k.op.spec.Each {
 		ref = k.op.spec.Get
 	}
-	secret, err := c.secret(ctx, ref)
+	secret, gone, err := c.secretOr(ctx, ref, k.op.verb == deleteGroup)
 	if err != nil {
 		return unsent(err)
 	}
 	if k.op.verb != createGroup || k.op.spec.Freeze == 0 || k.rec.Delete {
-		return sendGroup(ctx, k, secret)
+		res := sendGroup(ctx, k, secret)
+		res.err = without(gone, res.err)
+		return res
 	}
 	thaw, err := c.freezeAll(ctx, k)
 	if err != nil {

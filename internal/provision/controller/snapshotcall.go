@@ -68,7 +68,7 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 	if k.op.verb == listSnapshot {
 		ref = k.rec.Spec.List
 	}
-	secret, err := c.secret(ctx, ref)
+	secret, gone, err := c.secretOr(ctx, ref, k.op.verb == deleteSnapshot)
 	if err != nil {
 		return snapshotResult{unsent: true, err: failure(k.op.verb.String(), err)}
 	}
@@ -77,7 +77,7 @@ func (c *Controller) performSnapshot(ctx context.Context, k snapshotCall) snapsh
 	}
 	made, err := sendSnapshot(ctx, k, secret)
 	if err != nil {
-		return snapshotResult{err: callError(k.op.verb.String(), err)}
+		return snapshotResult{err: without(gone, callError(k.op.verb.String(), err))}
 	}
 	return snapshotResult{made: made}
 }
