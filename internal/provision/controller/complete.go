@@ -142,8 +142,9 @@ func completeDelete(r record, res result, now time.Time) record {
 func completeExpand(r record, o op, res result, now time.Time) record {
 	switch {
 	case res.err == nil:
+		due := o.again || r.NodeBytes < r.CapacityBytes // the lost answer, or the one before, may have asked for it
 		r.RequestedBytes, r.CapacityBytes = max(r.RequestedBytes, o.bytes), max(r.CapacityBytes, res.bytes)
-		if !res.nodeExpand {
+		if !res.nodeExpand && !due {
 			r.NodeBytes = r.CapacityBytes
 		}
 		r.Growing, r.Expand = 0, state.Retry{}

@@ -402,6 +402,32 @@ func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 	})
 }
 
+// An answer that was lost, and one about an earlier growth, may have asked for the node's part, which a later answer
+// does not take back.
+func TestALaterAnswerLeavesTheNodeItsPart(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		b := newBackend()
+		b.nodeExpansion = !lost
+		b.fault = onCall("ControllerExpandVolume", func(string, proto.Message) fault {
+			if lost {
+				return fault{after: status.Error(codes.DeadlineExceeded, "lost")}
+			}
+			return fault{}
+		})
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
+			h.set(testClaim("a", mib))
+			h.up()
+			h.set(testClaim("a", 2*mib))
+			b.set(func() { b.nodeExpansion, b.fault = false, nil })
+			h.set(testClaim("a", 3*mib))
+			settleFor(time.Hour)
+			if v := h.bound(testKey("a")); v.CapacityBytes != 3*mib || v.NodeBytes != mib {
+				t.Errorf("lost %v: capacity %d, node %d", lost, v.CapacityBytes, v.NodeBytes)
+			}
+		})
+	}
+}
+
 func TestExpandByTheNodeAlone(t *testing.T) {
 	b := newBackend()
 	b.rpcs = b.rpcs[:1]

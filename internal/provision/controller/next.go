@@ -42,8 +42,8 @@ func (v verb) limited() bool { return v == createVolume || v == expandVolume || 
 // op is one step for a claim.
 type op struct {
 	verb verb
-	// spec is what createVolume asks for. again means that an earlier call with the same spec may
-	// have made the volume.
+	// spec is what createVolume asks for. again means that an earlier call of createVolume with the same spec, or of
+	// expandVolume, may have had its effect.
 	spec  spec
 	again bool
 	// bytes is the new size for expandVolume and acceptSize.
@@ -325,7 +325,8 @@ func nextExpand(r record, w want, f facts, now time.Time) (op, held) {
 		return op{}, heldf("driver %s expands volumes only while they are not in use; this one is in use by %s",
 			r.Spec.Driver, f.InUse).on(state.HasPod, f.InUse)
 	}
-	return op{verb: expandVolume, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase}.ifDue(r.Expand, f, now)
+	o := op{verb: expandVolume, bytes: bytes, limit: c.LimitBytes, from: r.Volume.Phase, again: r.Growing != 0}
+	return o.ifDue(r.Expand, f, now)
 }
 
 // offlineOnly reports whether a volume can be expanded only while it is not published (CSI 1.13

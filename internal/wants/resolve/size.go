@@ -31,6 +31,7 @@ func setSize(w *state.VolumeWant, pv *corev1.PersistentVolume, claim *corev1.Per
 		request := claim.Spec.Resources.Requests.Storage().Value()
 		w.HaveBytes = have
 		w.SizeBytes = min(w.SizeBytes, max(request, have))
+		w.Grown = have >= w.SizeBytes // the driver's controller did not ask for a node's expansion, or it was made
 		return
 	}
 	w.HaveBytes = claim.Status.Capacity.Storage().Value()

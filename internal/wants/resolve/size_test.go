@@ -73,8 +73,24 @@ func TestARequestLoweredAgain(t *testing.T) {
 		w.volume().Annotations = map[string]string{resolve.NodeSizeAnnotation: "4096"}
 		w.volume().Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Ki")}
 		w.claim().Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(request)}
-		if got := w.only(t); got.SizeBytes != want || got.HaveBytes != 4096 {
-			t.Errorf("request %s: size %d, have %d", request, got.SizeBytes, got.HaveBytes)
+		if got := w.only(t); got.SizeBytes != want || got.HaveBytes != 4096 || got.Grown != (want == 4096) {
+			t.Errorf("request %s: size %d, have %d, grown %v", request, got.SizeBytes, got.HaveBytes, got.Grown)
+		}
+	}
+}
+
+// Without a cluster, a node expands a volume that csi-volmgr made only if its driver's controller asked for that, and
+// one whose PersistentVolume a manifest has as far as that says.
+func TestANodeExpandsWhatItsDriverAskedFor(t *testing.T) {
+	for have, grown := range map[string]bool{"8192": true, "4096": false, "": false} {
+		w := read(t, "testdata/base.yaml")
+		if have != "" {
+			w.volume().Annotations = map[string]string{resolve.NodeSizeAnnotation: have}
+		}
+		w.volume().Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Ki")}
+		w.claim().Spec.Resources.Requests = w.volume().Spec.Capacity
+		if got := w.only(t); got.SizeBytes != 8192 || got.Grown != grown {
+			t.Errorf("%q on the node: size %d, grown %v", have, got.SizeBytes, got.Grown)
 		}
 	}
 }
