@@ -56,6 +56,7 @@ func (c *Controller) finish(e *entry, k call, a answer, took time.Duration) {
 		id := state.SharedID(k.driver.Name, a.created.handle)
 		if owner, ok := c.handles[id]; ok && owner != e.key {
 			a.err = wrongAnswer(k.op.verb.String(), fmt.Errorf("the driver answered with the volume_id of claim %s", owner))
+			a.anothers = true
 		}
 	}
 	c.logEnd(a.err, "claim", e.key.String(), "volume", e.rec.Name, "driver", string(k.driver.Name),

@@ -28,6 +28,8 @@ type result struct {
 	unsent bool
 	// created is the answer to createVolume.
 	created created
+	// anothers means that createVolume was answered with another claim's volume.
+	anothers bool
 	// bytes and nodeExpand are the answer to expandVolume: the new capacity, and whether the node
 	// has to expand the volume too.
 	bytes      int64
@@ -108,7 +110,7 @@ func completeCreate(r record, o op, res result, now time.Time) record {
 		res.err = wrongAnswer(o.verb.String(), fmt.Errorf("%s; it is kept, since it may hold data", res.created.reject))
 	}
 	if res.err != nil {
-		if o.from == state.Absent && (res.unsent || makesNothing(res.err)) {
+		if o.from == state.Absent && (res.unsent || makesNothing(res.err)) || res.anothers && r.Delete {
 			r.Volume.Phase = state.Absent
 		}
 		switch {
