@@ -163,6 +163,7 @@ func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolu
 			e.worsen(Stuck)
 			e.add("but", "%s", v.Drift)
 		}
+		f.explainFSGroup(e, pod.UID, v.ID)
 	}
 	if v.ID != "" {
 		f.explainHealth(e, string(v.ID))
