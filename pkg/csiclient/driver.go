@@ -126,6 +126,8 @@ type Driver struct {
 	log       *slog.Logger
 	onChange  func(Info, error)
 
+	oversize sync.Once // see warnOversize
+
 	info   atomic.Pointer[Info]
 	cancel context.CancelFunc
 	done   sync.WaitGroup

@@ -17,7 +17,14 @@ const (
 	maxNodeID = 256
 	maxMap    = 4 << 10 // all keys and values of one map together
 	maxFlags  = 4 << 10 // all mount_flags together
+	// maxGiven is for the maps of givenFields: as much as a record holds of a driver's answer, and less than etcd
+	// holds of a secret.
+	maxGiven = 256 << 10
 )
+
+// givenFields are maps that the driver itself answered, or that its storage needs. Some arrays have more to say than CSI
+// allows, and every orchestrator sends it.
+var givenFields = map[protoreflect.Name]bool{"publish_context": true, "volume_context": true, "secrets": true}
 
 // pathFields are the fields without a limit in CSI: any path that the operating system allows.
 var pathFields = map[protoreflect.Name]bool{
@@ -118,10 +125,41 @@ func checkMap(f protoreflect.FieldDescriptor, m protoreflect.Map) (err *limitErr
 		}
 		return err == nil
 	})
-	if err == nil && size > maxMap {
-		err = &limitError{"", fmt.Sprintf("%d bytes in all, CSI allows %d", size, maxMap)}
+	limit := maxMap
+	if givenFields[f.Name()] {
+		limit = maxGiven
+	}
+	if err == nil && size > limit {
+		err = &limitError{"", fmt.Sprintf("%d bytes in all, at most %d are sent, and CSI allows %d", size, limit, maxMap)}
 	}
 	return err
+}
+
+// warnOversize logs, once for a connection, that a request which is sent has more in a map than CSI allows.
+func (d *Driver) warnOversize(call string, m proto.Message) {
+	warn := func(field string, values map[string]string) {
+		size := 0
+		for k, v := range values {
+			if k != tokensKey {
+				size += len(k) + len(v)
+			}
+		}
+		if size > maxMap {
+			d.oversize.Do(func() {
+				d.log.Warn("a request has more than CSI allows in a map; it is sent, and the driver may refuse it", "call", call,
+					"field", field, "bytes", size, "limit", maxMap)
+			})
+		}
+	}
+	if r, ok := m.(interface{ GetSecrets() map[string]string }); ok {
+		warn("secrets", r.GetSecrets())
+	}
+	if r, ok := m.(interface{ GetVolumeContext() map[string]string }); ok {
+		warn("volume_context", r.GetVolumeContext())
+	}
+	if r, ok := m.(interface{ GetPublishContext() map[string]string }); ok {
+		warn("publish_context", r.GetPublishContext())
+	}
 }
 
 func checkList(f protoreflect.FieldDescriptor, l protoreflect.List) (err *limitError) {

@@ -53,6 +53,7 @@ func (d *Driver) observe() grpc.UnaryClientInterceptor {
 		if err := checkLimits(msg); err != nil {
 			return err
 		}
+		d.warnOversize(path.Base(method), msg)
 		limit, changes := d.deadlines.of(path.Base(method))
 		if _, limited := ctx.Deadline(); changes || !limited {
 			var cancel context.CancelFunc

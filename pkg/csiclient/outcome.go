@@ -43,7 +43,7 @@ func CallError(call string, err error) error {
 		return e
 	}
 	if e, ok := errors.AsType[*limitError](err); ok {
-		return &state.CallError{Outcome: state.Refused, Call: call, Err: e}
+		return &state.CallError{Outcome: state.Refused, Call: call, Reason: state.BadSource, Err: e}
 	}
 	s, ok := status.FromError(err)
 	if !ok {

@@ -98,7 +98,7 @@ func TestCallErrorKeepsWhatItIsGiven(t *testing.T) {
 		t.Errorf("a CallError became %v", err)
 	}
 	err := CallError(nodeStage, &limitError{"volume_id", "129 bytes, CSI allows 128"})
-	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Refused || e.Code != "" {
+	if e, ok := errors.AsType[*state.CallError](err); !ok || e.Outcome != state.Refused || e.Code != "" || e.Reason != state.BadSource {
 		t.Errorf("a limit became %+v", err)
 	}
 	err = CallError(nodeStage, errors.New("plain"))

@@ -55,6 +55,7 @@ func (s *observedStream) SendMsg(m any) error {
 		s.cancel() // else gRPC keeps the stream until the caller's context ends
 		return err
 	}
+	s.driver.warnOversize(path.Base(s.method), msg)
 	s.request = msg
 	return s.ended(s.ClientStream.SendMsg(m))
 }

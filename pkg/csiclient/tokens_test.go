@@ -206,19 +206,18 @@ func TestNoFormOfASecretIsRepeated(t *testing.T) {
 	}
 }
 
-// The limit of N-23 is 4 KiB a map, and two tokens of a cluster with the pod's names exceed
-// it; everything else still counts.
+// Two tokens of a cluster with the pod's names exceed the 4 KiB of N-23; everything else counts.
 //
 // Items: N-23.
 func TestTokensDoNotCountAgainstTheSizeLimit(t *testing.T) {
-	req := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{"k": strings.Repeat("x", maxMap-1)}}
+	req := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{"k": strings.Repeat("x", maxGiven-1)}}
 	tokens{json: `{"a":"` + strings.Repeat("x", maxMap) + `"}`}.addTo(req, false)
 	if err := checkLimits(req); err != nil {
 		t.Error(err)
 	}
 	req.VolumeContext["l"] = "x"
 	if err := checkLimits(req); err == nil {
-		t.Error("a volume context of more than 4 KiB is sent")
+		t.Error("a volume context of more than 256 KiB is sent")
 	}
 }
 

@@ -210,7 +210,10 @@ func (d *Driver) secretsFor(ctx context.Context, call string, ref state.SecretRe
 	}
 	m, err := d.secrets.Secret(ctx, ref)
 	if err != nil {
-		return nil, failed(call, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err))
+		return nil, &state.CallError{
+			Outcome: state.Failed, Call: call, Reason: state.NoObject,
+			Err: fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err),
+		}
 	}
 	return m, nil
 }

@@ -299,14 +299,14 @@ func TestEachCallHasItsDeadline(t *testing.T) {
 func TestARequestThatCSIForbidsIsNotSent(t *testing.T) {
 	n := connect(t, newFake())
 	v := n.volume(state.Filesystem)
-	v.Spec.Context = map[string]string{"k": strings.Repeat("x", 5000)}
+	v.Spec.Context = map[string]string{"k": strings.Repeat("x", maxGiven)}
 	err := n.d.Stage(t.Context(), v)
 	if outcome(t, err) != state.Refused || !strings.Contains(err.Error(), "volume_context") || n.f.calls(nodeStage) > 0 {
 		t.Errorf("%v after %d calls", err, n.f.calls(nodeStage))
 	}
 	// A secret is sent whole or not at all: one that is no text, or too long, is not cut.
 	for name, secrets := range map[string]map[string]string{
-		"binary": {"k": "\xff\xfe"}, "a key that is no text": {"\xff": "v"}, "much": {"k": strings.Repeat("x", 5000)},
+		"binary": {"k": "\xff\xfe"}, "a key that is no text": {"\xff": "v"}, "much": {"k": strings.Repeat("x", maxGiven)},
 	} {
 		if err := checkLimits(&csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: "/s", Secrets: secrets}); err == nil || strings.Contains(err.Error(), "xxx") {
 			t.Errorf("a secret, %s: %v", name, err)

@@ -48,7 +48,7 @@ func flagsWithin(flags []string) bool {
 
 func short(s string, limit int) bool { return len(s) <= limit && utf8.ValidString(s) }
 
-// mapFits is checkMap, except that it counts the length of tokens too.
+// mapFits is checkMap of one of givenFields, except that it counts the length of tokens too.
 func mapFits(m map[string]string) bool {
 	size := 0
 	for k, v := range m {
@@ -56,5 +56,5 @@ func mapFits(m map[string]string) bool {
 			return false
 		}
 	}
-	return size <= maxMap
+	return size <= maxGiven
 }

@@ -39,7 +39,7 @@ func fill(m protoreflect.Message, path string, text func(path string) string) {
 // field. A field that a later CSI adds fails the test until within knows it.
 func TestWithinKnowsEveryField(t *testing.T) {
 	contents := map[string]string{"invalid": "\xff"}
-	for _, size := range []int{1, maxString, maxString + 1, maxNodeID, maxMap - 1, maxMap, maxFlags, maxFlags + 1} {
+	for _, size := range []int{1, maxString, maxString + 1, maxNodeID, maxMap - 1, maxMap, maxFlags, maxFlags + 1, maxGiven - 1, maxGiven} {
 		contents[fmt.Sprint(size, " bytes")] = strings.Repeat("x", size)
 	}
 	for _, empty := range requestsWithin() {
@@ -76,7 +76,7 @@ func TestWithinKnowsEveryField(t *testing.T) {
 
 // The limit of a map excludes tokens, though within counts them.
 func TestWithinLeavesTokensToTheWalk(t *testing.T) {
-	m := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{tokensKey: strings.Repeat("x", maxMap)}}
+	m := &csi.NodePublishVolumeRequest{VolumeContext: map[string]string{tokensKey: strings.Repeat("x", maxGiven)}}
 	if err := checkLimits(m); within(m) || err != nil {
 		t.Errorf("within says %v, checkLimits %v", within(m), err)
 	}

@@ -112,6 +112,9 @@ func (s step) adviceOnFailure() string {
 	case s.retry.Reason == state.Unreadable:
 		return fmt.Sprintf("check which program serves driver %s: its answers cannot be decoded", s.driver)
 	}
+	if notCalled(s.retry) {
+		return fmt.Sprintf("correct what the error names: driver %s was not called", s.driver)
+	}
 	if s.stageGone() {
 		return "the stage is lost, and the driver does not stage again while pods have the volume mounted: stop their " +
 			"containers and delete the pods; then it is staged again: " + s.deletions()
@@ -128,6 +131,11 @@ func (s step) adviceOnFailure() string {
 		return "find who uses it: csi-volmgr who " + s.target
 	}
 	return fmt.Sprintf("see the log of driver %s at the time of the failure", s.driver)
+}
+
+// notCalled reports whether a call to a CSI driver failed before it was made.
+func notCalled(r state.Retry) bool {
+	return r.Code == "" && (r.Reason == state.NoObject || r.Reason == state.BadSource)
 }
 
 // secret returns the reference of the secret that the step's call sends.

@@ -203,6 +203,8 @@ func adviceOnCall(cause Cause, c ClaimStatus) string {
 	code := state.CodeOf(c.Retry.Call, c.Retry.Code)
 	advice := code.Advice
 	switch {
+	case notCalled(c.Retry.retry()):
+		advice = "correct what the error names: driver {driver} was not called"
 	case code.Unauthorized:
 		advice = fmt.Sprintf("see which rights the driver has at its storage, and the credentials in the secret of class %s",
 			cmp.Or(c.Class, "-"))
