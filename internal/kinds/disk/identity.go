@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -78,25 +79,68 @@ func (m *record) recognize(f io.ReaderAt) error {
 	return nil
 }
 
-// mount mounts the disk's file system. XFS refuses a file system whose UUID is mounted
-// already, such as a copy of one in use. mount then tries without that check (nouuid)
-// if it can prove that the other file system is on another disk.
-func (s Stager) mount(ctx context.Context, d Disk, target string, w Want) error {
+// Mount mounts a device's file system by a call of mount. XFS refuses a file system whose UUID is mounted
+// already, such as a copy of one in use. Mount then tries without that check (nouuid)
+// if twin proves that no other device leads to the same disk, whose file system that would be.
+func (w Want) Mount(ctx context.Context, mount func(flags []string) error, twin func() (bool, error)) error {
 	flags := w.Options()
-	err := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, flags)
+	err := mount(flags)
 	if w.FSType != "xfs" || !errors.Is(err, unix.EINVAL) {
 		return err
 	}
-	if other, twinErr := s.Host.twin(d); twinErr != nil || other {
+	if other, twinErr := twin(); twinErr != nil || other {
 		return errors.Join(err, twinErr)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if again := s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, append(flags, "nouuid")); again != nil {
+	if again := mount(append(flags, "nouuid")); again != nil {
 		return err // nouuid did not help: the first error is the cause
 	}
 	return nil
+}
+
+func (s Stager) mount(ctx context.Context, d Disk, target string, w Want) error {
+	mount := func(flags []string) error { return s.Kernel.Filesystem(s.Host.Path(d), target, w.FSType, flags) }
+	return w.Mount(ctx, mount, func() (bool, error) { return s.Host.twin(d) })
+}
+
+// Twin reports whether another device leads to a disk of the device at path, which may be a partition of it or be
+// made of several.
+func (h Host) Twin(path string) (bool, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return false, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	device := h.sys("dev", "block", fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev)))
+	below, err := filepath.Glob(filepath.Join(device, "slaves", "*"))
+	if err != nil {
+		return false, err
+	}
+	var d Disk
+	for _, part := range append(below, device) {
+		dir, err := filepath.EvalSymlinks(part)
+		if err != nil {
+			return false, err
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "partition")); err == nil {
+			dir = filepath.Dir(dir)
+		}
+		d.Paths = append(d.Paths, filepath.Base(dir))
+	}
+	for _, name := range d.Paths {
+		d.WWID, err = h.read("block", name, "device", "wwid")
+		if errors.Is(err, os.ErrNotExist) {
+			continue // not a SCSI device
+		}
+		if err != nil {
+			return false, err
+		}
+		if other, err := h.twin(d); err != nil || other {
+			return other, err
+		}
+	}
+	return false, nil
 }
 
 // twin reports whether a device outside d.Paths leads to the same disk. Its file system

@@ -225,11 +225,29 @@ func (d *Driver) mount(ctx context.Context, spec state.Spec, r request, a locati
 	if err := (disk.Device{Path: a.path, Run: d.c.Run}).Prepare(ctx, want); err != nil {
 		return err
 	}
-	if err := d.c.Kernel.Filesystem(a.path, r.dir.Path(), want.FSType, want.Options()); err != nil {
+	mount := func(flags []string) error { return d.c.Kernel.Filesystem(a.path, r.dir.Path(), want.FSType, flags) }
+	err := want.Mount(ctx, mount, func() (bool, error) { return disk.NewHost(d.c.Run).Twin(a.path) })
+	switch {
+	case err != nil && want.FSType == "xfs" && holdsXFS(a.path):
+		return fmt.Errorf("%w (the device has an XFS file system; another device that leads to the same disk may have it "+
+			"mounted)", err)
+	case err != nil:
 		return fmt.Errorf("%w (a device that has data is never formatted; if the data is not needed, remove it with "+
 			"wipefs --all and blkdiscard --zeroout)", err)
 	}
 	return nil
+}
+
+// holdsXFS reports whether a device begins as an XFS file system does.
+func holdsXFS(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	_, err = f.ReadAt(magic, 0)
+	return err == nil && string(magic) == "XFSB"
 }
 
 func fsTypeOf(src corev1.LocalVolumeSource) string {

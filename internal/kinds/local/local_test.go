@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -289,6 +290,51 @@ func TestFileSystemOfADevice(t *testing.T) {
 		t.Errorf("after a mount as another type: got %q, %v", data, err)
 	}
 	n.unpublish(v, podA)
+}
+
+// The copy of an XFS device has its UUID and is mounted beside it. The error of a damaged one does not suggest to
+// wipe it.
+func TestACopyOfAnXFSDeviceIsMountedBesideIt(t *testing.T) {
+	n := newNode(t, "/dev")
+	device, twin := drivertest.Device(t, "xfs"), drivertest.Device(t, "xfs")
+	copyDevice(t, device, twin)
+	first, second := n.volume(device, podA), n.volume(twin, podB)
+	first.Spec.Config, second.Spec.Config = config(t, device, "xfs"), config(t, twin, "xfs")
+	n.publish(first, podA)
+	n.publish(second, podB)
+	n.unpublish(second, podB)
+	n.unpublish(first, podA)
+	f, err := os.OpenFile(twin, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, 508), 4) // its magic stays
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.driver.Publish(t.Context(), second, podB); err == nil || strings.Contains(err.Error(), "wipefs") {
+		t.Errorf("a damaged copy: %v", err)
+	}
+}
+
+// copyDevice copies a device to another one with a file system of the same size and kind.
+func copyDevice(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = io.Copy(out, in); err == nil {
+		err = out.Sync()
+	}
+	if err := errors.Join(err, out.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // R17: a device that is proven blank gets its file system once. The driver checks a
