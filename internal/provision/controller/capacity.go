@@ -20,11 +20,11 @@ func askCapacity(ctx context.Context, k call, failed *state.CallError) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
-	c, err := capability(k.op.spec.use(), k.caps.MultiWriter)
+	wanted, err := capabilities(k.op.spec, k.caps.MultiWriter)
 	if err != nil {
 		return
 	}
-	req := &csi.GetCapacityRequest{VolumeCapabilities: []*csi.VolumeCapability{c}, Parameters: k.op.spec.Parameters}
+	req := &csi.GetCapacityRequest{VolumeCapabilities: wanted, Parameters: k.op.spec.Parameters}
 	if len(k.op.spec.Topology) > 0 {
 		req.AccessibleTopology = &csi.Topology{Segments: k.op.spec.Topology}
 	}

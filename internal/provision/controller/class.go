@@ -21,7 +21,7 @@ func newSpec(c Claim, f facts) (spec, held) {
 	s := spec{
 		Class: c.Class.Name, Driver: c.Class.Provisioner,
 		SizeBytes: c.SizeBytes, LimitBytes: c.LimitBytes,
-		AccessModes: c.AccessModes, Mode: c.Mode, MountOptions: c.Class.MountOptions, Reclaim: Delete,
+		AccessModes: c.AccessModes, EachMode: true, Mode: c.Mode, MountOptions: c.Class.MountOptions, Reclaim: Delete,
 	}
 	if c.Class.Retain {
 		s.Reclaim = Retain

@@ -220,12 +220,13 @@ func TestCreateRequest(t *testing.T) {
 			volume_content_source { snapshot { snapshot_id: "snap" } }
 			parameters { key: "kind" value: "ssd" } secrets { key: "k" value: "v" }
 			accessibility_requirements { requisite { segments { key: "zone" value: "a" } } preferred { segments { key: "zone" value: "a" } } }`},
-		{"clone, many writers", func(c *Claim) {
+		{"clone, a writer and many readers", func(c *Claim) {
 			c.Source = &DataSource{Claim: testKey("b")}
-			c.AccessModes = []state.AccessMode{state.ReadWriteOnce, state.ReadWriteMany}
+			c.AccessModes = []state.AccessMode{state.ReadWriteOnce, state.ReadOnlyMany}
 		}, false, `
 			name: "pvc-uid-a" capacity_range { required_bytes: 5 }
-			volume_capabilities { mount { fs_type: "xfs" } access_mode { mode: MULTI_NODE_MULTI_WRITER } }
+			volume_capabilities { mount { fs_type: "xfs" } access_mode { mode: SINGLE_NODE_WRITER } }
+			volume_capabilities { mount { fs_type: "xfs" } access_mode { mode: MULTI_NODE_READER_ONLY } }
 			volume_content_source { volume { volume_id: "vol-b" } }
 			parameters { key: "kind" value: "ssd" } secrets { key: "k" value: "v" }
 			accessibility_requirements { requisite { segments { key: "zone" value: "a" } } preferred { segments { key: "zone" value: "a" } } }`},
@@ -254,6 +255,21 @@ func compare(t *testing.T, text string, got, want proto.Message) {
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+// A request that an earlier version began asks for one access mode, since a repeated call must be the same.
+func TestARequestUnderWayKeepsItsAccessMode(t *testing.T) {
+	w := want{Claim: testClaim("a", 5), Listed: true}
+	w.Claim.AccessModes = []state.AccessMode{state.ReadWriteOnce, state.ReadOnlyMany}
+	r := record{Name: "pvc-uid-a", Unanswered: true, Volume: state.Fact{Phase: state.Entering}}
+	r.Spec = spec{Driver: "strict.example.com", SizeBytes: 5, AccessModes: w.Claim.AccessModes, Mode: state.Filesystem}
+	for modes, r := range map[int]record{1: r, 2: {}} {
+		o, h := next(r, w, allCaps(), time.Time{})
+		req, err := createRequest("pvc-uid-a", o.spec, false, nil)
+		if o.verb != createVolume || err != nil || len(req.GetVolumeCapabilities()) != modes {
+			t.Errorf("%d: %v, %+v, %v, %v", modes, o.verb, h, req, err)
+		}
 	}
 }
 

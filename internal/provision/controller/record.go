@@ -76,18 +76,20 @@ type record struct {
 // spec is a CreateVolume request without the name and the values of secrets, and what else the
 // class says about a volume.
 type spec struct {
-	Class        string             `json:"class,omitempty"`
-	Driver       state.DriverName   `json:"driver"`
-	SizeBytes    int64              `json:"sizeBytes"`
-	LimitBytes   int64              `json:"limitBytes,omitempty"`
-	AccessModes  []state.AccessMode `json:"accessModes"`
-	Mode         state.Mode         `json:"mode"`
-	FSType       string             `json:"fsType,omitempty"`
-	MountOptions []string           `json:"mountOptions,omitempty"`
-	Reclaim      ReclaimPolicy      `json:"reclaimPolicy,omitempty"`
-	Parameters   map[string]string  `json:"parameters,omitempty"`
-	Attributes   Attributes         `json:"attributes,omitzero"`
-	Source       source             `json:"source,omitzero"`
+	Class       string             `json:"class,omitempty"`
+	Driver      state.DriverName   `json:"driver"`
+	SizeBytes   int64              `json:"sizeBytes"`
+	LimitBytes  int64              `json:"limitBytes,omitempty"`
+	AccessModes []state.AccessMode `json:"accessModes"`
+	// EachMode asks for each of AccessModes. The request of an earlier version asked for one that stood for all.
+	EachMode     bool              `json:"eachMode,omitempty"`
+	Mode         state.Mode        `json:"mode"`
+	FSType       string            `json:"fsType,omitempty"`
+	MountOptions []string          `json:"mountOptions,omitempty"`
+	Reclaim      ReclaimPolicy     `json:"reclaimPolicy,omitempty"`
+	Parameters   map[string]string `json:"parameters,omitempty"`
+	Attributes   Attributes        `json:"attributes,omitzero"`
+	Source       source            `json:"source,omitzero"`
 	// Topology is this node's topology if the driver has VOLUME_ACCESSIBILITY_CONSTRAINTS.
 	Topology map[string]string `json:"topology,omitempty"`
 	Secrets  secrets           `json:"secrets,omitzero"`

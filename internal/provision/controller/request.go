@@ -59,9 +59,27 @@ func capability(u use, multiWriter bool) (*csi.VolumeCapability, error) {
 	return c, nil
 }
 
+// capabilities returns what a volume must be able to do: be used with each of its access modes.
+func capabilities(s spec, multiWriter bool) (all []*csi.VolumeCapability, err error) {
+	lists := [][]state.AccessMode{s.AccessModes}
+	if s.EachMode {
+		lists = slices.Collect(slices.Chunk(s.AccessModes, 1))
+	}
+	for _, modes := range lists {
+		u := s.use()
+		u.accessModes = modes
+		c, err := capability(u, multiWriter)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
 // createRequest returns the CreateVolume request for a volume (CSI 1.13 CreateVolume).
 func createRequest(name string, s spec, multiWriter bool, secret map[string]string) (*csi.CreateVolumeRequest, error) {
-	c, err := capability(s.use(), multiWriter)
+	wanted, err := capabilities(s, multiWriter)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +91,7 @@ func createRequest(name string, s spec, multiWriter bool, secret map[string]stri
 		MutableParameters: s.Attributes.Parameters,
 		Secrets:           secret,
 
-		VolumeCapabilities: []*csi.VolumeCapability{c},
+		VolumeCapabilities: wanted,
 	}
 	switch {
 	case s.Source.Snapshot != "":
