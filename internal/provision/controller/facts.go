@@ -67,6 +67,12 @@ func (c *Controller) cloneSource(claim Claim) sourceFacts {
 	case src.rec.Spec.Driver != claim.Class.Provisioner:
 		return sourceFacts{Problem: fmt.Sprintf("its source, claim %s, is of driver %s, not %s",
 			key, src.rec.Spec.Driver, claim.Class.Provisioner)}
+	case src.rec.Spec.Mode != claim.Mode: // else a pod's author could write a file system for the kernel to mount
+		return sourceFacts{Problem: fmt.Sprintf("it asks for volumeMode %s, and the volume of its source, claim %s, is %s",
+			claim.Mode, key, src.rec.Spec.Mode)}
+	case claim.SizeBytes < src.rec.RequestedBytes:
+		return sourceFacts{Problem: fmt.Sprintf("it asks for %d bytes, and its source, claim %s, for %d; want at least as much",
+			claim.SizeBytes, key, src.rec.RequestedBytes)}
 	}
 	return sourceFacts{Handle: src.rec.Handle}
 }

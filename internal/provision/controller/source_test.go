@@ -161,6 +161,40 @@ func TestADeniedHandleThatWasBegunGoesOn(t *testing.T) {
 	}
 }
 
+// A clone has its source's volumeMode and is not smaller. One that was begun before that was so is made.
+func TestACloneFitsItsSource(t *testing.T) {
+	for _, tt := range []struct {
+		why   string
+		mode  state.Mode
+		bytes int64
+	}{
+		{"", state.Filesystem, 2 * mib},
+		{"", state.Filesystem, 3 * mib},
+		{"asks for volumeMode Block, and the volume of its source, claim default/a, is Filesystem", state.Block, 2 * mib},
+		{"asks for 2097151 bytes, and its source, claim default/a, for 2097152", state.Filesystem, 2*mib - 1},
+	} {
+		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+			h.up()
+			h.set(testClaim("a", 2*mib))
+			clone := testClaim("b", tt.bytes)
+			clone.Mode, clone.Source = tt.mode, &DataSource{Claim: testKey("a")}
+			h.set(clone)
+			if s := h.status(testKey("b")); (s.Phase == Bound) != (tt.why == "") || !strings.Contains(s.Reason, tt.why) {
+				t.Errorf("%s of %d bytes: %s, %q", tt.mode, tt.bytes, s.Phase, s.Reason)
+			}
+		})
+	}
+	begun := record{Name: "v", Unanswered: true, Volume: state.Fact{Phase: state.Entering}}
+	begun.Spec = spec{Driver: "strict.example.com", Source: source{Claim: testKey("a"), Volume: "vol-1"}}
+	f := allCaps()
+	f.Source.Problem = "it asks for less"
+	small := testClaim("b", 1)
+	small.Source = &DataSource{Claim: testKey("a")}
+	if o, h := next(begun, want{Claim: small, Listed: true}, f, time.Time{}); o.verb != createVolume || o.spec.Source.Volume != "vol-1" {
+		t.Errorf("begun: %v, %q", o.verb, h.reason)
+	}
+}
+
 // A volume stays while a snapshot, a group snapshot or a clone of it is listed and not begun: what was to be kept would be
 // lost. The same call that fails without a definite answer keeps it, too.
 func TestAVolumeIsKeptForWhatIsToBeMadeOfIt(t *testing.T) {
