@@ -38,7 +38,7 @@ func (p *program) snapshotRestoreCommand() *cobra.Command {
 		Short: "Make a claim with the data of a snapshot",
 		Long: `Make a new claim whose volume has the data of a snapshot, and wait until it is bound. The
 snapshot's own claim does not change. The new claim has that claim's class, access modes
-and mode, if it still exists, and the size that the snapshot needs.
+and mode, if it still exists, and its size, or what the snapshot needs if that is more.
 
 Exit code 124 means that the claim was not bound in time; the driver continues.`,
 		Example: `  csi-volmgr snapshot restore data-20261125-164500 pvc/data-of-monday
@@ -105,9 +105,15 @@ func (p *program) restore(ctx context.Context, name, to string, o copyOptions) e
 	}
 	group := resolve.SnapshotGroup
 	return p.copyClaim(ctx, c, copied{
-		name: to, like: from, bytes: cmp.Or(s.RestoreBytes, from.CapacityBytes), least: s.RestoreBytes,
+		name: to, like: from, bytes: restoredBytes(s, from), least: s.RestoreBytes,
 		source: &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: resolve.KindSnapshot, Name: name},
 	}, o)
+}
+
+// restoredBytes is the size of the copy of a snapshot: a driver's size of a snapshot may be that of an archive, and a
+// volume that is no larger would be full.
+func restoredBytes(s server.SnapshotStatus, from server.ClaimStatus) int64 {
+	return max(s.RestoreBytes, from.CapacityBytes)
 }
 
 func (p *program) clone(ctx context.Context, name, to string, o copyOptions) error {
