@@ -16,8 +16,8 @@ const (
 	firstWait   = 500 * time.Millisecond
 	longestWait = 5 * time.Minute
 	// refusedWait is the minimum wait after a refusal. A change of the request is an event, but a
-	// change of a backend's limits is not.
-	refusedWait = time.Minute
+	// change of a backend's limits is not: a person who repaired it waits a few seconds at first.
+	refusedWait = 5 * time.Second
 )
 
 // result is the outcome of a call.
