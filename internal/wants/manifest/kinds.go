@@ -66,6 +66,12 @@ var kinds = []kind{
 	{resolve.KindGroupSnapshotContent, groupsV1, func() object { return new(groupv1.VolumeGroupSnapshotContent) }},
 }
 
+// has reports whether an object of the version is read as one of k. Group snapshots of v1beta1, which vendors' examples
+// still have, have the fields of v1.
+func (k kind) has(apiVersion string) bool {
+	return apiVersion == k.apiVersion || k.apiVersion == groupsV1 && apiVersion == resolve.GroupSnapshotGroup+"/v1beta1"
+}
+
 func kindNamed(name string) (kind, bool) {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
 	if i < 0 {

@@ -206,7 +206,7 @@ func (d *decoder) top(n *yaml.Node, in string) {
 	case !ok:
 		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(KindNames(),
 			", ")+suggest(name, KindNames()))
-	case apiVersion != k.apiVersion && (apiVersion != "" || item == ""):
+	case !k.has(apiVersion) && (apiVersion != "" || item == ""):
 		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+
 			" for a "+k.name)
 	default:

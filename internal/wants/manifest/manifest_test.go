@@ -290,6 +290,7 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 			"list in a list", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: List}]}",
 			`x.yaml:1: document 1: kind: found "List", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
 		},
+		{"a beta version", "apiVersion: snapshot.storage.k8s.io/v1beta1\nkind: VolumeSnapshotClass\n", `x.yaml:1: document 1: apiVersion: found "snapshot.storage.k8s.io/v1beta1", want snapshot.storage.k8s.io/v1 for a VolumeSnapshotClass`},
 		{"list with a field", "{apiVersion: v1, kind: List, item: []}", "x.yaml:1: document 1: item: unknown field of a list; want items"},
 		{
 			"key that is a path", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  ../x: y\n",
