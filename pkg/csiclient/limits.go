@@ -22,8 +22,8 @@ const (
 	maxGiven = 256 << 10
 )
 
-// givenFields are maps that the driver itself answered, or that its storage needs. Some arrays have more to say than CSI
-// allows, and every orchestrator sends it.
+// givenFields are maps that the driver itself answered, or that its storage needs. Some arrays have more to say
+// than CSI allows, and every orchestrator sends it.
 var givenFields = map[protoreflect.Name]bool{"publish_context": true, "volume_context": true, "secrets": true}
 
 // pathFields are the fields without a limit in CSI: any path that the operating system allows.

@@ -71,7 +71,7 @@ func (c *Controller) cloneSource(claim Claim) sourceFacts {
 		return sourceFacts{Problem: fmt.Sprintf("it asks for volumeMode %s, and the volume of its source, claim %s, is %s",
 			claim.Mode, key, src.rec.Spec.Mode)}
 	case claim.SizeBytes < src.rec.RequestedBytes:
-		return sourceFacts{Problem: fmt.Sprintf("it asks for %d bytes, and its source, claim %s, for %d; want at least as much",
+		return sourceFacts{Problem: fmt.Sprintf("it asks for %d bytes, and its source, claim %s, for %d; want as much",
 			claim.SizeBytes, key, src.rec.RequestedBytes)}
 	}
 	return sourceFacts{Handle: src.rec.Handle}

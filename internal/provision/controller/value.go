@@ -111,7 +111,8 @@ func (s *DataSource) ofSnapshot() bool { return s != nil && s.Snapshot != (Key{}
 func (c Claim) equal(o Claim) bool {
 	return c.Key == o.Key && c.UID == o.UID && c.SizeBytes == o.SizeBytes &&
 		c.LimitBytes == o.LimitBytes && c.Mode == o.Mode &&
-		slices.Equal(c.AccessModes, o.AccessModes) && maps.Equal(c.Annotations, o.Annotations) && c.Class.equal(o.Class) && c.Attributes.equal(o.Attributes) &&
+		slices.Equal(c.AccessModes, o.AccessModes) && maps.Equal(c.Annotations, o.Annotations) &&
+		c.Class.equal(o.Class) && c.Attributes.equal(o.Attributes) &&
 		c.Refused == o.Refused && (c.Source == nil) == (o.Source == nil) && (c.Source == nil || *c.Source == *o.Source)
 }
 
