@@ -113,6 +113,9 @@ func (p *program) checkJournal(path string) error {
 	if err := writeAll(p.stdout, inspected(file)+inspected(spare)); err != nil {
 		return err
 	}
+	if errors.Is(file.Err, journal.ErrByteOrder) {
+		return fmt.Errorf("this machine cannot use the journal %s", path)
+	}
 	if !file.Sound() {
 		return fmt.Errorf("the journal %s is not sound: a start sets damaged values apart, or uses the spare copy; "+
 			"csi-volmgr journal repair restores what the spare copy has", path)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,5 +81,32 @@ func TestTheJournalVerbsFailWithoutAJournalToRead(t *testing.T) {
 	}
 	if code := r.do(t, "journal", "repair", "--state-dir", dir); code != exitDone || r.stdout.String() != "nothing to repair: every value can be read\n" {
 		t.Errorf("journal repair of a sound journal: exit code %d, %q", code, r.stdout.String())
+	}
+}
+
+// journal check does not call a journal of the other byte order damaged, and promises no repair.
+func TestJournalOfTheOtherByteOrder(t *testing.T) {
+	r, dir := newRig(t, mounted(fixed)), t.TempDir()
+	path := filepath.Join(dir, "state.db")
+	b, err := journal.OpenBolt(path)
+	if err == nil {
+		err = b.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const magic = 16 // its offset in the file
+	slices.Reverse(data[magic : magic+4])
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code := r.do(t, "journal", "check", "--state-dir", dir)
+	out := r.stdout.String() + r.stderr.String()
+	if code != exitFailed || !strings.Contains(out, "other byte order") || !strings.Contains(out, "this machine cannot use") || strings.Contains(out, "repair") {
+		t.Errorf("exit code %d: %s", code, out)
 	}
 }

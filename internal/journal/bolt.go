@@ -102,7 +102,7 @@ func (b *Bolt) SpareErr() error {
 	}
 	b.mu.Unlock()
 	if again {
-		if free, _ := diskRoom(b.path); free > b.size() {
+		if free, _ := diskRoom(b.path); free > int64(b.size()) {
 			b.copySpare()
 		}
 		b.writer.Done()

@@ -14,6 +14,8 @@ var (
 	// ErrFormat means that a newer version wrote the journal in a format that this
 	// version cannot read.
 	ErrFormat = errors.New("the journal has a newer format")
+	// ErrByteOrder means that a machine of the other byte order wrote the journal. Nothing is changed.
+	ErrByteOrder = errors.New("the journal is of a machine with the other byte order")
 	// ErrQuarantined means that the stored record cannot be read: it may be deleted but
 	// not overwritten.
 	ErrQuarantined = errors.New("the record is quarantined")

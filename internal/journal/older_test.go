@@ -2,6 +2,7 @@ package journal
 
 import (
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"os"
@@ -11,27 +12,31 @@ import (
 	"testing"
 )
 
+// unpacked returns the content of a file of testdata.
+func unpacked(t *testing.T, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	must(t, err)
+	defer f.Close()
+	packed, err := gzip.NewReader(f)
+	must(t, err)
+	file, err := io.ReadAll(packed)
+	must(t, err)
+	return file
+}
+
 // A journal of an older program is read, and everything in its record is in the record that
 // is written next. Commit ff69975 wrote the file from its sample, which sets every field;
 // make upgrade replaces a whole program, with volumes mounted.
 //
 // Faults: A061.
 func TestJournalOfAnOlderProgramIsReadAndKept(t *testing.T) {
-	f, err := os.Open("testdata/state-ff69975.db.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	packed, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := io.ReadAll(packed)
-	if err != nil {
-		t.Fatal(err)
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		t.Skip("amd64 wrote the file: see TestAJournalOfTheOtherByteOrderIsNamedAndLeftAlone")
 	}
 	path := filepath.Join(t.TempDir(), "state.db")
-	must(t, os.WriteFile(path, file, 0o600))
+	file := unpacked(t, "state-ff69975.db.gz")
+	write(t, path, file)
 	_, after, _ := strings.Cut(string(file), `"crc":"8ca62afe","record":`)
 	var before any
 	must(t, json.NewDecoder(strings.NewReader(after)).Decode(&before))

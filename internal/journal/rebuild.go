@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,7 +22,7 @@ import (
 // all not on the list of free pages: a flipped bit there would free a page in use.
 
 // view calls f with a transaction of the file at path, which it opens for reading. It returns
-// ErrDamaged if bbolt cannot read the file.
+// ErrDamaged if bbolt cannot read the file, and ErrByteOrder if it can on other machines.
 func view(path string, f func(tx *bolt.Tx) error) error {
 	var file *os.File
 	defer func() {
@@ -30,6 +31,10 @@ func view(path string, f func(tx *bolt.Tx) error) error {
 			_ = file.Close()
 		}
 	}()
+	if otherOrder(path) {
+		return fmt.Errorf("%w: its numbers are not %s as here. To use it, run csi-volmgr on a machine like that which wrote it; "+
+			"to start without records here, move it and its spare copy away", ErrByteOrder, binary.NativeEndian)
+	}
 	return catchDamage(func() error {
 		db, err := bolt.Open(path, 0o600, &bolt.Options{
 			ReadOnly: true, Timeout: lockTimeout, NoStatistics: true,
@@ -188,6 +193,19 @@ func lostLast(path string) (bool, error) {
 		at = int64(binary.NativeEndian.Uint32(head[headPageSize:]))
 	}
 	return false, nil
+}
+
+// otherOrder reports whether the file at path begins with the head of a journal in the other byte order: bbolt writes
+// numbers in that of the machine.
+func otherOrder(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false // opening it again says why
+	}
+	defer f.Close()
+	var b [4]byte
+	_, err = f.ReadAt(b[:], headAt)
+	return err == nil && bits.ReverseBytes32(binary.NativeEndian.Uint32(b[:])) == headMagic
 }
 
 // visit is called with the entries of a journal, bucket by bucket, in order.

@@ -42,7 +42,7 @@ func (b *Bolt) keepRoom() {
 	}
 	defer f.Close()
 	_, disk := diskRoom(b.path)
-	reserve := min(max(size, min(wantedRoom, disk/smallPart)), maxReserve)
+	reserve := int(min(max(int64(size), min(wantedRoom, disk/smallPart)), maxReserve))
 	for part := range reserveParts {
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, int64(size+reserve>>part))
 		if err == nil && part == 0 {
@@ -55,7 +55,7 @@ func (b *Bolt) keepRoom() {
 }
 
 // diskRoom returns how many bytes are free on the file system that holds path, and its size; 0 if it has none.
-func diskRoom(path string) (free, size int) {
+func diskRoom(path string) (free, size int64) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(path), &st); err != nil {
 		return 0, 0
@@ -63,8 +63,8 @@ func diskRoom(path string) (free, size int) {
 	return bytesOf(st)
 }
 
-func bytesOf(st unix.Statfs_t) (free, size int) {
-	return int(st.Bavail) * int(st.Frsize), int(st.Blocks) * int(st.Frsize)
+func bytesOf(st unix.Statfs_t) (free, size int64) {
+	return int64(st.Bavail) * int64(st.Frsize), int64(st.Blocks) * int64(st.Frsize)
 }
 
 // room says why the disk takes nothing that begins something: it has too little room (ErrFull), or is
