@@ -96,12 +96,15 @@ unraced:
 
 check: vet staticcheck gofumpt arch race ## vet, staticcheck, gofumpt, the rules of the tree, and race
 
-vet:
+vet: arches
 	$(GO) vet ./...
 	$(GO) vet -tags cluster ./test/cluster
 	cd hack/bench && $(GO) vet ./... # builds nothing that the program does not, and knows whether its go.mod is stale
 	cd examples/agent && $(GO) vet ./...
 	cd test/csi-sanity && $(GO) vet ./...
+
+arches: ## check the types of the program and its tests for each architecture that it is built for
+	$(GO) run ./hack/arches ./cmd/... ./internal/... ./pkg/... ./test/...
 
 staticcheck:
 	$(TOOL) staticcheck ./...
@@ -109,7 +112,7 @@ staticcheck:
 	cd test/csi-sanity && $(GO) tool -modfile=../../hack/tools/go.mod staticcheck ./...
 
 gofumpt:
-	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/items hack/parity hack/fields hack/faults hack/api internal pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
+	@out="$$($(TOOL) gofumpt -l cmd examples hack/arch hack/arches hack/items hack/parity hack/fields hack/faults hack/api internal pkg test)"; if [ -n "$$out" ]; then echo "not formatted (run '$(TOOL) gofumpt -w' on them):"; echo "$$out"; exit 1; fi
 
 arch: ## check imports, sizes, banned calls, what pkg exports, documents and parity's citations
 	$(GO) test -count=1 ./hack/arch ./hack/api ./hack/parity
@@ -157,6 +160,18 @@ mends: ## plant each bug of test/sim and revert the fix of each of its scripts, 
 
 moments: test-tools ## make 200 group snapshots with each kind of driver while a program writes: their clones must show one moment (root, 12 minutes)
 	E2E_SNAPSHOTS=200 $(GO) test -count=1 -timeout 30m -v -run '^TestSnapshotsOfAGroup$$' ./test/e2e
+
+# Rooms whose tests make no mounts and start no second program, which an emulated process cannot.
+EMULATED := ./pkg/state ./pkg/translate ./pkg/manager/plan ./internal/host/pathname ./internal/host/unixsocket \
+	./internal/wants/kind ./internal/wants/resolve ./internal/wants/content ./internal/provision/controller
+EMULATED_JOURNAL := ^(TestAJournalOfTheOtherByteOrderIsNamedAndLeftAlone|TestJournalOfAnOlderProgramIsReadAndKept|TestTheRoomOfALargeDisk|TestAJournalOfAKernelWithOtherPages)$$
+
+test-emulated: ## run tests that make no mounts on emulated processors: arm64, arm of 32 bits, s390x of the other byte order (Debian)
+	@hack/host-tools.sh --emulated
+	for arch in arm64:aarch64 arm:arm s390x:s390x; do \
+		export CGO_ENABLED=0 GOARM=7 GOARCH=$${arch%:*}; \
+		$(GO) test -exec qemu-$${arch#*:} -timeout 30m $(EMULATED) && \
+		$(GO) test -exec qemu-$${arch#*:} -timeout 30m -run '$(EMULATED_JOURNAL)' ./internal/journal || exit; done
 
 crash: test-tools ## kill the program with SIGKILL at every place where it changes the host; it must converge (root, up to an hour)
 	$(GO) test -count=1 -timeout 90m -v -run '(AtEveryPlaceItConverges|TestEveryPlaceIsReachedOrListed)$$' ./test/crash -every

@@ -3,7 +3,8 @@
 # an archive with the program, its units, manual pages and completion, an image of
 # the program alone (an OCI archive), and their checksums. It builds the commit,
 # without uncommitted changes, twice, in two places; if the same commit, version and Go
-# do not give the same bytes, it keeps nothing. ARCHES replaces amd64 and arm64.
+# do not give the same bytes, it keeps nothing. ARCHES replaces amd64 and arm64; arm (v7),
+# ppc64le, riscv64 and s390x are built as well.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$1 out=$2
@@ -17,7 +18,7 @@ build() { # a directory to build in, and one for the archives
 	git archive HEAD | tar -x -C "$1"
 	(
 		cd "$1"
-		export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0
+		export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOAMD64=v1 GOARM64=v8.0 GOARM=7
 		host=built/$(go env GOARCH)
 		for arch in ${ARCHES:-amd64 arm64} "${host#built/}"; do
 			[ -e "built/$arch" ] || GOARCH=$arch go build -trimpath -tags grpcnotrace -ldflags "-X main.release=$version" -o "built/$arch" ./cmd/csi-volmgr

@@ -7,7 +7,8 @@
 # the race detector needs, --ui the browser for the tests of the status page, --vm the
 # programs with which make test-vm boots a Debian kernel, --metrics those that test the
 # alerts, --docs the container runtime that docs/containers.md uses, --cluster the runtimes
-# of test/cluster, --docker the engines of test/docker, --bare what makes a bare Debian.
+# of test/cluster, --docker the engines of test/docker, --bare what makes a bare Debian,
+# --emulated the processors of make test-emulated.
 set -eu
 
 asked=" $* " missing=
@@ -58,6 +59,11 @@ check() {
 		need cpio cpio
 		need depmod kmod
 		need dpkg-deb dpkg
+	fi
+	if asks --emulated; then
+		need qemu-aarch64 qemu-user
+		need qemu-arm qemu-user
+		need qemu-s390x qemu-user
 	fi
 	if asks --bare; then need mmdebstrap mmdebstrap; fi
 	[ -z "$missing" ]

@@ -10,6 +10,8 @@ name=localhost/csi-volmgr:${version//[^A-Za-z0-9._-]/-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
+platform="\"architecture\":\"$arch\",\"os\":\"linux\""
+[ "$arch" != arm ] || platform+=',"variant":"v7"'
 pack() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$seconds" --format=gnu -C "$1" -c .; }
 
 mkdir -p "$work"/root/{tmp,run,etc/csi-volmgr,usr/local/bin,var/lib/{kubelet,csi-volmgr}} "$work"/oci/blobs/sha256
@@ -25,7 +27,7 @@ pack "$work/root" >"$work/layer"
 diff=$(sha256sum <"$work/layer")
 layer=$(blob "$work/layer")
 cat >"$work/config" <<END
-{"architecture":"$arch","os":"linux","created":"$(date -u -d "@$seconds" +%Y-%m-%dT%H:%M:%SZ)","config":{"Entrypoint":["/usr/local/bin/csi-volmgr"],"Env":["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],"WorkingDir":"/","Labels":{"org.opencontainers.image.version":"$version"}},"rootfs":{"type":"layers","diff_ids":["sha256:${diff%% *}"]}}
+{$platform,"created":"$(date -u -d "@$seconds" +%Y-%m-%dT%H:%M:%SZ)","config":{"Entrypoint":["/usr/local/bin/csi-volmgr"],"Env":["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],"WorkingDir":"/","Labels":{"org.opencontainers.image.version":"$version"}},"rootfs":{"type":"layers","diff_ids":["sha256:${diff%% *}"]}}
 END
 config=$(blob "$work/config")
 cat >"$work/manifest" <<END
@@ -33,7 +35,7 @@ cat >"$work/manifest" <<END
 END
 manifest=$(blob "$work/manifest")
 cat >"$work/oci/index.json" <<END
-{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json",$manifest,"platform":{"architecture":"$arch","os":"linux"},"annotations":{"org.opencontainers.image.ref.name":"$name"}}]}
+{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{"mediaType":"application/vnd.oci.image.manifest.v1+json",$manifest,"platform":{$platform},"annotations":{"org.opencontainers.image.ref.name":"$name"}}]}
 END
 echo '{"imageLayoutVersion":"1.0.0"}' >"$work/oci/oci-layout"
 mkdir -p "$(dirname "$archive")"

@@ -17,6 +17,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// sector is the number of bytes that a disk writes as a whole.
+const sector = 512
+
 // flips returns how many places of each kind are damaged; `make test-flips` has 10,000.
 func flips() int {
 	if os.Getenv("EXPLORE") == "full" {

@@ -1,3 +1,6 @@
+// riscv64 has no renameat, and renames by renameat2 alone.
+//go:build !riscv64
+
 package journal
 
 import (
@@ -15,9 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// sector is the number of bytes that a disk writes as a whole.
-const sector = 512
 
 // An event is one thing that a process did to the files of a directory, as far as it
 // matters for what a power cut may leave.
@@ -140,7 +140,8 @@ func (tr *tracer) acked(pid int, call syscallInfo) {
 	if len(buf) == 0 {
 		return
 	}
-	local := []unix.Iovec{{Base: &buf[0], Len: uint64(len(buf))}}
+	local := []unix.Iovec{{Base: &buf[0]}}
+	local[0].SetLen(len(buf))
 	if _, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: uintptr(call.args[1]), Len: len(buf)}}, 0); err != nil {
 		tr.t.Fatal(err)
 	}

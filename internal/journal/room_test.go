@@ -206,7 +206,7 @@ func TestTheReserveOfALargeJournal(t *testing.T) {
 	must(t, f.Truncate(info.Size())) // gives the reserve back
 	var disk unix.Statfs_t
 	must(t, unix.Statfs(dir, &disk))
-	free := int64(disk.Bavail)*disk.Bsize - info.Size()/2
+	free := int64(disk.Bavail)*int64(disk.Bsize) - info.Size()/2
 	must(t, os.WriteFile(filepath.Join(dir, "rest"), make([]byte, free), 0o600))
 	reserving := &Bolt{path: path}
 	reserving.keepRoom()

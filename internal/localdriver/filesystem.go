@@ -162,7 +162,7 @@ func growExt4(dir *os.File, size int64) error {
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
 		return err
 	}
-	blocks := uint64(size / st.Bsize)
+	blocks := uint64(size / int64(st.Bsize))
 	return ioctl(dir, ext4IocResizeFS, unsafe.Pointer(&blocks))
 }
 

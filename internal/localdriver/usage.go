@@ -31,7 +31,7 @@ func (s *nodeServer) NodeGetVolumeStats(ctx context.Context,
 	if err := unix.Statfs(req.GetVolumePath(), &st); err != nil {
 		return nil, fmt.Errorf("statfs %s: %w", req.GetVolumePath(), err)
 	}
-	unit := st.Frsize
+	unit := int64(st.Frsize)
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
 		{
 			Unit: csi.VolumeUsage_BYTES, Total: int64(st.Blocks) * unit,
@@ -80,7 +80,7 @@ func statfsBytes(path string) (free, total int64, err error) {
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, 0, fmt.Errorf("statfs %s: %w", path, err)
 	}
-	return int64(st.Bavail) * st.Frsize, int64(st.Blocks) * st.Frsize, nil
+	return int64(st.Bavail) * int64(st.Frsize), int64(st.Blocks) * int64(st.Frsize), nil
 }
 
 // NodeExpandVolume enlarges the device and file system of a volume in use to the size of its image

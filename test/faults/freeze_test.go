@@ -177,7 +177,7 @@ func TestAGrowthOfAFrozenVolumeKeepsNoDaemonAlive(t *testing.T) {
 	n.thaw()
 	n.Eventually("the growth", func() bool {
 		var st unix.Statfs_t
-		return unix.Statfs(n.volume, &st) == nil && int64(st.Blocks)*st.Bsize > 300<<20
+		return unix.Statfs(n.volume, &st) == nil && int64(st.Blocks)*int64(st.Bsize) > 300<<20
 	})
 	n.removed()
 }

@@ -205,6 +205,6 @@ func reconfigureOld(fd int, o options) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
-	flags := flagsOf(st.Flags)&^oldFlags(o.clr) | o.flagsOld()
+	flags := flagsOf(int64(st.Flags))&^oldFlags(o.clr) | o.flagsOld()
 	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|flags, strings.Join(o.data, ","))
 }

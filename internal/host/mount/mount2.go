@@ -113,7 +113,7 @@ func remountFlags(fd int, set, clr uintptr) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return os.NewSyscallError("fstatfs", err)
 	}
-	flags := flagsOf(st.Flags)&^clr | set
+	flags := flagsOf(int64(st.Flags))&^clr | set
 	return mountOld("none", procFD(fd), "", unix.MS_REMOUNT|unix.MS_BIND|flags, "")
 }
 

@@ -66,7 +66,7 @@ func deviceBytes(dev uint64) int64 {
 // total returns the size in bytes of the file system at path.
 func (k *Kernel) total(path string) (int64, error) {
 	st, err := k.statfs(path)
-	return int64(st.Blocks) * st.Frsize, err //nolint:gosec // no file system is that large
+	return int64(st.Blocks) * int64(st.Frsize), err //nolint:gosec // no file system is that large
 }
 
 // Statfs returns how full the file system at path is (statfs(2)). It asks the storage, so it

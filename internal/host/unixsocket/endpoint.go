@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +25,7 @@ func EndpointPath(endpoint string) (string, error) {
 // number alone does not, because file systems reuse it at once.
 type Identity struct {
 	dev, ino uint64
-	born     syscall.Timespec
+	born     unix.StatxTimestamp
 	socket   bool
 }
 
@@ -50,7 +49,7 @@ func Identify(path string, flags int) Identity {
 	return Identity{
 		dev:    unix.Mkdev(st.Dev_major, st.Dev_minor),
 		ino:    st.Ino,
-		born:   syscall.Timespec{Sec: born.Sec, Nsec: int64(born.Nsec)},
+		born:   born,
 		socket: st.Mode&unix.S_IFMT == unix.S_IFSOCK,
 	}
 }

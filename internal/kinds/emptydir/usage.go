@@ -87,9 +87,10 @@ func (d *Driver) Usage(ctx context.Context, v state.Volume, pod state.PodUID) (U
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return Usage{}, &os.PathError{Op: "statfs", Path: dir.Path(), Err: err}
 	}
+	unit := int64(st.Frsize)
 	u := Usage{
-		Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize,
-		Available: int64(st.Bavail) * st.Frsize,
+		Total: int64(st.Blocks) * unit, Used: int64(st.Blocks-st.Bfree) * unit,
+		Available: int64(st.Bavail) * unit,
 		Inodes:    int64(st.Files), InodesUsed: int64(st.Files - st.Ffree), InodesFree: int64(st.Ffree), Limit: m.sizeBytes,
 	}
 	if m.fsType != "" {

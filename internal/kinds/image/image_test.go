@@ -146,7 +146,7 @@ func TestLayersMakeOneFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for flag, what := range map[int64]string{unix.ST_RDONLY: "ro", unix.ST_NOEXEC: "noexec", unix.ST_NOSUID: "nosuid", unix.ST_NODEV: "nodev"} {
-		if st.Flags&flag == 0 {
+		if int64(st.Flags)&flag == 0 {
 			t.Errorf("the mount is not %s", what)
 		}
 	}

@@ -69,7 +69,7 @@ func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
 		v.Spec.MountFlags = c.options
 		n.publish(v, podA)
 		var st unix.Statfs_t
-		if err := unix.Statfs(n.target(podA), &st); err != nil || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != c.want {
+		if err := unix.Statfs(n.target(podA), &st); err != nil || int64(st.Flags)&(unix.ST_NOSUID|unix.ST_NODEV) != c.want {
 			t.Errorf("%q: flags %#x, %v, want %#x", c.options, st.Flags, err, c.want)
 		}
 		n.unpublish(v, podA)

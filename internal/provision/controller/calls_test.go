@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -245,7 +246,7 @@ func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 	if w := backoff(1, state.Refused); w < time.Second || w > 10*time.Second {
 		t.Errorf("after a refusal: %v, want seconds", w)
 	}
-	if w := backoff(1<<40, state.Failed); w != longestWait {
+	if w := backoff(math.MaxInt, state.Failed); w != longestWait {
 		t.Errorf("after very many: %v", w)
 	}
 }

@@ -296,10 +296,11 @@ func (a *Asker) statfs(ctx context.Context, path string) (stats.Report, error) {
 	if err != nil {
 		return stats.Report{}, err
 	}
+	unit := int64(st.Frsize)
 	return stats.Report{
 		Bytes: stats.Usage{
-			Total: int64(st.Blocks) * st.Frsize, Used: int64(st.Blocks-st.Bfree) * st.Frsize,
-			Available: int64(st.Bavail) * st.Frsize,
+			Total: int64(st.Blocks) * unit, Used: int64(st.Blocks-st.Bfree) * unit,
+			Available: int64(st.Bavail) * unit,
 		},
 		Inodes: stats.Usage{Total: int64(st.Files), Used: int64(st.Files - st.Ffree), Available: int64(st.Ffree)},
 	}, nil

@@ -323,7 +323,7 @@ func checkTokenRequests(requests []storagev1.TokenRequest) []Fault {
 		if s := r.ExpirationSeconds; s != nil && (*s < minToken || *s > maxToken) {
 			faults = append(faults, Fault{
 				field + ".expirationSeconds", strconv.FormatInt(*s, 10),
-				fmt.Sprintf("%d to %d", minToken, maxToken),
+				fmt.Sprintf("%d to %d", minToken, int64(maxToken)),
 			})
 		}
 	}

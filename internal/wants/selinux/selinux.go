@@ -51,7 +51,7 @@ const (
 // the host has no SELinux.
 func Read(mode Mode) (resolve.SELinux, error) {
 	var st unix.Statfs_t
-	if mode == Off || unix.Statfs(mountPoint, &st) != nil || st.Type != unix.SELINUX_MAGIC {
+	if mode == Off || unix.Statfs(mountPoint, &st) != nil || uint32(st.Type) != unix.SELINUX_MAGIC {
 		return resolve.SELinux{}, nil
 	}
 	label, err := containerFileLabel(configDir)

@@ -182,7 +182,7 @@ func (n *Node) Volume(kind state.DriverName, name, config string, pods ...state.
 func (n *Node) WantLabel(stage func(state.Volume) error, v state.Volume) {
 	n.Helper()
 	var st unix.Statfs_t
-	if unix.Statfs("/sys/fs/selinux", &st) == nil && st.Type == unix.SELINUX_MAGIC {
+	if unix.Statfs("/sys/fs/selinux", &st) == nil && uint32(st.Type) == unix.SELINUX_MAGIC {
 		n.Skip("this kernel has SELinux; test/vm shows there what a label does")
 	}
 	spec := *v.Spec

@@ -163,7 +163,7 @@ func bytesOf(t *testing.T, dir string) int64 {
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	return int64(st.Blocks) * st.Bsize
+	return int64(st.Blocks) * int64(st.Bsize)
 }
 
 // Two units of one target with CHAP share a session; a wrong password gets none.

@@ -60,11 +60,11 @@ func Free(dir *os.File) (free Space, block int64, err error) {
 	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
 		return free, 0, os.NewSyscallError("fstatfs", err)
 	}
-	free = Space{Bytes: int64(st.Bavail) * st.Bsize, Files: int64(st.Ffree)}
+	free = Space{Bytes: int64(st.Bavail) * int64(st.Bsize), Files: int64(st.Ffree)}
 	if st.Files == 0 { // the file system does not count them
 		free.Files = math.MaxInt64
 	}
-	return free, st.Bsize, nil
+	return free, int64(st.Bsize), nil
 }
 
 // mark represents a clean path; names in a layer may be kilobytes long.
@@ -149,7 +149,7 @@ func (t *Tree) entry(ctx context.Context, h *tar.Header, content io.Reader) erro
 	if err != nil {
 		return err
 	}
-	if h.Uid < 0 || h.Gid < 0 || h.Uid > maxID || h.Gid > maxID {
+	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) > maxID || int64(h.Gid) > maxID {
 		return fmt.Errorf("its owner is %d:%d: %w", h.Uid, h.Gid, ErrLayer)
 	}
 	dir, base := path.Split(name)
@@ -307,18 +307,6 @@ func openDir(at *os.File, base string) (int, error) {
 	return unix.Openat(int(at.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// permissions are the mode bits that an entry keeps: no set-user-id and no
-// set-group-id.
-const permissions = 0o1777
-
-// setAttributes sets the owner and mode of fd to those of the entry.
-func (t *Tree) setAttributes(fd int, h *tar.Header) error {
-	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
-		return os.NewSyscallError("fchown", err)
-	}
-	return os.NewSyscallError("fchmod", unix.Fchmod(fd, uint32(h.Mode)&permissions))
-}
-
 func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 	if m.h.Size > t.left.Bytes {
 		return ErrFull
@@ -340,7 +328,7 @@ func (t *Tree) file(ctx context.Context, at *os.File, m made) error {
 		err = t.setAttributes(fd, m.h)
 	}
 	if err == nil {
-		when := unix.Timespec{Sec: max(0, m.h.ModTime.Unix())}
+		when := timeOf(m.h)
 		err = os.NewSyscallError("utimensat", unix.UtimesNanoAt(int(at.Fd()), m.base, []unix.Timespec{when, when},
 			unix.AT_SYMLINK_NOFOLLOW))
 	}
