@@ -32,8 +32,8 @@ func view(path string, f func(tx *bolt.Tx) error) error {
 		}
 	}()
 	if otherOrder(path) {
-		return fmt.Errorf("%w: its numbers are not %s as here. To use it, run csi-volmgr on a machine like that which wrote it; "+
-			"to start without records here, move it and its spare copy away", ErrByteOrder, binary.NativeEndian)
+		return fmt.Errorf("%w: its numbers are not %s as here. To use it, run csi-volmgr on a machine like that which "+
+			"wrote it; to start without records here, move it and its spare copy away", ErrByteOrder, binary.NativeEndian)
 	}
 	return catchDamage(func() error {
 		db, err := bolt.Open(path, 0o600, &bolt.Options{

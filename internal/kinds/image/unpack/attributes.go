@@ -21,7 +21,8 @@ func (t *Tree) setAttributes(fd int, h *tar.Header) error {
 	return os.NewSyscallError("fchmod", unix.Fchmod(fd, uint32(h.Mode)&permissions))
 }
 
-// timeOf returns an entry's time, in seconds. On a processor of 32 bits, where the call has no later one, it ends in 2038.
+// timeOf returns an entry's time, in seconds. On a processor of 32 bits the call has no time after 2038, which is
+// the latest then.
 func timeOf(h *tar.Header) unix.Timespec {
 	when, err := unix.TimeToTimespec(time.Unix(max(0, h.ModTime.Unix()), 0))
 	if err != nil {
