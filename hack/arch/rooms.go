@@ -79,6 +79,7 @@ var rooms = []room{
 	{dir: "pkg/client"},
 	{dir: "pkg/intree"},
 
+	{dir: "internal/host/beneath"},
 	{dir: "internal/host/clip", pure: true, timeless: true},
 	{dir: "internal/host/cri"},
 	{dir: "internal/host/diskfs", pure: true, timeless: true},
@@ -86,8 +87,8 @@ var rooms = []room{
 	{dir: "internal/host/freeze", may: []string{"isolate", "mount", "pathname"}},
 	{dir: "internal/host/holders", may: []string{"mount", "pathname"}},
 	{dir: "internal/host/isolate"},
-	{dir: "internal/host/leftover", may: []string{"mount", "pathname"}},
-	{dir: "internal/host/mount", may: []string{"diskfs", "isolate", "pathname"}},
+	{dir: "internal/host/leftover", may: []string{"beneath", "mount", "pathname"}},
+	{dir: "internal/host/mount", may: []string{"beneath", "diskfs", "isolate", "pathname"}},
 	{dir: "internal/host/outage", timeless: true},
 	{dir: "internal/host/pathname", pure: true, timeless: true},
 	{dir: "internal/host/systemd"},

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -36,13 +37,11 @@ func openDirs(path string) (*dirs, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dirs{root: root, base: root.Name()}
-	fd, err := d.walk(".")
+	top, err := root.OpenFile(".", unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	d.top = os.NewFile(uintptr(fd), d.base)
-	return d, nil
+	return &dirs{root: root, base: root.Name(), top: top}, nil
 }
 
 func (d *dirs) close() error {
@@ -196,9 +195,7 @@ func (d *dirs) makeIn(parent int, rel string) (int, error) {
 	return openIn(parent, name)
 }
 
-// open opens the directory rel with O_PATH. It makes one system call in which the
-// kernel ensures that rel is beneath the root (openat2(2), Linux 5.6), instead of
-// opening and closing each element.
+// open opens the directory rel, which is beneath the root, with O_PATH.
 func (d *dirs) open(rel string) (int, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
@@ -207,16 +204,13 @@ func (d *dirs) open(rel string) (int, error) {
 	for {
 		var fd int
 		var err error
-		if closed := d.control(func(top int) { fd, err = unix.Openat2(top, rel, &how) }); closed != nil {
+		if closed := d.control(func(top int) { fd, err = beneath.Open(top, rel, &how) }); closed != nil {
 			return -1, fmt.Errorf("%s: %w", d.base, os.ErrClosed)
 		}
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // a rename raced, or a signal came
+		if errors.Is(err, unix.EAGAIN) { // a rename raced
 			continue
 		}
-		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-			return d.walk(rel)
-		}
-		return fd, os.NewSyscallError("openat2", err)
+		return fd, os.NewSyscallError("open", err)
 	}
 }
 
@@ -227,16 +221,6 @@ func (d *dirs) control(f func(fd int)) error {
 		return err
 	}
 	return c.Control(func(fd uintptr) { f(int(fd)) })
-}
-
-// walk is open for a kernel without openat2.
-func (d *dirs) walk(rel string) (int, error) {
-	f, err := d.root.OpenFile(rel, unix.O_DIRECTORY, 0)
-	if err != nil {
-		return -1, err
-	}
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	return fd, errors.Join(os.NewSyscallError("fcntl", err), f.Close())
 }
 
 // entry describes one directory entry.

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -295,7 +296,7 @@ func readDir(dir *os.File) ([]os.DirEntry, error) {
 
 // open opens a directory below the root. No element of rel may be a link or a mount.
 func (w *walk) open(rel string) (*os.File, error) {
-	fd, err := unix.Openat2(int(w.root.Fd()), rel, &unix.OpenHow{
+	fd, err := beneath.Open(int(w.root.Fd()), rel, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})

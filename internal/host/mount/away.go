@@ -156,7 +156,7 @@ func (k *Kernel) surelyNotMounted(path string) bool {
 		return missing(err)
 	}
 	defer p.close()
-	fd, err := k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, beneath|unix.RESOLVE_NO_XDEV)
+	fd, err := k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, within|unix.RESOLVE_NO_XDEV)
 	if err == nil {
 		unix.Close(fd)
 		return true

@@ -51,6 +51,7 @@ func TestAwayIsAsHere(t *testing.T) {
 
 // A call is not begun if its caller no longer waits for it.
 func TestAwayHeedsItsContext(t *testing.T) {
+	needs(t, OpenAt2)
 	k := New().MakeAway(noHelper{t})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("enough")

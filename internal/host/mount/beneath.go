@@ -34,7 +34,7 @@ func (k *Kernel) Open(path string) (*os.File, error) {
 // OpenBeneath opens the relative path rel in the directory dir, for identity only
 // (O_PATH). It follows symbolic links, including the last element, while they stay
 // beneath dir; otherwise it returns [ErrEscapes], even if another process renames things
-// meanwhile. Without [OpenAt2] it follows no link.
+// meanwhile.
 func (k *Kernel) OpenBeneath(dir *os.File, rel string) (*os.File, error) {
 	fd, err := k.openBeneath(int(dir.Fd()), rel)
 	if err != nil {

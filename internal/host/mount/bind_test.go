@@ -92,10 +92,8 @@ func TestRecursiveBindTakesAndRestrictsWhatIsMountedBelow(t *testing.T) {
 // A read-only bind is never writable: a concurrent writer finds the directory below the
 // mount, or a read-only mount.
 func TestReadOnlyBindIsNeverWritable(t *testing.T) {
+	needs(t, MountTree)
 	k, dir := New(), scratch(t)
-	if !k.has(MountTree) {
-		t.Fatalf("this kernel cannot: it has %v", k.Features())
-	}
 	source, target := mkdir(t, dir, "source"), mkdir(t, dir, "target")
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {

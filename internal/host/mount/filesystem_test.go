@@ -140,6 +140,7 @@ func TestFilesystemErrorsSayWhy(t *testing.T) {
 
 // The error contains the kernel's own words: "EINVAL" alone helps no reader.
 func TestContextErrorHasTheKernelsWords(t *testing.T) {
+	needs(t, FSContext)
 	k, dir := New(), scratch(t)
 	err := k.newFilesystem("tmpfs", "none", dir, options{data: []string{"nonsense=1"}})
 	told, ok := errors.AsType[*ContextError](err)

@@ -12,7 +12,7 @@ type Feature uint
 
 const (
 	// OpenAt2 (Linux 5.6) resolves a whole path under a rule. Without it, each element is
-	// opened separately.
+	// opened separately ([beneath.Walk]).
 	OpenAt2 Feature = 1 << iota
 	// MountTree (open_tree, mount_setattr, move_mount; Linux 5.12) prepares a bind mount
 	// before it is visible. Without it, a read-only bind is writable between mount(2) and

@@ -69,6 +69,7 @@ func TestTablesAgree(t *testing.T) {
 // A mount put below another (MOVE_MOUNT_BENEATH, or by propagation) is younger
 // than the one that covers it.
 func TestTheTopmostMountIsNotTheYoungest(t *testing.T) {
+	needs(t, FSContext) // to make such a mount
 	onEachKernel(t, func(t *testing.T, k *Kernel, dir string) {
 		const moveMountBeneath = 0x200 // Linux 6.5
 		target := mkdir(t, dir, "target")

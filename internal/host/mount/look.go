@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 )
 
 // Info is what the kernel shows at a path. Its fields have the meaning of those of
@@ -117,7 +117,7 @@ func (k *Kernel) identifyPlace(p place) (identity, error) {
 func (k *Kernel) identify(fd int) (identity, error) {
 	id, err := k.statx(fd, "", unix.AT_EMPTY_PATH)
 	if err == nil && !k.has(MountRoot) {
-		id.mountID, err = mountIDFromProc(fd)
+		id.mountID, err = beneath.MountID(fd)
 	}
 	return id, err
 }
@@ -146,20 +146,6 @@ func (k *Kernel) statx(dir int, name string, flags int) (identity, error) {
 		id.dev = device(st.Rdev_major, st.Rdev_minor)
 	}
 	return id, nil
-}
-
-// mountIDFromProc reads the small mount id of a descriptor (Linux 3.15).
-func mountIDFromProc(fd int) (uint64, error) {
-	data, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
-		if v, ok := strings.CutPrefix(line, "mnt_id:"); ok {
-			return strconv.ParseUint(strings.TrimSpace(v), 10, 64)
-		}
-	}
-	return 0, errors.New("fdinfo has no mnt_id")
 }
 
 // fillByID completes info by statmount.

@@ -60,6 +60,7 @@ func TestLookSaysWhatIsThere(t *testing.T) {
 }
 
 func TestMountIDIsNeverUsedAgain(t *testing.T) {
+	needs(t, MountID)
 	k, dir := New(), scratch(t)
 	target := mkdir(t, dir, "target")
 	seen := map[uint64]bool{}

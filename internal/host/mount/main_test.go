@@ -71,6 +71,19 @@ func kernels(t *testing.T) map[string]*Kernel {
 	}
 }
 
+// needs ends a test whose subject the running kernel lacks. It fails it, unless an older kernel is played.
+func needs(t *testing.T, f Feature) {
+	t.Helper()
+	played := os.Getenv("OLD_KERNEL")
+	switch missing := f &^ New().Features(); {
+	case missing == 0:
+	case played == "":
+		t.Fatalf("this kernel lacks %v", missing)
+	default:
+		t.Skipf("Linux %s lacks %v", played, missing)
+	}
+}
+
 // onEachKernel runs f in a fresh directory on a mount of its own.
 func onEachKernel(t *testing.T, f func(t *testing.T, k *Kernel, dir string)) {
 	t.Helper()

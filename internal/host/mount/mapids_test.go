@@ -16,6 +16,7 @@ import (
 //
 // Items: Q09.
 func TestWhereIDsCanBeMapped(t *testing.T) {
+	needs(t, MountTree)
 	dir := scratch(t)
 	for _, sub := range []string{"tmpfs", "bind", "mapped"} {
 		if err := os.Mkdir(filepath.Join(dir, sub), 0o755); err != nil {

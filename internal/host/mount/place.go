@@ -12,14 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 )
 
 const (
 	// noLinks is the rule for resolving a clean absolute path.
 	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-	// beneath is the rule for every lookup that starts at a descriptor.
-	beneath = unix.RESOLVE_BENEATH | noLinks
+	// within is the rule for every lookup that starts at a descriptor.
+	within = unix.RESOLVE_BENEATH | noLinks
 )
 
 // place is a path prepared for work on descriptors: its directory, open, and its last
@@ -45,13 +46,11 @@ func (k *Kernel) place(path string) (place, error) {
 		}
 	}
 	root := k.rootOf(clean)
-	if root == "" || k.has(OpenAt2) {
-		dir, err := k.openDir(filepath.Dir(clean))
-		if root == "" || !errors.Is(err, unix.ELOOP) {
-			return place{dir, filepath.Base(clean)}, err
-		}
-		// The path contains a link, which is allowed in the root's own path.
+	dir, err := k.openDir(filepath.Dir(clean))
+	if root == "" || !errors.Is(err, unix.ELOOP) {
+		return place{dir, filepath.Base(clean)}, err
 	}
+	// The path contains a link, which is allowed in the root's own path.
 	top, err := ignoreEINTR(func() (int, error) {
 		return unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
@@ -63,7 +62,7 @@ func (k *Kernel) place(path string) (place, error) {
 		return place{top, rel}, nil
 	}
 	defer unix.Close(top)
-	dir, err := k.openAt(top, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, beneath)
+	dir, err = k.openAt(top, filepath.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, within)
 	return place{dir, filepath.Base(rel)}, err
 }
 
@@ -90,7 +89,7 @@ func (p place) close() { unix.Close(p.dir) }
 // open opens what is at the place for identity only (O_PATH): the topmost mount, or a
 // symbolic link itself.
 func (k *Kernel) open(p place) (int, error) {
-	return k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
+	return k.openAt(p.dir, p.name, unix.O_PATH|unix.O_NOFOLLOW, within)
 }
 
 // proc returns a path to the place for system calls that take only paths.
@@ -110,68 +109,25 @@ func procFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // openDir opens a clean absolute path of a directory for identity, without following
 // links.
 func (k *Kernel) openDir(path string) (int, error) {
-	const flags = unix.O_PATH | unix.O_DIRECTORY
-	if k.has(OpenAt2) {
-		return k.openAt(unix.AT_FDCWD, path, flags, noLinks)
-	}
-	top, err := unix.Open("/", flags|unix.O_CLOEXEC, 0)
-	if err != nil || path == "/" {
-		return top, err
-	}
-	defer unix.Close(top)
-	return k.openAt(top, path[1:], flags, beneath)
+	return k.openAt(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, noLinks)
 }
 
 // openAt opens path, relative to dir, under the rule resolve.
 func (k *Kernel) openAt(dir int, path string, flags int, resolve uint64) (int, error) {
-	flags |= unix.O_CLOEXEC
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
+	open := beneath.Open
 	if !k.has(OpenAt2) {
-		fd, err := openWalk(dir, path, flags)
-		return fd, os.NewSyscallError("openat", err)
+		open = beneath.Walk
 	}
-	how := unix.OpenHow{Flags: uint64(flags), Resolve: resolve}
-	fd, err := ignoreEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
-	return fd, os.NewSyscallError("openat2", err)
-}
-
-// openWalk emulates openat2 beneath a directory, element by element. The kernel reports a
-// link in the middle as ENOTDIR; openWalk reports ELOOP, as openat2 does.
-func openWalk(dir int, path string, flags int) (int, error) {
-	elems := strings.Split(path, "/")
-	cur := dir
-	for i, elem := range elems {
-		if elem == ".." {
-			return -1, unix.EXDEV
-		}
-		f := unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
-		if i == len(elems)-1 {
-			f = flags
-		}
-		next, err := ignoreEINTR(func() (int, error) { return unix.Openat(cur, elem, f|unix.O_NOFOLLOW, 0) })
-		if errors.Is(err, unix.ENOTDIR) && isLink(cur, elem) {
-			err = unix.ELOOP
-		}
-		if cur != dir {
-			unix.Close(cur)
-		}
-		if err != nil {
-			return -1, err
-		}
-		cur = next
-	}
-	return cur, nil
-}
-
-func isLink(dir int, name string) bool {
-	var st unix.Stat_t
-	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+	fd, err := open(dir, path, &how)
+	return fd, os.NewSyscallError("open", err)
 }
 
 // openTarget opens for identity only what a mount at path would cover, or a mount that is
 // to be changed. A symbolic link is an error.
 func (k *Kernel) openTarget(path string) (int, error) {
 	clean, err := cleanPath(path)
-	if err == nil && clean != "/" && k.has(OpenAt2) {
+	if err == nil && clean != "/" {
 		fd, err := k.openAt(unix.AT_FDCWD, clean, unix.O_PATH, noLinks)
 		if !errors.Is(err, unix.ELOOP) {
 			return fd, err

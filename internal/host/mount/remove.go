@@ -178,12 +178,11 @@ var errExchanged = errors.New("was moved while it was opened")
 // the root of another mount (EXDEV).
 func (k *Kernel) openSameMount(dir int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
-	fd, err := k.openAt(dir, name, flags, beneath|unix.RESOLVE_NO_XDEV)
-	switch {
-	case errors.Is(err, unix.EXDEV):
-		// Either a mount, or it has just been moved out of dir, for which any openat2
+	fd, err := k.openAt(dir, name, flags, within|unix.RESOLVE_NO_XDEV)
+	if errors.Is(err, unix.EXDEV) {
+		// Either a mount, or it has just been moved out of dir, for which openat2 always
 		// returns EXDEV.
-		fd, err := k.openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, beneath)
+		fd, err := k.openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, within)
 		if errors.Is(err, unix.EXDEV) {
 			return -1, errExchanged
 		}
@@ -195,15 +194,8 @@ func (k *Kernel) openSameMount(dir int, name string) (int, error) {
 			return -1, cmp.Or(err, errExchanged)
 		}
 		return -1, unix.EXDEV
-	case err != nil || k.has(OpenAt2):
-		return fd, err
 	}
-	same, err := k.sameMount(dir, fd)
-	if err != nil || !same {
-		unix.Close(fd)
-		return -1, cmp.Or[error](err, unix.EXDEV)
-	}
-	return fd, nil
+	return fd, err
 }
 
 func (k *Kernel) sameMount(a, b int) (bool, error) {

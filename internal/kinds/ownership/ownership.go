@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 )
 
 const (
@@ -267,7 +269,7 @@ func (w *walk) entry(ctx context.Context, p place, name string) error {
 // openEntry opens the entry name of parent without following a symbolic link. It fails
 // with EXDEV if something is mounted there.
 func openEntry(parent int, name string, flags uint64) (int, error) {
-	return unix.Openat2(parent, name, &unix.OpenHow{
+	return beneath.Open(parent, name, &unix.OpenHow{
 		Flags:   flags | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})

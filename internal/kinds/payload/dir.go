@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 )
 
 const (
@@ -22,15 +24,11 @@ func open(dir int, name string, flags uint64, mode uint64) (int, error) {
 		Mode:    mode,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	}
-	for {
-		fd, err := unix.Openat2(dir, name, &how)
-		if err == nil {
-			return fd, nil
-		}
-		if err != unix.EINTR {
-			return -1, &os.PathError{Op: "open", Path: name, Err: err}
-		}
+	fd, err := beneath.Open(dir, name, &how)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: name, Err: err}
 	}
+	return fd, nil
 }
 
 func openDir(dir int, name string) (int, error) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 )
 
 // What is opened here is a bare descriptor: an os.File costs a system call more,
@@ -14,10 +16,10 @@ import (
 
 const (
 	dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	// noLinks are the rules for look-ups of whole paths, and beneath those for look-ups
+	// noLinks are the rules for look-ups of whole paths, and within those for look-ups
 	// from a descriptor of the node's root.
 	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-	beneath = unix.RESOLVE_BENEATH | noLinks
+	within  = unix.RESOLVE_BENEATH | noLinks
 )
 
 // tree is the node's root directory during one call.
@@ -42,9 +44,9 @@ func (t *tree) open(rel string) (int, error) {
 		switch err {
 		case nil:
 			return fd, nil
-		case unix.ELOOP, unix.ENOSYS, unix.EPERM: // see openBelow
+		case unix.ELOOP: // maybe a link in the root's own path, which is allowed
 		default:
-			return -1, &os.PathError{Op: "openat2", Path: rel, Err: err}
+			return -1, &os.PathError{Op: "open", Path: rel, Err: err}
 		}
 		if t.top, err = openRoot(t.root); err != nil {
 			return -1, err
@@ -57,7 +59,7 @@ func (t *tree) open(rel string) (int, error) {
 // symbolic link.
 func openWhole(path string) (int, error) {
 	how := unix.OpenHow{Flags: dirFlags, Resolve: noLinks}
-	return retry(func() (int, error) { return unix.Openat2(unix.AT_FDCWD, path, &how) })
+	return beneath.Open(unix.AT_FDCWD, path, &how)
 }
 
 // openRoot opens the node's root. Its own path may have symbolic links.
@@ -73,30 +75,12 @@ func openRoot(root string) (int, error) {
 
 // openBelow opens the directory rel below top if no element of rel is a symbolic link.
 func openBelow(top int, rel string) (int, error) {
-	how := unix.OpenHow{Flags: dirFlags, Resolve: beneath}
-	fd, err := retry(func() (int, error) { return unix.Openat2(top, rel, &how) })
-	switch err {
-	case nil:
-		return fd, nil
-	case unix.ENOSYS, unix.EPERM: // before Linux 5.6, or blocked by a seccomp filter
-		return walkBelow(top, rel)
+	how := unix.OpenHow{Flags: dirFlags, Resolve: within}
+	fd, err := beneath.Open(top, rel, &how)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: rel, Err: err}
 	}
-	return -1, &os.PathError{Op: "openat2", Path: rel, Err: err}
-}
-
-// walkBelow does the same as openBelow with one system call per element.
-func walkBelow(top int, rel string) (int, error) {
-	at, err := openIn(top, ".")
-	for elem := range strings.SplitSeq(rel, "/") {
-		if err != nil {
-			break
-		}
-		var next int
-		next, err = openIn(at, elem)
-		unix.Close(at)
-		at = next
-	}
-	return at, err
+	return fd, nil
 }
 
 func openIn(dir int, name string) (int, error) {

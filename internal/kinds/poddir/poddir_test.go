@@ -69,8 +69,8 @@ func TestNoLinkIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(top)
-	if _, err := walkBelow(top, d.rel); err == nil || errors.Is(err, os.ErrNotExist) {
-		t.Errorf("walk: %v", err)
+	if _, err := openBelow(top, d.rel); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("open: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(outside, "volumes/kubernetes.io~empty-dir/v")); err != nil {
 		t.Error(err)
@@ -107,32 +107,6 @@ func TestOnlyTheRootsOwnPathMayBeALink(t *testing.T) {
 	}
 	if err := d.Clear(t.Context(), mount.New(d.root)); err != nil {
 		t.Errorf("clear where there is no root: %v", err)
-	}
-}
-
-// TestWalkFindsWhatOneCallFinds is for kernels without openat2.
-func TestWalkFindsWhatOneCallFinds(t *testing.T) {
-	root, d := volume(t, "v")
-	f, err := d.Make(0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-	top, err := openRoot(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(top)
-	for rel, want := range map[string]error{d.rel: nil, ".": nil, "pods": nil, d.rel + "/no": os.ErrNotExist, "no/no": os.ErrNotExist} {
-		for name, open := range map[string]func(int, string) (int, error){"one call": openBelow, "walk": walkBelow} {
-			fd, err := open(top, rel)
-			if !errors.Is(err, want) {
-				t.Errorf("%s of %s: %v, want %v", name, rel, err, want)
-			}
-			if err == nil {
-				unix.Close(fd)
-			}
-		}
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 )
 
 const (
@@ -94,7 +96,7 @@ func (m *measure) entry(ctx context.Context, parent int, name string, depth int)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	fd, err := unix.Openat2(parent, name, &unix.OpenHow{
+	fd, err := beneath.Open(parent, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})

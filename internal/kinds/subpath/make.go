@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/poddir"
 )
 
@@ -77,12 +78,12 @@ func makeIn(dir *os.File, name string, like unix.Stat_t) error {
 		}
 		return os.NewSyscallError("mkdirat", err)
 	}
-	fd, err := unix.Openat2(int(dir.Fd()), name, &unix.OpenHow{
+	fd, err := beneath.Open(int(dir.Fd()), name, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})
 	if err != nil {
-		return os.NewSyscallError("openat2", err)
+		return &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	made := os.NewFile(uintptr(fd), name)
 	defer made.Close()

@@ -5,7 +5,7 @@
 //
 //   - Every file is made, linked and removed by one name on a descriptor of its
 //     directory. The kernel finds the directory beneath the root and resolves links as
-//     if the root were "/" (openat2, RESOLVE_IN_ROOT).
+//     if the root were "/" (RESOLVE_IN_ROOT of openat2).
 //   - The last name is never followed as a link; an existing file there is removed
 //     first.
 //   - No devices, pipes or sockets, no set-user-id bits and no extended attributes are

@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 )
 
 var (
@@ -230,12 +232,12 @@ func (t *Tree) countImplied() error {
 
 // open opens a directory of the tree.
 func (t *Tree) open(dir string) (*os.File, error) {
-	fd, err := unix.Openat2(int(t.root.Fd()), dir, &unix.OpenHow{
+	fd, err := beneath.Open(int(t.root.Fd()), dir, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: resolve,
 	})
 	if err != nil {
-		return nil, os.NewSyscallError("openat2 "+dir, err)
+		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
 	return os.NewFile(uintptr(fd), dir), nil
 }

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -288,7 +289,7 @@ func (r *reader) openAt(rel string, flags int) (*os.File, error) {
 }
 
 func (r *reader) openFD(rel string, flags int) (int, error) {
-	fd, err := unix.Openat2(r.top, rel, &unix.OpenHow{
+	fd, err := beneath.Open(r.top, rel, &unix.OpenHow{
 		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 	})

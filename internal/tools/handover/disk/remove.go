@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/host/beneath"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/mount"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/pathname"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover"
@@ -86,7 +87,7 @@ func (r Keeper) noNotes(dir string) bool {
 	if _, err := pathname.Below(dir, r.Layout.Root); err != nil {
 		return false
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, path.Join(dir, handover.NotesName), &unix.OpenHow{
+	fd, err := beneath.Open(unix.AT_FDCWD, path.Join(dir, handover.NotesName), &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
