@@ -100,7 +100,8 @@ func TestWhatIsMissingIsToldWithWhatToDo(t *testing.T) {
 		advice string
 		change func(t *testing.T, c *Config)
 	}{
-		{"kernel.openat2", Fail, "adopt", func(_ *testing.T, c *Config) { c.Features &^= mount.OpenAt2 }},
+		{"kernel.release", Warn, "4.18 and later", write("proc/sys/kernel/osrelease", "4.4.302-generic\n")},
+		{"kernel.openat2", Warn, "element by element", func(_ *testing.T, c *Config) { c.Features &^= mount.OpenAt2 }},
 		{"kernel.tmpfs-noswap", Warn, "encrypt swap", func(_ *testing.T, c *Config) { c.Features &^= mount.NoSwap }},
 		{"kernel.user", Warn, "root", func(_ *testing.T, c *Config) { c.UID = 1000 }},
 		{"kernel.boot-id", Fail, "rebooted", func(t *testing.T, c *Config) {

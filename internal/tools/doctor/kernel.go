@@ -31,30 +31,31 @@ func (e *examination) kernel() {
 	if b, err := e.file("proc/sys/kernel/osrelease"); err == nil {
 		release = strings.TrimSpace(string(b))
 	}
-	e.ok("kernel.release", release)
+	if older(release) {
+		e.warn("kernel.release", release,
+			"csi-volmgr is made for Linux "+leastKernel+" and later: what an older one lacks is not known")
+	} else {
+		e.ok("kernel.release", release)
+	}
 	for _, f := range []struct {
 		feature        mount.Feature
 		since, without string
-		needed         Status
 	}{
-		{mount.OpenAt2, "5.6", "adopt, release, gc and uninstall do not work", Fail},
-		{mount.FSContext, "5.2", "errors of mounts are a number only", Warn},
-		{mount.MountRoot, "5.8", "each look at a mount reads the whole mount table", Warn},
-		{mount.MountTree, "5.12", "a read-only bind mount is writable for a moment", Warn},
+		{mount.OpenAt2, "5.6", "paths are opened element by element, as safely and more slowly"},
+		{mount.FSContext, "5.2", "errors of mounts are a number only"},
+		{mount.MountRoot, "5.8", "each look at a mount reads the whole mount table"},
+		{mount.MountTree, "5.12", "a read-only bind mount is writable for a moment"},
 		{
-			mount.NoSwap, "6.4, outside of user namespaces", "secrets may be swapped to the disk: encrypt swap or have none",
-			Warn,
+			mount.NoSwap, "6.4, outside of user namespaces",
+			"secrets may be swapped to the disk: encrypt swap or have none",
 		},
-		{mount.MountID, "6.8", "a mount that was replaced by one of the same device is not noticed", Warn},
+		{mount.MountID, "6.8", "a mount that was replaced by one of the same device is not noticed"},
 	} {
 		check := "kernel." + f.feature.String()
 		advice := fmt.Sprintf("without it %s; Linux %s has it", f.without, f.since)
-		switch {
-		case e.Features&f.feature != 0:
+		if e.Features&f.feature != 0 {
 			e.ok(check, "there")
-		case f.needed == Fail:
-			e.fail(check, "missing", advice)
-		default:
+		} else {
 			e.warn(check, "missing", advice)
 		}
 	}
@@ -70,6 +71,19 @@ func (e *examination) kernel() {
 		e.fail("kernel.boot-id", "cannot be read: "+err.Error(),
 			"mount /proc: without it csi-volmgr cannot tell whether the node was rebooted")
 	}
+}
+
+// leastKernel is the oldest Linux that the tests play (docs/adr/0034-the-least-kernel.md).
+const leastKernel = "4.18"
+
+// older reports whether a release of Linux, as "4.18.0-553.el8", is older than leastKernel.
+func older(release string) bool {
+	var major, minor, leastMajor, leastMinor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
+		return false
+	}
+	_, _ = fmt.Sscanf(leastKernel, "%d.%d", &leastMajor, &leastMinor)
+	return major < leastMajor || major == leastMajor && minor < leastMinor
 }
 
 // hasFileSystem reports whether the kernel has a file system or a module for it.
