@@ -45,3 +45,28 @@ func TestAClaimThatIsTooLargeSaysWhatThereIs(t *testing.T) {
 		})
 	}
 }
+
+// A request that the driver refuses for what it asks is rejected, until it asks for something else; one that fails for
+// another reason, or after a call whose outcome is not known, is not.
+func TestWhichRequestsAreRejected(t *testing.T) {
+	for code, want := range map[codes.Code]bool{
+		codes.OutOfRange: true, codes.InvalidArgument: true, codes.PermissionDenied: false, codes.AlreadyExists: false,
+		codes.ResourceExhausted: false, codes.Internal: false, codes.DeadlineExceeded: false,
+	} {
+		b := newBackend()
+		b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{before: status.Error(code, "no")} })
+		bubble(t, b, func(t *testing.T, h *fakeNode) {
+			h.up()
+			h.set(testClaim("a", 2*mib))
+			if got := h.status(testKey("a")).Rejected; got != want {
+				t.Errorf("%s: rejected is %v", code, got)
+			}
+			smaller := testClaim("a", mib)
+			smaller.Class.Provisioner = "away.example.com" // it cannot be asked yet
+			h.set(smaller)
+			if s := h.status(testKey("a")); s.Rejected {
+				t.Errorf("%s: the next request is rejected before it was made: %+v", code, s)
+			}
+		})
+	}
+}

@@ -120,12 +120,22 @@ func (e *entry) status() ClaimStatus {
 		} else if s.Cause.Code == state.CallFailed {
 			s.Cause.Of = string(driverOf(e))
 		}
+		s.Rejected = e.rejected()
 		s.Stalled = !s.Begun && e.held.waits() && e.held.until.IsZero() && !e.held.slot
 		if c := s.Cause.Code; s.Stalled && (c == state.DriverAway || c == state.DriverSilent) {
 			s.Away = e.want.Claim.Class.Provisioner
 		}
 	}
 	return s
+}
+
+// rejected reports whether the driver has refused the request that the claim stands for, and not who asks it.
+func (e *entry) rejected() bool {
+	failed := e.rec.Volume.Retry()
+	code := state.CodeOf(failed.Call, failed.Code)
+	return e.want.Listed && !e.rec.empty() && e.rec.Volume.Phase == state.Absent && !e.rec.Unanswered &&
+		failed.Call == createVolume.String() && code.Outcome == state.Refused && !code.Unauthorized &&
+		e.rec.Spec.SizeBytes == e.want.Claim.SizeBytes
 }
 
 func (e *entry) phase() Phase {

@@ -264,6 +264,9 @@ type ClaimStatus struct {
 	// registration of the driver. Away is the driver that cannot be called, if that is the reason.
 	Stalled bool             `json:"-"`
 	Away    state.DriverName `json:"-"`
+	// Rejected means that the driver has refused the size that the claim asks for, or another part of the request,
+	// and that nothing was made.
+	Rejected bool `json:"-"`
 	// Since is when Call or Reason began.
 	Since time.Time `json:"since,omitzero"`
 	// Parked is the note of [Controller.Move] about a parked volume, while no source lists the claim.

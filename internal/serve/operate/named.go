@@ -208,6 +208,10 @@ func (o *Objects) DeleteNamed(
 	if by.PID == 0 { // a removal that goes on after a restart; the reason names the front end
 		who = audit.Peer(uint32(os.Geteuid()), int32(os.Getpid()))
 	}
+	if c.Rejected {
+		state.Refused, state.Next = true, "correct the options that the driver refuses, such as the size, or those of "+
+			"StorageClass "+c.Class
+	}
 	return o.deleteOf(ctx, who, d, func(context.Context, source.Key) error {
 		withdraw()
 		return nil
