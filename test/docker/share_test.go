@@ -65,7 +65,7 @@ func TestVolumeIsEmptyForImages(t *testing.T) {
 		if got := r.must(engine, "run", "--rm", "-v", "root:/data", busybox, "ls", "-A", "/data"); got != "lost+found" {
 			t.Errorf("the root of a new volume has %q", got)
 		}
-		r.volumeCreate(engine, "owned", "uid=70", "gid=71", "mode=2750")
+		r.volumeCreate(engine, "owned", "uid=70", "gid=71", "mode=02750")
 		if got := r.must(engine, "run", "--rm", "-v", "owned:/data", busybox, "stat", "-c", "%u %g %a", "/data"); got != "70 71 2750" {
 			t.Errorf("owner and mode are %q, want 70 71 2750", got)
 		}

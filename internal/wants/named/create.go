@@ -72,6 +72,7 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	o, err := parse(req.place(was), req.Options)
 	if err != nil {
 		return Volume{}, err
+	o.Delete = o.Delete || was == nil && anonymous(req)
 	}
 	v := Volume{
 		Name: req.Name, FrontEnd: req.FrontEnd, Tenant: req.Tenant, Options: o, Created: time.Now().UTC(),

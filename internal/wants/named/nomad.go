@@ -132,6 +132,9 @@ func checkLimit(o Options) string {
 // place is where a volume has its claim, and how large that is, unless its options say so.
 type place struct {
 	name, namespace, claim string
+	// frontEnd is who names the volume, and was what the volume is, if it exists: what it has is not refused.
+	frontEnd string
+	was      *Options
 	// size is in bytes; limit is the largest size, 0 for none.
 	size, limit int64
 }
@@ -143,6 +146,9 @@ func placeOf(name string) place {
 }
 
 // place returns the place of a request's volume. was is the volume as it is, if it exists: it stays where it is.
+	if at.frontEnd = r.FrontEnd; was != nil {
+		at.was = &was.Options
+	}
 func (r Request) place(was *Volume) place {
 	at := placeOf(r.Name)
 	if r.FrontEnd != Nomad {

@@ -33,6 +33,10 @@ const defaultSubdir = "_data"
 // defaultSize is the size in bytes of a provisioned volume if the user gave none.
 const defaultSize = 1 << 30
 
+// leastSize is the least size in bytes that a user may ask for: no file system of use is smaller, and size=10 is a
+// forgotten unit.
+const leastSize = 1 << 20
+
 // Options define a named volume and how its users get it.
 type Options struct {
 	// Namespace is the claim's namespace; never "".
@@ -81,7 +85,7 @@ var knownOptions = [...]string{
 // parse parses the options that a front end passes with a name, whose place is at. Its errors wrap ErrInvalid and
 // name the option, the value, and what would be right.
 func parse(at place, given map[string]string) (Options, error) {
-	p := parser{given: given}
+	p := parser{given: given, at: at}
 	o := Options{
 		Namespace: p.word("namespace", at.namespace), Claim: p.word("claim", ""), Class: p.word("class", ""),
 		FSType: p.word("fsType", ""), MountOptions: p.list("mountOptions"), Driver: p.word("driver", ""),
@@ -110,6 +114,16 @@ func parse(at place, given map[string]string) (Options, error) {
 	return o, nil
 }
 
+// anonymousDigits is the length of the names that Docker gives to volumes whose users name none.
+const anonymousDigits = 64
+
+// anonymous reports whether Docker made up the name of the volume, as for an image's VOLUME. Its user can give no
+// option, and has no name to find the data by once the container is gone.
+func anonymous(r Request) bool {
+	return r.FrontEnd == Docker && len(r.Options) == 0 && len(r.Name) == anonymousDigits &&
+		strings.Trim(r.Name, "0123456789abcdef") == ""
+}
+
 // claimOf returns the claim for a volume's name. mount -t csi uses NAMESPACE/CLAIM. Compose joins
 // its project and the volume with an underscore, which a claim's name must not contain.
 func claimOf(volume string) (namespace, claim string) {
@@ -123,6 +137,7 @@ func claimOf(volume string) (namespace, claim string) {
 // parser parses options and collects errors.
 type parser struct {
 	given map[string]string
+	at    place
 	wrong []string
 }
 
@@ -159,7 +174,16 @@ func (p *parser) size() int64 {
 		p.fault("size", v, "a quantity such as 1Gi")
 		return 0
 	}
+	if q.Value() < leastSize && !p.isBytes(v) && !(p.at.was != nil && p.at.was.SizeBytes == q.Value()) {
+		p.fault("size", v, fmt.Sprintf("at least 1Mi: it is %d bytes; write a unit, such as %dGi", q.Value(),
+			max(q.Value(), 1)))
+	}
 	return q.Value()
+}
+
+// isBytes reports whether a size is bytes that no person typed: Nomad passes its capacity_min so.
+func (p *parser) isBytes(v string) bool {
+	return p.at.frontEnd == Nomad && strings.Trim(v, "0123456789") == ""
 }
 
 func (p *parser) accessMode() corev1.PersistentVolumeAccessMode {
@@ -206,10 +230,30 @@ func (p *parser) mode() *fs.FileMode {
 		return nil
 	}
 	n, err := strconv.ParseUint(v, 8, 32)
-	if err != nil || n > 0o7777 {
+	mode := new(fs.FileMode(n))
+	switch {
+	case p.at.frontEnd == Docker && v[0] != '0' && !(err == nil && p.at.was.hasMode(*mode)):
+		p.fault("mode", v, numberMode(v))
+	case err != nil || n > 0o7777:
 		p.fault("mode", v, "an octal mode such as 0750")
 	}
-	return new(fs.FileMode(n))
+	return mode
+}
+
+// numberMode says what is right instead of a mode without a leading 0. Compose reads mode: 0770 as YAML does, and
+// passes the number 504, which is a mode of its own as octal digits.
+func numberMode(v string) string {
+	want := "octal digits after a 0, such as 0770; in a YAML file write it in quotes, since 0770 without quotes is the " +
+		"number 504 there"
+	if n, err := strconv.ParseUint(v, 10, 32); err == nil && n <= 0o7777 {
+		want += fmt.Sprintf(": if the file has %04o, write mode: \"%04o\"", n, n)
+	}
+	return want
+}
+
+// hasMode reports whether a volume that exists gives its directory that mode; o may be nil.
+func (o *Options) hasMode(m fs.FileMode) bool {
+	return o != nil && o.Owner.Mode != nil && *o.Owner.Mode == m
 }
 
 // subdir returns the directory that users get; a provisioned volume has one by default.
