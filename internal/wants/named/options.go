@@ -85,7 +85,8 @@ var knownOptions = [...]string{
 // parse parses the options that a front end passes with a name, whose place is at. Its errors wrap ErrInvalid and
 // name the option, the value, and what would be right.
 func parse(at place, given map[string]string) (Options, error) {
-	p := parser{given: given, at: at}
+	p := parser{at: at}
+	p.given = p.spelled(given)
 	o := Options{
 		Namespace: p.word("namespace", at.namespace), Claim: p.word("claim", ""), Class: p.word("class", ""),
 		FSType: p.word("fsType", ""), MountOptions: p.list("mountOptions"), Driver: p.word("driver", ""),
@@ -139,6 +140,49 @@ type parser struct {
 	given map[string]string
 	at    place
 	wrong []string
+}
+
+// aliases are options as podman passes them. It reads uid, gid and size also from o, and from the annotations of
+// kube play.
+var aliases = [...][2]string{{"UID", "uid"}, {"GID", "gid"}, {"SIZE", "size"}}
+
+// spelled returns the options by our names. The value of o is a list, as mount -t csi takes it.
+func (p *parser) spelled(given map[string]string) map[string]string {
+	all, lists := maps.Clone(given), []string{}
+	add := func(key, value string) {
+		if was, has := all[key]; has && was != value {
+			p.wrong = append(p.wrong, fmt.Sprintf("option %s: found %q and %q, want one value", key, was, value))
+		}
+		all[key] = value
+	}
+	for _, a := range aliases {
+		if value, has := all[a[0]]; has {
+			delete(all, a[0])
+			add(a[1], value)
+		}
+	}
+	list, has := all["o"]
+	if !has {
+		return all
+	}
+	delete(all, "o")
+	for option := range strings.SplitSeq(list, ",") {
+		key, value, ok := strings.Cut(option, "=")
+		switch {
+		case option == "":
+		case !ok:
+			p.wrong = append(p.wrong, fmt.Sprintf("option o: found %q, want KEY=VALUE; for an option of the volume's file "+
+				"system mountOption=%s", option, option))
+		case key == "mountOption":
+			lists = append(lists, value)
+		default:
+			add(key, value)
+		}
+	}
+	if len(lists) > 0 {
+		add("mountOptions", strings.Join(lists, ","))
+	}
+	return all
 }
 
 func (p *parser) fault(option, found, want string) {

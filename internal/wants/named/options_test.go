@@ -2,6 +2,7 @@ package named
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,27 @@ func TestWhatOptionsMean(t *testing.T) {
 	if o, err = parse(placeOf("x"), map[string]string{"claim": "data", "namespace": "shop"}); err != nil || !o.Existing ||
 		o.Subdir != "" || o.Namespace != "shop" {
 		t.Errorf("an existing claim: %+v, %v", o, err)
+	}
+}
+
+// podman passes the annotations of kube play, User= of quadlet and uid= within o as options of its own names, some twice.
+func TestOptionsAsPodmanPassesThem(t *testing.T) {
+	o, err := parse(placeOf("db"), map[string]string{"UID": "999", "GID": "998", "SIZE": "2G", "o": "uid=999,size=2G,class=fast,mountOption=noatime,mountOption=nodev,"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *o.Owner.UID != 999 || *o.Owner.GID != 998 || o.SizeBytes != 2e9 || o.Class != "fast" || !slices.Equal(o.MountOptions, []string{"noatime", "nodev"}) {
+		t.Errorf("got %+v", o)
+	}
+	for words, given := range map[string]map[string]string{
+		`option uid: found "1" and "2"`: {"UID": "1", "o": "uid=2"},
+		"mountOption=ro":                {"o": "ro"},
+		"option colour is not known":    {"o": "colour=red"},
+		"want a value":                  {"o": "class="},
+	} {
+		if _, err := parse(placeOf("db"), given); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v: %v, want %q", given, err, words)
+		}
 	}
 }
 
