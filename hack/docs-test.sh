@@ -15,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$1 page=${2-}
-installed="docs/docker.md docs/podman.md docs/fstab.md docs/nomad.md docs/systemd.md"
+installed="docs/docker.md docs/podman.md docs/fstab.md docs/nomad.md docs/systemd.md docs/tasks.md"
 engines="docker.io podman runc busybox-static curl" # hack/deb/test.sh has the same, and so the same base
 
 if [ -z "$page" ]; then

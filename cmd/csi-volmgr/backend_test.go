@@ -486,6 +486,15 @@ func (b *backend) NamedVolume(ctx context.Context, name string) (server.NamedVol
 
 func (b *backend) CreateNamed(context.Context, server.NamedRequest) error { return nil }
 
+// ChangeNamed refuses what the volume's name or an option says.
+func (b *backend) ChangeNamed(ctx context.Context, name string, c server.NamedChange) error {
+	if c.Options["size"] == "1Ki" {
+		return fmt.Errorf("%w: option size: want at least 1Mi", server.ErrInvalid)
+	}
+	_, err := b.NamedVolume(ctx, name)
+	return err
+}
+
 // MountNamed does not mount the volume that waits.
 func (b *backend) MountNamed(ctx context.Context, _, name string) (string, error) {
 	if name == waitingVolume {

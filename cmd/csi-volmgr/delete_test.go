@@ -45,6 +45,12 @@ func TestASetOfClaimsIsDeletedOnlyWithYes(t *testing.T) {
 		"delete -f x.yaml -l a=b":               {exitUsage, "-f takes the objects from the manifest", ""},
 		"volume set pvc/data --reclaim=Retain":  {exitDone, "pvc/data configured: volume pv-data has reclaimPolicy Retain\n", ""},
 		"volume set pvc data":                   {exitUsage, "expected --reclaim=Retain or --reclaim=Delete", ""},
+		"volume set shop_db size=2Gi uid=5":     {exitDone, "volume shop_db has size=2Gi uid=5\n", ""},
+		"volume set shop_db size=1Ki":           {exitFailed, "option size: want at least 1Mi", ""},
+		"volume set db size=2Gi size=3Gi":       {exitUsage, "each once", ""},
+		"volume set size=2Gi":                   {exitUsage, "expected the name of a volume before size=2Gi", ""},
+		"volume set nope size=2Gi":              {exitFailed, "volume nope", ""},
+		"volume set db size=2Gi -n default":     {exitUsage, "without -n", ""},
 		"volume set pvc data --reclaim=Recycle": {exitUsage, "must be one of Retain, Delete", ""},
 		"volume set pv/data --reclaim=Retain":   {exitUsage, `unknown kind "pv"`, ""},
 	} {

@@ -31,6 +31,19 @@ func (c *Client) CreateNamed(ctx context.Context, r server.NamedRequest) (out se
 	return out, err
 }
 
+// ChangeNamed changes options of a volume: its size, owner, mode and reclaim policy.
+func (c *Client) ChangeNamed(
+	ctx context.Context, name string, change server.NamedChange,
+) (out server.NamedVolume, err error) {
+	body, err := json.Marshal(change)
+	if err != nil {
+		return out, fmt.Errorf("change volume %s: %w", name, err)
+	}
+	path := "/v1/named/" + url.PathEscape(name)
+	err = c.call(ctx, request{method: http.MethodPatch, path: path, body: body}, &out)
+	return out, err
+}
+
 // MountNamed mounts a volume for a front end ("" is the operator) and returns the path. The
 // volume stays mounted while the kernel shows a mount of it that is not csi-volmgr's own.
 func (c *Client) MountNamed(ctx context.Context, frontEnd, name string) (path string, err error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
@@ -217,3 +218,16 @@ func (o *Objects) DeleteNamed(
 		return nil
 	})
 }
+// Reclaim makes the volume of a named volume's claim go with the claim, or stay (named.Claims).
+func (o *Objects) Reclaim(ctx context.Context, claim source.Key, del bool) error {
+	if c, known := o.c.Controller.Claim(made.ClaimKey(claim)); !known || c.Volume == nil {
+		return nil // the claim's annotation says it when the volume is made
+	}
+	r := server.Reclaim{Namespace: claim.Namespace, Claim: claim.Name, Policy: string(controller.Retain)}
+	if del {
+		r.Policy = string(controller.Delete)
+	}
+	_, err := o.SetReclaim(ctx, audit.Peer(uint32(os.Geteuid()), int32(os.Getpid())), r)
+	return err
+}
+

@@ -61,6 +61,11 @@ func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error 
 
 // checkFrontEnd returns an error for a front end that does not use the API.
 func checkFrontEnd(name string) error {
+// ChangeNamed implements server.Named.
+func (n NamedAPI) ChangeNamed(ctx context.Context, name string, c server.NamedChange) error {
+	return namedError(n.Change(ctx, name, c.Options))
+}
+
 	if name != named.Mount && name != named.Nomad {
 		return fmt.Errorf("%w: frontEnd: found %q, want %s or %s", server.ErrInvalid, name, named.Mount, named.Nomad)
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,13 +16,20 @@ import (
 type Named interface {
 	NamedViews
 	KeptNamed
-	// CreateNamed creates one and returns once its claim has storage.
-	CreateNamed(ctx context.Context, r NamedRequest) error
+	NamedMaker
 	// MountNamed mounts one for a front end ("" is the operator, who reaches those of every front
 	// end) and returns the path. It stays mounted while the kernel shows a holder.
 	MountNamed(ctx context.Context, frontEnd, name string) (path string, err error)
 	// RemoveNamed removes one. If its storage stays, note says where.
 	RemoveNamed(ctx context.Context, r NamedRemoval) (note string, err error)
+}
+
+// NamedMaker makes named volumes and changes them.
+type NamedMaker interface {
+	// CreateNamed creates one and returns once its claim has storage.
+	CreateNamed(ctx context.Context, r NamedRequest) error
+	// ChangeNamed changes options of one.
+	ChangeNamed(ctx context.Context, name string, c NamedChange) error
 }
 
 // NamedRemoval asks for the removal of a named volume.
@@ -41,6 +49,12 @@ type NamedViews interface {
 	NamedVolumes(ctx context.Context) ([]NamedVolume, error)
 	// NamedVolume returns one, with the holders that the kernel shows now.
 	NamedVolume(ctx context.Context, name string) (NamedVolume, error)
+}
+
+// NamedChange changes options of a named volume.
+type NamedChange struct {
+	// Options are those to change: size, uid, gid, mode, reclaim.
+	Options map[string]string `json:"options"`
 }
 
 // KeptNamed serves the data of removed volumes that is kept.
@@ -121,6 +135,7 @@ func (s *Server) namedRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /v1/named", s.createNamed)
 	mux.HandleFunc("POST /v1/named-mounts/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		path, err := s.cfg.Named.MountNamed(r.Context(), r.URL.Query().Get("frontEnd"), r.PathValue("name"))
+	mux.HandleFunc("PATCH /v1/named/{name...}", s.changeNamed)
 		s.reply(w, NamedMount{path}, err)
 	})
 	mux.HandleFunc("DELETE /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
@@ -172,6 +187,27 @@ func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {
 
 // namedOf returns the named volumes that the explained object may concern: those of the
 // pod, or of the pods that want the volume. It looks up their current holders, for
+func (s *Server) changeNamed(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	var c NamedChange
+	if err := decodeBody(r, maxRequest, &c); err != nil {
+		s.fail(w, fmt.Errorf("%w: change a named volume: %w", ErrInvalid, err))
+		return
+	}
+	err := s.cfg.Named.ChangeNamed(r.Context(), name, c)
+	var words []string
+	for _, k := range slices.Sorted(maps.Keys(c.Options)) {
+		words = append(words, k+"="+c.Options[k])
+	}
+	s.note(r, "volume set", name, strings.Join(words, " "), err)
+	if err != nil {
+		s.fail(w, err)
+		return
+	}
+	v, err := s.cfg.Named.NamedVolume(r.Context(), name)
+	s.reply(w, v, err)
+}
+
 // which it reads every process.
 func (s *Server) namedOf(ctx context.Context, f Facts, kind, name string) []NamedVolume {
 	if s.cfg.Named == nil || kind != "pod" && kind != "volume" && kind != "pvc" {

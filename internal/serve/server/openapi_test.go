@@ -93,6 +93,7 @@ func paths() []path {
 		{pattern: "GET /v1/named", summary: "The volumes that Docker, podman, mount -t csi and Nomad name", answer: List[NamedVolume]{}},
 		{pattern: "GET /v1/named/{name...}", summary: "One of them, with its current holders", answer: NamedVolume{}},
 		{pattern: "POST /v1/named", summary: "Create a volume and wait for its storage; a larger size expands it", body: NamedRequest{}, answer: NamedVolume{}},
+		{pattern: "PATCH /v1/named/{name...}", summary: "Change the size, owner, mode or reclaim policy of a volume", body: NamedChange{}, answer: NamedVolume{}},
 		{pattern: "POST /v1/named-mounts/{name...}", summary: "Mount a volume; it stays mounted while the kernel shows a holder", query: []string{frontEnd}, answer: NamedMount{}},
 		{pattern: "DELETE /v1/named/{name...}", summary: "Remove a volume; if its data stays, the note says where", query: []string{frontEnd, "namespace: Nomad's namespace that asks; without it, those of each are reached"}, answer: Removed{}},
 		{pattern: "GET /v1/named-kept", summary: "The data of removed volumes that is kept", answer: List[NamedVolume]{}},
@@ -371,6 +372,8 @@ func (o operator) NamedVolume(context.Context, string) (NamedVolume, error) {
 }
 
 func (o operator) CreateNamed(context.Context, NamedRequest) error { return nil }
+
+func (o operator) ChangeNamed(context.Context, string, NamedChange) error { return nil }
 
 func (o operator) MountNamed(context.Context, string, string) (string, error) { return "/path", nil }
 

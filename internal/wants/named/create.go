@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
@@ -34,8 +33,8 @@ type Request struct {
 // Create adds a volume durably and returns when its claim has its storage. If ctx ends first, the
 // work goes on, and a repeated Create waits for it. If nothing can begin, because the driver is not up,
 // Create fails after [Request.Patience] and leaves nothing behind. A repetition with a larger size expands the
-// volume, and one without options changes nothing. Other options are an error that wraps
-// ErrConflict. Invalid input is an error that wraps ErrInvalid, and Create leaves nothing behind.
+// volume, and one without options changes nothing. For front ends that say each time what they want, it also changes
+// the owner, mode and reclaim policy. Other options are an error that wraps ErrConflict. Invalid input is an error that wraps ErrInvalid, and Create leaves nothing behind.
 func (p *Provider) Create(ctx context.Context, req Request) error {
 	if err := p.waitLoaded(ctx); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)
@@ -72,8 +71,8 @@ func (p *Provider) newVolume(req Request) (Volume, error) {
 	o, err := parse(req.place(was), req.Options)
 	if err != nil {
 		return Volume{}, err
-	o.Delete = o.Delete || was == nil && anonymous(req)
 	}
+	o.Delete = o.Delete || was == nil && anonymous(req)
 	v := Volume{
 		Name: req.Name, FrontEnd: req.FrontEnd, Tenant: req.Tenant, Options: o, Created: time.Now().UTC(),
 		Boot: p.c.BootID, Standing: req.Standing, Owns: true,
@@ -135,11 +134,9 @@ func (p *Provider) reserve(v Volume) (r *row, isNew bool, err error) {
 			return nil, false, conflict("it is being removed")
 		case r.v.From != "":
 			return nil, false, conflict("it is being restored from %s", r.v.From)
-		case v.Options.SizeBytes < r.v.Options.SizeBytes:
-			return nil, false, conflict("option size: the volume already has %s and cannot shrink",
-				resource.NewQuantity(r.v.Options.SizeBytes, resource.BinarySI))
-		case !reflect.DeepEqual(r.v.Options.sized(v.Options), v.Options):
-			return nil, false, conflict("it exists already with other options: remove it first, or leave the options out")
+		}
+		if why := p.refuses(r.v, v.Options); why != "" {
+			return nil, false, conflict("%s", why)
 		}
 		r.creates++
 		return r, false, nil
@@ -168,8 +165,11 @@ func (p *Provider) begin(ctx context.Context, r *row, v Volume, isNew bool) erro
 		defer release()
 		if !isNew {
 			old, next := p.volume(r), p.volume(r)
-			next.Options, next.Tenant = next.Options.sized(v.Options), cmp.Or(next.Tenant, v.Tenant)
+			next.Options, next.Tenant = p.follow(old, v.Options), cmp.Or(next.Tenant, v.Tenant)
 			if err := p.checkPresent(r); err != nil || reflect.DeepEqual(old, next) {
+				return err
+			}
+			if err := p.applyReclaim(ctx, old, next); err != nil {
 				return err
 			}
 			v = next

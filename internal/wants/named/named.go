@@ -66,6 +66,8 @@ type Claims interface {
 	// says so, for the audit log as the act of by. It returns when that is done. note says where a retained
 	// volume is.
 	DeleteNamed(ctx context.Context, by Asker, claim source.Key, reason string, withdraw func()) (note string, err error)
+	// Reclaim makes the volume of a claim go with the claim, or stay. It does nothing if the claim has none yet.
+	Reclaim(ctx context.Context, claim source.Key, del bool) error
 	// Ends returns the words that end the use of a pod, if csi-volmgr delete pod does not.
 	Ends(pod source.Key) string
 }

@@ -41,8 +41,12 @@ type host struct {
 	deleted  []string
 	lost     bool
 	deleteIs error
-	gone     func(ctx context.Context) error
-	shelf    shelf
+	// reclaimed are the calls of Reclaim, which reclaimIs answers; gives are the owners of calls of Give.
+	reclaimed []string
+	reclaimIs error
+	gives     []state.Owner
+	gone      func(ctx context.Context) error
+	shelf     shelf
 }
 
 func newHost() *host {
@@ -102,7 +106,10 @@ func (h *host) Gone(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-func (h *host) Give(_ context.Context, pod source.Key, container string, _ state.Owner) (string, error) {
+func (h *host) Give(_ context.Context, pod source.Key, container string, o state.Owner) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gives = append(h.gives, o)
 	return "/root/" + pod.Name + "/" + container, nil
 }
 
@@ -146,6 +153,13 @@ func (h *host) DeleteNamed(_ context.Context, _ Asker, claim source.Key, _ strin
 	withdraw()
 	h.deleted = append(h.deleted, claim.Name)
 	return "", nil
+}
+
+func (h *host) Reclaim(_ context.Context, claim source.Key, del bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.reclaimed = append(h.reclaimed, fmt.Sprint(claim.Name, " ", del))
+	return h.reclaimIs
 }
 
 func (h *host) listed() int {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
@@ -125,18 +124,17 @@ func checkLimit(o Options) string {
 	if o.LimitBytes == 0 || o.SizeBytes <= o.LimitBytes {
 		return ""
 	}
-	words := func(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
-	return fmt.Sprintf("option size: found %s, want at most %s (capacity_max)", words(o.SizeBytes), words(o.LimitBytes))
+	return fmt.Sprintf("option size: found %s, want at most %s (capacity_max)", quantity(o.SizeBytes), quantity(o.LimitBytes))
 }
 
 // place is where a volume has its claim, and how large that is, unless its options say so.
 type place struct {
 	name, namespace, claim string
+	// size is in bytes; limit is the largest size, 0 for none.
+	size, limit int64
 	// frontEnd is who names the volume, and was what the volume is, if it exists: what it has is not refused.
 	frontEnd string
 	was      *Options
-	// size is in bytes; limit is the largest size, 0 for none.
-	size, limit int64
 }
 
 // placeOf returns the place of a volume that Docker, podman or mount -t csi names.
@@ -146,11 +144,11 @@ func placeOf(name string) place {
 }
 
 // place returns the place of a request's volume. was is the volume as it is, if it exists: it stays where it is.
+func (r Request) place(was *Volume) place {
+	at := placeOf(r.Name)
 	if at.frontEnd = r.FrontEnd; was != nil {
 		at.was = &was.Options
 	}
-func (r Request) place(was *Volume) place {
-	at := placeOf(r.Name)
 	if r.FrontEnd != Nomad {
 		return at
 	}

@@ -67,12 +67,6 @@ type Options struct {
 	Owner state.Owner `json:"owner,omitzero"`
 }
 
-// sized returns the options with the size and the limit of others.
-func (o Options) sized(by Options) Options {
-	o.SizeBytes, o.LimitBytes = by.SizeBytes, by.LimitBytes
-	return o
-}
-
 // attribute is the prefix of options that are attributes of a static volume.
 const attribute = "attribute."
 
