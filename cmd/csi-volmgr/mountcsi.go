@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -30,7 +32,7 @@ const mountTime = 5 * time.Minute
 
 // mountRequest is a request of mount(8) to its helper.
 type mountRequest struct {
-	name   string // NAMESPACE/CLAIM
+	name   string // NAMESPACE/CLAIM; the line may have "csi:" before it
 	dir    string
 	fake   bool
 	words  []string // options of the bind mount
@@ -68,12 +70,16 @@ func (p *program) mountCSI(ctx context.Context, args []string) int {
 
 // mountNamed asks the daemon to mount the volume, and binds it to the directory.
 func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
+	dir, err := mountDirectory(r.dir)
+	if err != nil {
+		return err // before a volume is made
+	}
 	ctx, cancel := context.WithTimeout(ctx, r.wait)
 	defer cancel()
 	p.socket = r.socket
 	c := p.client()
 	defer c.Close()
-	_, err := c.NamedVolume(ctx, r.name)
+	_, err = c.NamedVolume(ctx, r.name)
 	if errors.Is(err, server.ErrNotFound) || err == nil && len(r.options) > 0 {
 		options := r.options
 		if len(options) == 0 { // the claim exists, or the daemon says that it does not
@@ -94,21 +100,50 @@ func (p *program) mountNamed(ctx context.Context, r mountRequest) error {
 	if err != nil {
 		return err
 	}
-	return bindNamed(path, r)
+	return bindNamed(ctx, path, dir, r.words)
+}
+
+// mountDirectory returns the path without symbolic links of a directory to mount at.
+func mountDirectory(path string) (string, error) {
+	dir, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("the directory does not exist: mkdir -p %s, or add the option X-mount.mkdir", path)
+	}
+	if err != nil {
+		return "", err
+	}
+	switch st, err := os.Stat(dir); {
+	case err != nil:
+		return "", err
+	case !st.IsDir():
+		return "", fmt.Errorf("%s is no directory", path)
+	}
+	return dir, nil
 }
 
 // bindNamed binds the volume's path to the directory with the options of the line. What the volume's own mount
-// forbids stays forbidden, and what is mounted below the directory does not reach the volume's pods.
-func bindNamed(path string, r mountRequest) error {
+// forbids stays forbidden, and what is mounted below the directory does not reach the volume's pods. Where the volume
+// is mounted already, mount -a says its line again: then only the options change.
+func bindNamed(ctx context.Context, path, dir string, words []string) error {
 	source, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("bind %s: %w", path, err)
 	}
-	dir, err := filepath.EvalSymlinks(r.dir)
+	k := mount.New()
+	at, err := k.Look(ctx, dir)
 	if err != nil {
 		return err
 	}
-	return mount.New().BindRestricted(source, dir, r.words)
+	if at.Mounted {
+		from, err := os.Stat(source)
+		if err != nil {
+			return err
+		}
+		if to, err := os.Stat(dir); err == nil && os.SameFile(from, to) {
+			return k.Adjust(dir, words)
+		}
+	}
+	return k.BindRestricted(source, dir, words)
 }
 
 // lateMount returns the error of a mount that took too long: what its volume waits for.
@@ -187,13 +222,32 @@ func mountArgs(args []string) (mountRequest, error) {
 	if len(words) != 2 {
 		return r, fmt.Errorf("expected NAMESPACE/CLAIM and a directory, found %q", words)
 	}
-	if r.name, r.dir = words[0], words[1]; !strings.Contains(r.name, "/") {
-		r.name = defaultNS + "/" + r.name
+	name, err := mountSource(words[0])
+	if err != nil {
+		return r, err
 	}
+	r.name, r.dir = name, words[1]
 	if !filepath.IsAbs(r.dir) {
 		return r, fmt.Errorf("directory: found %q, want an absolute path", r.dir)
 	}
 	return r, nil
+}
+
+// sourcePrefix may stand before a volume's name. mount(8) replaces a source that is a path in its working directory by
+// the whole path, and at a boot that is the root directory; no path begins so.
+const sourcePrefix = "csi:"
+
+// mountSource returns the volume's name, NAMESPACE/CLAIM, for the source of a line.
+func mountSource(spec string) (string, error) {
+	if filepath.IsAbs(spec) {
+		return "", fmt.Errorf("source: found the path %s, want NAMESPACE/CLAIM: mount(8) makes a path of a source that "+
+			"exists in its working directory, which is / at a boot; write %sNAMESPACE/CLAIM", spec, sourcePrefix)
+	}
+	name := strings.TrimSuffix(strings.TrimPrefix(spec, sourcePrefix), "/")
+	if !strings.Contains(name, "/") {
+		name = defaultNS + "/" + name
+	}
+	return name, nil
 }
 
 // read reads the value of -o.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,10 @@ func TestWhatMountAsksOfItsHelper(t *testing.T) {
 		"no namespace": {
 			args: "data /srv -v -n -o rw", want: mountRequest{name: "default/data", dir: "/srv", words: []string{"rw"}},
 		},
+		"a form that no path has": {args: "csi:default/data /srv", want: mountRequest{name: "default/data", dir: "/srv"}},
+		"that form, short":        {args: "csi:data /srv", want: mountRequest{name: "default/data", dir: "/srv"}},
+		"a slash at the end":      {args: "default/data/ /srv", want: mountRequest{name: "default/data", dir: "/srv"}},
+		"a path":                  {args: "/home /srv", words: "write csi:NAMESPACE/CLAIM"},
 		"a user's line": {
 			args: "shop/db /srv -o user,noauto", want: mountRequest{name: "shop/db", dir: "/srv", words: []string{"noexec", "nosuid", "nodev"}},
 		},
@@ -113,5 +119,24 @@ func TestALateMountSaysWhatItsVolumeWaitsFor(t *testing.T) {
 	code := r.mountCSI(t.Context(), []string{waitingVolume, t.TempDir(), "-o", "timeout=50ms,socket=" + r.socket})
 	if want := "not mounted after 50ms: driver nfs.example.com is not registered\n"; code != mountFailed || !strings.HasSuffix(r.stderr.String(), want) {
 		t.Errorf("exit code %d: %s", code, r.stderr.String())
+	}
+}
+
+// A directory that is not there is found before the daemon is asked for a volume.
+func TestAMissingDirectoryIsFoundFirst(t *testing.T) {
+	r := newRig(t, mounted(fixed))
+	dir := filepath.Join(t.TempDir(), "nope")
+	code := r.mountCSI(t.Context(), []string{waitingVolume, dir, "-o", "timeout=1h,socket=" + r.socket})
+	if said := r.stderr.String(); code != mountFailed || !strings.Contains(said, "the directory does not exist: mkdir -p "+dir) {
+		t.Errorf("exit code %d: %s", code, said)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.stderr.Reset()
+	code = r.mountCSI(t.Context(), []string{waitingVolume, file, "-o", "timeout=1h,socket=" + r.socket})
+	if said := r.stderr.String(); code != mountFailed || !strings.Contains(said, "is no directory") {
+		t.Errorf("exit code %d: %s", code, said)
 	}
 }
