@@ -1,12 +1,19 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 )
 
 func TestWhatMountAsksOfItsHelper(t *testing.T) {
@@ -139,4 +146,33 @@ func TestAMissingDirectoryIsFoundFirst(t *testing.T) {
 	if said := r.stderr.String(); code != mountFailed || !strings.Contains(said, "is no directory") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
+}
+
+// At a boot Nomad's client may start before the daemon: the plugin waits for its socket, and then says that there is none.
+func TestNomadWaitsForTheDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		absent := fmt.Errorf("%w: dial", client.ErrNoDaemon)
+		err := awaitDaemon(t.Context(), func(context.Context) error {
+			if asked++; asked < 5 {
+				return absent
+			}
+			return nil
+		})
+		if err != nil || asked != 5 {
+			t.Errorf("%d attempts, %v", asked, err)
+		}
+		begun := time.Now()
+		if err := awaitDaemon(t.Context(), func(context.Context) error { return absent }); !errors.Is(err, client.ErrNoDaemon) {
+			t.Errorf("without a daemon: %v", err)
+		}
+		if waited := time.Since(begun); waited != daemonPatience {
+			t.Errorf("gave up after %s", waited)
+		}
+		denied := fmt.Errorf("%w: %w", client.ErrNoDaemon, fs.ErrPermission)
+		begun = time.Now()
+		if err := awaitDaemon(t.Context(), func(context.Context) error { return denied }); err != nil || time.Since(begun) != 0 {
+			t.Errorf("a socket of another user is waited for: %v", err)
+		}
+	})
 }

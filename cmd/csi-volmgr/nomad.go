@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
+	"time"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/serve/client"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 )
@@ -49,6 +52,13 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 	}
 	c := p.client()
 	defer c.Close()
+	err := awaitDaemon(ctx, func(ctx context.Context) error {
+		_, err := c.Version(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	switch operation {
 	case "create":
 		return p.nomadCreate(ctx, c, id, env)
@@ -62,6 +72,31 @@ func (p *program) nomadDo(ctx context.Context, operation string, env func(string
 		return err
 	}
 	return fmt.Errorf("found operation %q, want fingerprint, create or delete", operation)
+}
+
+// daemonPatience is how long an operation waits for the daemon's socket: at a boot Nomad's client may start first, and
+// does not ask again for a volume that failed. Nomad gives a plugin a minute.
+const daemonPatience = 30 * time.Second
+
+// awaitDaemon asks until a daemon answers, or for daemonPatience. Any answer will do.
+func awaitDaemon(ctx context.Context, ask func(context.Context) error) error {
+	late := time.NewTimer(daemonPatience)
+	defer late.Stop()
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		err := ask(ctx)
+		if !errors.Is(err, client.ErrNoDaemon) || errors.Is(err, fs.ErrPermission) {
+			return nil // the operation says what is wrong
+		}
+		select {
+		case <-again.C:
+		case <-late.C:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 func nomadName(id string) string { return volumes.NomadPrefix + id }
