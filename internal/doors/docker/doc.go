@@ -16,7 +16,8 @@
 //     closes without an answer, dockerd keeps the volume. So Get and List never answer
 //     [named.ErrUnknown].
 //   - dockerd repeats a request for 30 seconds if its connection failed. So an error that
-//     occurs while the daemon stops is not answered either.
+//     occurs while the daemon stops is not answered either. If the connection broke after
+//     the request was sent, the repetition has no body; Get is not answered then.
 //   - A client that is gone did not get its mount and may send no Unmount for it. So the
 //     server undoes a Mount if it cannot deliver the answer.
 //

@@ -28,7 +28,7 @@ func (s *Server) handler() http.Handler {
 		return abilities{scope{"local"}}, nil // with global, Swarm would expect each volume on every node
 	}, nil))
 	mux.HandleFunc("POST /VolumeDriver.Create", serve(s, s.create, nil))
-	mux.HandleFunc("POST /VolumeDriver.Get", serve(s, s.get, nil))
+	mux.HandleFunc("POST /VolumeDriver.Get", repeated(serve(s, s.get, nil)))
 	mux.HandleFunc("POST /VolumeDriver.Path", serve(s, s.path, nil))
 	mux.HandleFunc("POST /VolumeDriver.List", serve(s, s.list, nil))
 	mux.HandleFunc("POST /VolumeDriver.Remove", serve(s, s.remove, nil))
@@ -38,6 +38,18 @@ func (s *Server) handler() http.Handler {
 		s.fail(w, r, fmt.Errorf("%s %s: the volume plugin has no such method", r.Method, r.URL.Path))
 	})
 	return mux
+}
+
+// repeated does not answer a request whose body is missing. dockerd repeats a request whose connection broke, and has
+// sent its body away with the first attempt (callWithRetry of moby's pkg/plugins). To Get, any answer but the volume
+// would say that there is none; without one, dockerd asks again, and at last fails and keeps the volume.
+func repeated(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		next(w, r)
+	}
 }
 
 // serve answers one of the protocol's methods with the result of do. If do succeeded
