@@ -29,7 +29,7 @@ install: build ## install the program, its units, manual pages, completion and e
 	ln -sf $(PREFIX)/bin/csi-volmgr $(DESTDIR)/usr/sbin/mount.csi # where mount(8) looks for it
 	ln -sf $(PREFIX)/bin/csi-volmgr $(DESTDIR)$(PREFIX)/lib/csi-volmgr/nomad/csi-volmgr-nomad
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for u in $(notdir $(wildcard deploy/systemd/*.service deploy/systemd/*.socket)); do \
+	for u in $(notdir $(wildcard deploy/systemd/*.service deploy/systemd/*.socket deploy/systemd/*.timer)); do \
 		sed 's#/usr/bin/csi-volmgr#$(PREFIX)/bin/csi-volmgr#' deploy/systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u; done
 	[ -e $(DESTDIR)/etc/containers/containers.conf.d/csi-volmgr.conf ] || install -D -m 644 deploy/containers/csi-volmgr.conf $(DESTDIR)/etc/containers/containers.conf.d/csi-volmgr.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/csi-volmgr deploy/config/*.yaml

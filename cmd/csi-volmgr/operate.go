@@ -194,10 +194,10 @@ func dryOrYes(cmd *cobra.Command, dry, yes *bool) {
 }
 
 func (p *program) gcCommand() *cobra.Command {
-	var dry, yes, storage bool
+	var dry, yes, storage, lost bool
 	var output string
 	cmd := &cobra.Command{
-		Use:   "gc (--dry-run|--yes|--storage)",
+		Use:   "gc (--dry-run|--yes [--lost-uses]|--storage)",
 		Short: "Find leftovers of pods that no source lists, and remove empty directories",
 		Long: `List leftovers below the root directory, which no pod wants and no record has:
 directories of removed pods, staging directories, mounts. For each it says whether it
@@ -205,7 +205,11 @@ is safe to remove, and why.
 
 With --yes it removes what is safe: directories that hold nothing but empty
 directories, by rmdir. It unmounts nothing and removes no file with content.
-Nothing is safe while a source of pods has not answered.
+Nothing is safe while a source of pods has not answered. It also ends uses of
+volumes that a Docker or podman left behind which has ended, if no process has
+the volume. Of an engine that runs it ends no use, except with --lost-uses: if
+csi-volmgr was killed while the engine asked for an unmount, the engine has
+forgotten the use.
 
 With --storage it asks drivers for the volumes and snapshots in their storage, and
 lists those that no record and no PersistentVolume of this node names. They may be
@@ -220,12 +224,16 @@ nothing. Exit code 1 means that a driver did not list everything.`,
 			if storage {
 				return p.gcStorage(cmd.Context(), output)
 			}
-			return p.gc(cmd.Context(), yes, output)
+			return p.gc(cmd.Context(), gcWork{yes, lost}, output)
 		},
 	}
 	dryOrYes(cmd, &dry, &yes)
 	cmd.Flags().BoolVar(&storage, "storage", false, "list volumes and snapshots in drivers' storage that no record knows")
+	cmd.Flags().BoolVar(&lost, "lost-uses", false, "end also uses of engines that run, of volumes that no process has")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if lost && !yes {
+			return usagef("--lost-uses is for --yes")
+		}
 		if storage && (dry || yes) || !storage && dry == yes {
 			return usagef("expected one of --dry-run, --yes and --storage")
 		}
@@ -235,22 +243,27 @@ nothing. Exit code 1 means that a driver did not list everything.`,
 	return cmd
 }
 
-// gc lists the leftovers, and removes the safe ones if yes is set.
-func (p *program) gc(ctx context.Context, yes bool, output string) error {
+// gcWork is whether gc removes what is safe, and whether it ends uses of engines that run.
+type gcWork struct{ yes, lost bool }
+
+// gc lists the leftovers, and does the work.
+func (p *program) gc(ctx context.Context, w gcWork, output string) error {
 	c := p.client()
 	defer c.Close()
-	do := c.Leftovers
-	if yes {
-		do = c.GC
+	var items []leftover.Item
+	var err error
+	if w.yes {
+		items, err = c.GC(ctx, w.lost)
+	} else {
+		items, err = c.Leftovers(ctx)
 	}
-	items, err := do(ctx)
 	if err != nil {
 		return err
 	}
 	if structured(output) {
 		err = p.document(server.List[leftover.Item]{Items: items}, output)
 	} else {
-		err = writeAll(p.stdout, leftoverText(items, yes))
+		err = writeAll(p.stdout, leftoverText(items, w.yes))
 	}
 	if err != nil {
 		return err

@@ -27,13 +27,17 @@ func (b *backend) Who(_ context.Context, q server.WhoQuery) (holders.Report, err
 	}, b.ask(fmt.Sprintf("who %+v", q))
 }
 
-func (b *backend) Leftovers(_ context.Context, by audit.By, remove bool) ([]leftover.Item, error) {
+func (b *backend) Leftovers(_ context.Context, by audit.By, how server.GC) ([]leftover.Item, error) {
+	remove := how != server.GCList
 	items := []leftover.Item{
 		{Kind: leftover.Pod, Path: "/root/pods/a", Safe: true, Why: "only empty directories", Removed: remove},
 		{Kind: leftover.Mount, Path: "/root/pods/b/x", Why: "nfs4 is mounted"},
 	}
 	if remove {
 		items = append(items, leftover.Item{Kind: leftover.Staging, Path: "/root/s", Safe: true, Error: "disk is gone"})
+	}
+	if how == server.GCLost {
+		items = append(items, leftover.Item{Kind: "use", Path: "volume db", Removed: true, Why: "lost"})
 	}
 	return items, b.ask(fmt.Sprintf("leftovers remove=%v by %d", remove, by.UID))
 }

@@ -114,7 +114,7 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "is mounted at "+target) {
 		t.Fatalf("got %v", err)
 	}
-	if items, err := n.Leftovers(t.Context(), audit.By{}, true); err != nil || len(items) != 0 {
+	if items, err := n.Leftovers(t.Context(), audit.By{}, server.GCSafe); err != nil || len(items) != 0 {
 		t.Errorf("while there is a record: %+v, %v", items, err)
 	}
 	if err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "array scrapped", Mounted: true}); err != nil {
@@ -127,7 +127,7 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 		t.Errorf("forgotten, it is in use by %q", got)
 	}
 	// The mount of a forgotten volume shows as a leftover, and stays.
-	items, err := n.Leftovers(t.Context(), audit.By{}, true)
+	items, err := n.Leftovers(t.Context(), audit.By{}, server.GCSafe)
 	if err != nil || len(items) != 1 || items[0].Safe || !strings.Contains(items[0].Why, "tmpfs is mounted at "+target) {
 		t.Errorf("leftovers %+v, %v", items, err)
 	}
@@ -137,7 +137,7 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	for changed := n.manager.Changed(); (usage{n}).InUse(v.ID, "pv") != ""; changed = n.manager.Changed() {
 		<-changed
 	}
-	items, err = n.Leftovers(t.Context(), audit.By{}, true)
+	items, err = n.Leftovers(t.Context(), audit.By{}, server.GCSafe)
 	if err != nil || len(items) != 1 || !items[0].Removed {
 		t.Errorf("unmounted: %+v, %v", items, err)
 	}

@@ -349,7 +349,7 @@ func (n *node) leave() {
 
 // cleared checks that only the file is left of those.
 func (n *node) cleared() error {
-	items, err := n.API.GC(n.ctx())
+	items, err := n.API.GC(n.ctx(), false)
 	if err != nil {
 		return err
 	}

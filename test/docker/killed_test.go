@@ -218,7 +218,7 @@ func (r *rig) allGo(all []*life) {
 				r.T.Errorf("volume %s is not removed: %s", l.volume, got.Stderr)
 				break
 			}
-			r.Do("", "gc", "--yes")
+			r.Do("", "gc", "--yes", "--lost-uses")
 			time.Sleep(5 * time.Second) // gc triggers no event: a container may take two minutes to start
 		}
 	}
@@ -232,7 +232,7 @@ func (r *rig) usesEnd() {
 		if time.Now().After(deadline) {
 			r.T.Fatalf("mounted: %q, attached: %q", r.volumeMounts(), r.Loops())
 		}
-		r.CLI("", "gc", "--yes") // csi-volmgr may be killed during it
+		r.CLI("", "gc", "--yes", "--lost-uses") // csi-volmgr may be killed during it
 		time.Sleep(5 * time.Second)
 	}
 }

@@ -25,7 +25,7 @@ type counted struct {
 	mounts map[string]int
 }
 
-func (c counted) Mount(_ context.Context, _, id string) (string, error) {
+func (c counted) Mount(_ context.Context, _, id string, _ int32) (string, error) {
 	c.mounts[id]++
 	return "/m", nil
 }

@@ -201,7 +201,7 @@ func (s *Server) remove(ctx context.Context, in nameRequest) (any, error) {
 }
 
 func (s *Server) mount(ctx context.Context, in mountRequest) (any, error) {
-	path, err := s.cfg.Volumes.Mount(ctx, in.Name, in.ID)
+	path, err := s.cfg.Volumes.Mount(ctx, in.Name, in.ID, peerOf(ctx).pid)
 	return mountpoint{path}, err
 }
 

@@ -44,7 +44,7 @@ func (v *volumes) Remove(_ context.Context, _ uint32, _ int32, name string) (str
 	return "", v.remove(name)
 }
 
-func (v *volumes) Mount(ctx context.Context, name, id string) (string, error) {
+func (v *volumes) Mount(ctx context.Context, name, id string, _ int32) (string, error) {
 	v.made <- "mount " + name + " " + id
 	return v.mount(ctx, name)
 }

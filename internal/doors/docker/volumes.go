@@ -28,8 +28,8 @@ type Volumes interface {
 // Mounts manages the uses of named volumes. An id is not unique: dockerd uses a
 // container's id for docker cp too, and podman one id for all containers.
 type Mounts interface {
-	// Mount mounts the volume and returns its path.
-	Mount(ctx context.Context, name, id string) (path string, err error)
+	// Mount mounts the volume for the process pid, and returns its path.
+	Mount(ctx context.Context, name, id string, pid int32) (path string, err error)
 	// Unmount ends one use under id. It does not fail if there is none.
 	Unmount(ctx context.Context, name, id string) error
 }

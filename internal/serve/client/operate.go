@@ -31,10 +31,15 @@ func (c *Client) Leftovers(ctx context.Context) ([]leftover.Item, error) {
 	return list[leftover.Item](ctx, c, "/v1/leftovers")
 }
 
-// GC removes the leftovers that are safe to remove and returns all of them.
-func (c *Client) GC(ctx context.Context) ([]leftover.Item, error) {
+// GC removes the leftovers that are safe to remove and returns all of them. With lost it also ends uses that no process
+// has and whose engine runs.
+func (c *Client) GC(ctx context.Context, lost bool) ([]leftover.Item, error) {
 	var out server.List[leftover.Item]
-	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/gc"}, &out)
+	q := url.Values{}
+	if lost {
+		q.Set("uses", "lost")
+	}
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/gc", query: q}, &out)
 	return out.Items, err
 }
 

@@ -1,11 +1,14 @@
 package operate
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -14,10 +17,10 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/fsgroup"
 	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
-	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
@@ -50,7 +53,7 @@ type NamedConfig struct {
 func NewNamed(c NamedConfig) *named.Provider {
 	p := named.New(named.Config{
 		KV: c.Journal, Catalog: c.Catalog, Claims: c.Objects, Mounts: &namedMounts{c: c}, BootID: c.BootID, Lost: c.Lost,
-		NomadAllow: c.NomadAllow, Logger: c.Logger,
+		NomadAllow: c.NomadAllow, Logger: c.Logger, Started: started,
 		Spoken: func() bool {
 			silent := c.Silent()
 			return !slices.Contains(silent, api.Name) && !slices.Contains(silent, file.Name)
@@ -60,6 +63,22 @@ func NewNamed(c NamedConfig) *named.Provider {
 	c.Objects.places.Store(&places)
 	c.Objects.rows.Store(p)
 	return p
+}
+
+// startField is the place of starttime (proc_pid_stat(5)) after the name of the program, which may have spaces.
+const startField = 19
+
+// started returns when a process started, in clock ticks since the boot; "" if there is none.
+func started(pid int32) string {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/stat")
+	if err != nil {
+		return ""
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= startField || fields[0] == "Z" {
+		return "" // also one that has ended and whose parent has not asked yet
+	}
+	return fields[startField]
 }
 
 // namedMounts mounts named volumes and asks the kernel who holds them (named.Mounts).
@@ -189,6 +208,10 @@ func (o *Objects) Claim(claim source.Key) (named.ClaimState, <-chan struct{}) {
 	state := named.ClaimState{
 		Bound: c.Volume != nil, Refused: c.Refused, Stalled: c.Stalled, Why: made.Note(c),
 	}
+	if c.Rejected {
+		state.Refused, state.Next = true, "correct the options that the driver refuses, such as the size, or those of "+
+			"StorageClass "+c.Class
+	}
 	switch c.Away {
 	case "":
 	case localdriver.DefaultName:
@@ -200,24 +223,6 @@ func (o *Objects) Claim(claim source.Key) (named.ClaimState, <-chan struct{}) {
 	return state, changed
 }
 
-// DeleteNamed deletes the claim of a named volume; withdraw withdraws it from its source (named.Claims).
-func (o *Objects) DeleteNamed(
-	ctx context.Context, by named.Asker, claim source.Key, reason string, withdraw func(),
-) (string, error) {
-	d := server.ClaimDeletion{Namespace: claim.Namespace, Name: claim.Name, Reason: reason}
-	who := audit.Peer(by.UID, by.PID)
-	if by.PID == 0 { // a removal that goes on after a restart; the reason names the front end
-		who = audit.Peer(uint32(os.Geteuid()), int32(os.Getpid()))
-	}
-	if c.Rejected {
-		state.Refused, state.Next = true, "correct the options that the driver refuses, such as the size, or those of "+
-			"StorageClass "+c.Class
-	}
-	return o.deleteOf(ctx, who, d, func(context.Context, source.Key) error {
-		withdraw()
-		return nil
-	})
-}
 // Reclaim makes the volume of a named volume's claim go with the claim, or stay (named.Claims).
 func (o *Objects) Reclaim(ctx context.Context, claim source.Key, del bool) error {
 	if c, known := o.c.Controller.Claim(made.ClaimKey(claim)); !known || c.Volume == nil {
@@ -231,3 +236,17 @@ func (o *Objects) Reclaim(ctx context.Context, claim source.Key, del bool) error
 	return err
 }
 
+// DeleteNamed deletes the claim of a named volume; withdraw withdraws it from its source (named.Claims).
+func (o *Objects) DeleteNamed(
+	ctx context.Context, by named.Asker, claim source.Key, reason string, withdraw func(),
+) (string, error) {
+	d := server.ClaimDeletion{Namespace: claim.Namespace, Name: claim.Name, Reason: reason}
+	who := audit.Peer(by.UID, by.PID)
+	if by.PID == 0 { // a removal that goes on after a restart; the reason names the front end
+		who = audit.Peer(uint32(os.Geteuid()), int32(os.Getpid()))
+	}
+	return o.deleteOf(ctx, who, d, func(context.Context, source.Key) error {
+		withdraw()
+		return nil
+	})
+}

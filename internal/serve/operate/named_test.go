@@ -2,8 +2,10 @@ package operate
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -128,4 +130,35 @@ func openRoot(t *testing.T) *os.File {
 	}
 	t.Cleanup(func() { root.Close() })
 	return root
+}
+
+// A process is known by its start, also with a space or a parenthesis in its name, and one that has ended is not.
+func TestWhenAProcessStarted(t *testing.T) {
+	odd := filepath.Join(t.TempDir(), "a) b")
+	sleep, err := exec.LookPath("sleep")
+	if err == nil {
+		err = os.Symlink(sleep, odd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(odd, "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := int32(cmd.Process.Pid)
+	own, first := started(int32(os.Getpid())), started(pid)
+	if own == "" || first == "" || first != started(pid) || own == first {
+		t.Errorf("this process started at %q, a later one at %q", own, first)
+	}
+	if _, err := strconv.ParseUint(first, 10, 64); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if got := started(pid); got != "" {
+		t.Errorf("a process that has ended started at %q", got)
+	}
 }

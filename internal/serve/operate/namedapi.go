@@ -39,6 +39,8 @@ func (n NamedAPI) NamedVolume(ctx context.Context, name string) (server.NamedVol
 	found, err := n.Holders(ctx, name)
 	if err != nil {
 		v.HoldersUnknown = err.Error()
+	} else {
+		v.Unheld = n.Unheld(ctx, name, found)
 	}
 	v.Holders = holderTexts(found)
 	v.Ends = named.Identity{FrontEnd: view.FrontEnd, Volume: view.Name}.EndsFor(found)
@@ -59,13 +61,13 @@ func (n NamedAPI) CreateNamed(ctx context.Context, r server.NamedRequest) error 
 	}))
 }
 
-// checkFrontEnd returns an error for a front end that does not use the API.
-func checkFrontEnd(name string) error {
 // ChangeNamed implements server.Named.
 func (n NamedAPI) ChangeNamed(ctx context.Context, name string, c server.NamedChange) error {
 	return namedError(n.Change(ctx, name, c.Options))
 }
 
+// checkFrontEnd returns an error for a front end that does not use the API.
+func checkFrontEnd(name string) error {
 	if name != named.Mount && name != named.Nomad {
 		return fmt.Errorf("%w: frontEnd: found %q, want %s or %s", server.ErrInvalid, name, named.Mount, named.Nomad)
 	}
@@ -84,7 +86,7 @@ func (n NamedAPI) reach(frontEnd, namespace string) (named.Front, error) {
 func (n NamedAPI) MountNamed(ctx context.Context, frontEnd, name string) (path string, err error) {
 	front, err := n.reach(frontEnd, "")
 	if err == nil {
-		path, err = front.Mount(ctx, name, "")
+		path, err = front.Mount(ctx, name, "", 0)
 	}
 	return path, namedError(err)
 }

@@ -47,7 +47,7 @@ type Config struct {
 	Silent func() []string
 	// Stale finds uses of named volumes that the front end has not ended and for which no process holds the volume; if
 	// end is set, it ends them.
-	Stale func(ctx context.Context, end bool) ([]named.Stale, error)
+	Stale func(ctx context.Context, end named.Ending) ([]named.Stale, error)
 	// RetrySnapshot and RetryGroup end the wait of a snapshot or group snapshot after a failure.
 	RetrySnapshot, RetryGroup func(controller.Key)
 	// Accepted carries out what waits for the word that lost records are accepted.
@@ -103,19 +103,23 @@ func holdersOf(v state.Volume) holders.Query {
 
 // Leftovers lists files and mounts that no record explains, and removes those that are safe to remove
 // (server.Operator).
-func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (items []leftover.Item, err error) {
+func (o *Operator) Leftovers(ctx context.Context, by audit.By, how server.GC) (items []leftover.Item, err error) {
 	s := leftover.Scanner{Root: o.c.Root, Mounts: o.c.Kernel.List}
-	if !remove {
+	if how == server.GCList {
 		if items, err = s.Scan(ctx, o.Known()); err != nil {
 			return nil, err
 		}
-		stale, err := o.stale(ctx, false)
+		stale, err := o.stale(ctx, named.EndNone)
 		return append(items, stale...), err
 	}
 	err = o.c.Audit.Do(audit.Act{By: by, Verb: "gc"}, func() (string, error) {
 		if items, err = s.Remove(ctx, o.Known); err == nil {
+			end := named.EndSafe
+			if how == server.GCLost {
+				end = named.EndLost
+			}
 			var stale []leftover.Item
-			stale, err = o.stale(ctx, true)
+			stale, err = o.stale(ctx, end)
 			items = append(items, stale...)
 		}
 		var removed []string
@@ -129,15 +133,17 @@ func (o *Operator) Leftovers(ctx context.Context, by audit.By, remove bool) (ite
 	return items, err
 }
 
-// stale lists the uses of named volumes for which no process holds the volume, and ends them if end is set.
-func (o *Operator) stale(ctx context.Context, end bool) (items []leftover.Item, err error) {
+// stale lists the uses of named volumes for which no process holds the volume, and ends those that end says.
+func (o *Operator) stale(ctx context.Context, end named.Ending) (items []leftover.Item, err error) {
 	found, err := o.c.Stale(ctx, end)
 	for _, s := range found {
-		ids := slices.Sorted(maps.Keys(s.Uses))
+		why := fmt.Sprintf("its front end has not ended %s, and no process but csi-volmgr has the volume",
+			strings.Join(slices.Sorted(maps.Keys(s.Uses)), ", "))
+		if s.EngineRuns {
+			why += "; the engine that began it runs: if it has lost the end, csi-volmgr gc --yes --lost-uses"
+		}
 		items = append(items, leftover.Item{
-			Kind: "use", Path: "volume " + s.Name, Safe: true, Removed: end,
-			Why: fmt.Sprintf("its front end has not ended %s, and no process but csi-volmgr has the volume",
-				strings.Join(ids, ", ")),
+			Kind: "use", Path: "volume " + s.Name, Safe: !s.EngineRuns, Removed: s.Ended, Why: why,
 		})
 	}
 	return items, err

@@ -98,6 +98,8 @@ type NamedVolume struct {
 	// says why that is unknown.
 	Holders        []string `json:"holders,omitempty"`
 	HoldersUnknown string   `json:"holdersUnknown,omitempty"`
+	// Unheld says, of counted uses of a volume that no process has, since when that is so and what ends them.
+	Unheld string `json:"unheld,omitempty"`
 	// Waits says what the mount waits for.
 	Waits    []string `json:"waits,omitempty"`
 	Removing bool     `json:"removing,omitempty"`
@@ -133,9 +135,9 @@ func (s *Server) namedRoutes(mux *http.ServeMux) {
 		s.reply(w, v, err)
 	})
 	mux.HandleFunc("POST /v1/named", s.createNamed)
+	mux.HandleFunc("PATCH /v1/named/{name...}", s.changeNamed)
 	mux.HandleFunc("POST /v1/named-mounts/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		path, err := s.cfg.Named.MountNamed(r.Context(), r.URL.Query().Get("frontEnd"), r.PathValue("name"))
-	mux.HandleFunc("PATCH /v1/named/{name...}", s.changeNamed)
 		s.reply(w, NamedMount{path}, err)
 	})
 	mux.HandleFunc("DELETE /v1/named/{name...}", func(w http.ResponseWriter, r *http.Request) {
@@ -185,8 +187,6 @@ func (s *Server) createNamed(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, v, err)
 }
 
-// namedOf returns the named volumes that the explained object may concern: those of the
-// pod, or of the pods that want the volume. It looks up their current holders, for
 func (s *Server) changeNamed(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	var c NamedChange
@@ -208,6 +208,8 @@ func (s *Server) changeNamed(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, v, err)
 }
 
+// namedOf returns the named volumes that the explained object may concern: those of the
+// pod, or of the pods that want the volume. It looks up their current holders, for
 // which it reads every process.
 func (s *Server) namedOf(ctx context.Context, f Facts, kind, name string) []NamedVolume {
 	if s.cfg.Named == nil || kind != "pod" && kind != "volume" && kind != "pvc" {
@@ -238,18 +240,13 @@ func (s *Server) namedOf(ctx context.Context, f Facts, kind, name string) []Name
 func (f Facts) explainNamed(e *Explanation) {
 	for _, v := range f.Named {
 		e.add("front end", "%s volume %s, by pod %s", v.FrontEnd, v.Name, v.Pod)
-		counted := 0
-		for _, n := range v.Uses {
-			counted += n
-		}
 		switch {
 		case v.HoldersUnknown != "":
 			e.add("used by", "unknown: %s", v.HoldersUnknown)
 		case len(v.Holders) > 0:
 			e.add("used by", "%s", strings.Join(v.Holders, "; "))
-		case counted > 0:
-			e.add("used by", "no process that the kernel shows, although %s has not ended %s: either a container is about to "+
-				"start, or %s lost the end of a use, which csi-volmgr gc finds", v.FrontEnd, count(counted, "use"), v.FrontEnd)
+		case v.Unheld != "":
+			e.add("used by", "%s", v.Unheld)
 		case v.Standing:
 			e.add("used by", "%s until the volume is deleted", v.FrontEnd)
 		default:

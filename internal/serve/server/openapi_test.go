@@ -99,7 +99,7 @@ func paths() []path {
 		{pattern: "GET /v1/named-kept", summary: "The data of removed volumes that is kept", answer: List[NamedVolume]{}},
 		{pattern: "POST /v1/named-restores/{name...}", summary: "Make a volume again from the data of a removed one", query: []string{"as: the volume's name; without it, the removed one's"}, answer: NamedVolume{}},
 		{pattern: "GET /v1/leftovers", summary: "Files below the root that no record explains", answer: List[leftover.Item]{}},
-		{pattern: "POST /v1/gc", summary: "Remove the leftovers that are safe to remove", answer: List[leftover.Item]{}},
+		{pattern: "POST /v1/gc", summary: "Remove the leftovers that are safe to remove", query: []string{"uses: lost, to end also uses that no process has and whose engine runs"}, answer: List[leftover.Item]{}},
 		{pattern: "GET /v1/storage", summary: "The volumes and snapshots of drivers that no record of this node knows", answer: Unowned{}},
 		{pattern: "POST /v1/recovery/accept", summary: "State that no pod uses the mounts without a record", query: []string{reason}, answer: List[Place]{}},
 		{pattern: "POST /v1/forget/{id...}", summary: "Drop a record", query: []string{reason, "mounted: true to drop it even if it is mounted"}, answer: Applied{}},
@@ -258,7 +258,7 @@ func (o operator) Who(context.Context, WhoQuery) (holders.Report, error) {
 	return filled[holders.Report](o.t), nil
 }
 
-func (o operator) Leftovers(context.Context, audit.By, bool) ([]leftover.Item, error) {
+func (o operator) Leftovers(context.Context, audit.By, GC) ([]leftover.Item, error) {
 	return filled[[]leftover.Item](o.t), nil
 }
 

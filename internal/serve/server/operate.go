@@ -20,7 +20,7 @@ type Operator interface {
 	Who(ctx context.Context, q WhoQuery) (holders.Report, error)
 	// Leftovers lists the files and mounts that no record explains. If remove is set,
 	// it also removes those that are safe to remove.
-	Leftovers(ctx context.Context, by audit.By, remove bool) ([]leftover.Item, error)
+	Leftovers(ctx context.Context, by audit.By, how GC) ([]leftover.Item, error)
 	// Forget drops a volume's record.
 	Forget(ctx context.Context, by audit.By, f Forget) error
 	// Retry ends the pauses of a volume or a snapshot, or has a volume unmounted by a
@@ -104,8 +104,8 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	s.scheduleRoutes(mux)
 	if s.cfg.Operator != nil {
 		mux.HandleFunc("GET /v1/who", s.who)
-		mux.HandleFunc("GET /v1/leftovers", s.leftovers(false))
-		mux.HandleFunc("POST /v1/gc", s.leftovers(true))
+		mux.HandleFunc("GET /v1/leftovers", s.leftovers(GCList))
+		mux.HandleFunc("POST /v1/gc", s.leftovers(GCSafe))
 		mux.HandleFunc("GET /v1/storage", s.storage)
 		mux.HandleFunc("POST /v1/persistentvolumes/{name}/release", s.releaseVolume)
 		mux.HandleFunc("PUT /v1/claims/{ns}/{name}/reclaim-policy", s.setReclaim)
@@ -166,9 +166,25 @@ func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, report)
 }
 
-func (s *Server) leftovers(remove bool) http.HandlerFunc {
+// GC is what becomes of leftovers.
+type GC int
+
+const (
+	// GCList lists them.
+	GCList GC = iota
+	// GCSafe removes those that are safe to remove.
+	GCSafe
+	// GCLost also ends uses that engines which run have lost.
+	GCLost
+)
+
+func (s *Server) leftovers(how GC) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		items, err := s.cfg.Operator.Leftovers(r.Context(), requester(r), remove)
+		how := how
+		if how == GCSafe && r.URL.Query().Get("uses") == "lost" {
+			how = GCLost
+		}
+		items, err := s.cfg.Operator.Leftovers(r.Context(), requester(r), how)
 		s.reply(w, List[leftover.Item]{Items: nonNil(items)}, err)
 	}
 }

@@ -25,6 +25,12 @@ const startTime = 2 * time.Minute
 // "" it is not counted, and lasts while the kernel shows a holder. ctx must end when the caller
 // goes away, which then has no use.
 func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err error) {
+	return p.mountFor(ctx, name, id, 0)
+}
+
+// mountFor is Mount for the process with an id, 0 if that is unknown.
+func (p *Provider) mountFor(ctx context.Context, name, id string, pid int32) (path string, err error) {
+	engine := p.engineOf(pid) // before anything that takes time, in which another process may get its id
 	r, err := p.find(ctx, name)
 	if err != nil {
 		return "", err
@@ -35,7 +41,7 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 	defer func() {
 		p.mu.Lock()
 		r.pending--
-		r.lastUse, r.look = time.Now(), look{}
+		r.lastUse, r.look, r.unheldSince = time.Now(), look{}, time.Time{}
 		r.awaited = time.Time{}
 		if err != nil {
 			r.awaited = r.lastUse.Add(awaitRepetition)
@@ -56,7 +62,7 @@ func (p *Provider) Mount(ctx context.Context, name, id string) (path string, err
 	if path, err = p.c.Mounts.Give(ctx, v.podKey(), podContainer, p.owner(v)); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
-	if err := p.recordUse(ctx, r, id, path); err != nil {
+	if err := p.recordUse(ctx, r, use{id, engine}, path); err != nil {
 		return "", fmt.Errorf("mount volume %s: %w", name, err)
 	}
 	return path, nil
@@ -88,8 +94,14 @@ func (p *Provider) listPod(ctx context.Context, r *row) (Volume, error) {
 	return v, p.c.Catalog.Apply(Name, source.Update{Put: []runtime.Object{v.pod()}, Checked: true})
 }
 
+// use is a use to count: under which id, and who asked for it.
+type use struct {
+	id     string
+	engine Engine
+}
+
 // recordUse stores a use durably, unless its caller has gone away.
-func (p *Provider) recordUse(ctx context.Context, r *row, id, path string) error {
+func (p *Provider) recordUse(ctx context.Context, r *row, u use, path string) error {
 	release, err := r.lock(ctx)
 	if err != nil {
 		return err
@@ -100,8 +112,8 @@ func (p *Provider) recordUse(ctx context.Context, r *row, id, path string) error
 		return fmt.Errorf("%w: it was removed meanwhile", ErrConflict)
 	}
 	next := v
-	if next.Path = path; id != "" {
-		next = next.withUse(id, 1)
+	if next.Path = path; u.id != "" {
+		next = next.withUse(u.id, 1).withEngine(u.id, u.engine)
 	} else if v.Path == path {
 		return nil
 	}
@@ -112,8 +124,8 @@ func (p *Provider) recordUse(ctx context.Context, r *row, id, path string) error
 		return nil
 	}
 	err = fmt.Errorf("the caller has gone away: %w", context.Cause(ctx))
-	if id != "" {
-		err = errors.Join(err, p.write(ctx, r, next.withUse(id, -1)))
+	if u.id != "" {
+		err = errors.Join(err, p.write(ctx, r, next.withUse(u.id, -1)))
 	}
 	return err
 }
@@ -145,7 +157,7 @@ func (p *Provider) Unmount(ctx context.Context, name, id string) error {
 // touch restarts the linger and discards an older look at the kernel.
 func (p *Provider) touch(r *row) {
 	p.mu.Lock()
-	r.lastUse, r.look = time.Now(), look{}
+	r.lastUse, r.look, r.unheldSince = time.Now(), look{}, time.Time{}
 	p.mu.Unlock()
 }
 
@@ -166,7 +178,7 @@ func (p *Provider) remove(ctx context.Context, r *row, by Asker) (note string, e
 		if err := p.checkUnused(ctx, r, v); err != nil {
 			return "", fmt.Errorf("remove volume %s: %w", v.Name, err)
 		}
-		v.Removing, v.Uses, v.RemovedBy = true, nil, by.String()
+		v.Removing, v.Uses, v.Engines, v.RemovedBy = true, nil, nil, by.String()
 		if err := p.write(ctx, r, v); err != nil {
 			return "", fmt.Errorf("remove %w", err)
 		}
@@ -240,13 +252,30 @@ func (p *Provider) users(v Volume) []string {
 
 // Stale is a volume with counted uses but without a holder.
 type Stale struct {
-	Name string         `json:"name"`
-	Uses map[string]int `json:"uses"`
+	Name string
+	Uses map[string]int
+	// EngineRuns means that the engine that began them runs, and ends them itself unless it has lost their end.
+	EngineRuns bool
+	// Ended means that they were ended.
+	Ended bool
 }
 
+// Ending says which stale uses to end.
+type Ending int
+
+const (
+	// EndNone ends none.
+	EndNone Ending = iota
+	// EndSafe ends those whose engine has ended.
+	EndSafe
+	// EndLost also ends those whose engine runs: an operator says that it has lost their end.
+	EndLost
+)
+
 // Stale returns the volumes that have counted uses but no holder, and whose last container has had
-// time to start: their front end lost the end of the use. If end is set, Stale ends those uses.
-func (p *Provider) Stale(ctx context.Context, end bool) ([]Stale, error) {
+// time to start: their front end lost the end of the use, or has been at the start of the container for long. Stale
+// ends those that end says.
+func (p *Provider) Stale(ctx context.Context, end Ending) ([]Stale, error) {
 	views, err := p.List(ctx)
 	if err != nil {
 		return nil, err
@@ -256,49 +285,51 @@ func (p *Provider) Stale(ctx context.Context, end bool) ([]Stale, error) {
 		if len(view.Uses) == 0 {
 			continue
 		}
-		uses, err := p.stale(ctx, view.Name, end)
+		s, err := p.stale(ctx, view.Name, end)
 		if err != nil {
 			return all, err
 		}
-		if uses != nil {
-			all = append(all, Stale{view.Name, uses})
+		if s.Uses != nil {
+			all = append(all, s)
 		}
 	}
 	return all, nil
 }
 
-// stale returns the stale uses of one volume, or nil, and ends them if end is set.
-func (p *Provider) stale(ctx context.Context, name string, end bool) (map[string]int, error) {
+// stale returns the stale uses of one volume, without Uses if there are none, and ends those that end says.
+func (p *Provider) stale(ctx context.Context, name string, end Ending) (Stale, error) {
 	r, err := p.find(ctx, name)
 	if err != nil {
-		return nil, nil // it was removed meanwhile
+		return Stale{}, nil // it was removed meanwhile
 	}
 	release, err := r.lock(ctx)
 	if err != nil {
-		return nil, err
+		return Stale{}, err
 	}
 	defer release()
 	p.mu.Lock()
 	v, busy := r.v, r.pending > 0 || time.Since(r.lastUse) < startTime
 	p.mu.Unlock()
 	if v.useCount() == 0 || busy || !v.Listed {
-		return nil, nil
+		return Stale{}, nil
 	}
 	found, err := p.c.Mounts.Holders(ctx, v.podUID())
 	if err != nil {
-		return nil, fmt.Errorf("find the holders of volume %s: %w", name, err)
+		return Stale{}, fmt.Errorf("find the holders of volume %s: %w", name, err)
 	}
+	p.see(r, found)
 	if len(found) > 0 {
-		return nil, nil
+		return Stale{}, nil
 	}
-	if end {
+	s := Stale{Name: name, Uses: v.Uses, EngineRuns: p.engineRuns(v)}
+	if end == EndLost || end == EndSafe && !s.EngineRuns {
 		ended := v
-		ended.Uses = nil
+		ended.Uses, ended.Engines, s.Ended = nil, nil, true
 		p.touch(r)
 		if err := p.write(ctx, r, ended); err != nil {
-			return nil, err
+			return Stale{}, err
 		}
 		p.signal()
 	}
-	return v.Uses, nil
+	return s, nil
 }

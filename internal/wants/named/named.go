@@ -72,7 +72,7 @@ type Claims interface {
 	Ends(pod source.Key) string
 }
 
-// Config configures a Provider; every field but Lost, Spoken and NomadAllow is required.
+// Config configures a Provider; every field but Lost, Spoken, Started and NomadAllow is required.
 type Config struct {
 	KV      KV
 	Catalog *source.Catalog
@@ -85,6 +85,8 @@ type Config struct {
 	Lost func() bool
 	// Spoken reports whether every other source of this node has said which objects it has; nil means always.
 	Spoken func() bool
+	// Started returns when the process with an id started, in any unit, and "" if there is none; nil is unknown.
+	Started func(pid int32) string
 	// NomadAllow is what volumes of Nomad may have besides their own claims; nil is nothing.
 	NomadAllow []NomadRule
 	Logger     *slog.Logger

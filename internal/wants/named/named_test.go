@@ -723,7 +723,11 @@ func TestStaleUsesAreFoundAndEnded(t *testing.T) {
 		}
 		stale := func(end bool) int {
 			t.Helper()
-			s, err := p.Stale(t.Context(), end)
+			how := EndNone
+			if end {
+				how = EndSafe
+			}
+			s, err := p.Stale(t.Context(), how)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -157,7 +157,7 @@ func TestAnotherNamespaceOfNomadDoesNotReachAVolume(t *testing.T) {
 		for what, err := range map[string]error{
 			"creates": p.Create(t.Context(), r),
 			"names":   p.Create(t.Context(), Request{Name: r.Name, FrontEnd: Nomad, Tenant: "evil"}),
-			"mounts":  second(evil.Mount(t.Context(), r.Name, "")),
+			"mounts":  second(evil.Mount(t.Context(), r.Name, "", 0)),
 			"removes": second(evil.Remove(t.Context(), 0, 7, r.Name)),
 		} {
 			if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "another namespace of Nomad") {
@@ -193,7 +193,7 @@ func TestNomadsVolumesOfAnEarlierVersion(t *testing.T) {
 					if err := p.Create(t.Context(), r); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
-					if _, err := p.For(Asker{FrontEnd: Nomad, Tenant: "default"}).Mount(t.Context(), name, ""); err != nil {
+					if _, err := p.For(Asker{FrontEnd: Nomad, Tenant: "default"}).Mount(t.Context(), name, "", 0); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}
 				}

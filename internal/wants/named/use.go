@@ -64,6 +64,8 @@ type facts struct {
 	// awaited is until when a mount that its caller gave up may be requested again.
 	awaited time.Time
 	look    look
+	// unheldSince is since when counted uses have had no holder, as far as this run has looked; zero if they have one.
+	unheldSince time.Time
 }
 
 // move is what to do about a volume's pod.

@@ -54,6 +54,8 @@ type Volume struct {
 	Listed bool `json:"listed,omitempty"`
 	// Uses counts, by the front end's id, the mounts that it received and has not ended.
 	Uses map[string]int `json:"uses,omitempty"`
+	// Engines are, by the same ids, the processes that asked last for these mounts, as far as they are known.
+	Engines map[string]Engine `json:"engines,omitempty"`
 	// Standing means that the volume stays mounted until it is removed, across boots.
 	Standing bool `json:"standing,omitempty"`
 	// Path is the last path that users received.
@@ -85,6 +87,7 @@ func (v Volume) withUse(id string, by int) Volume {
 	uses[id] = max(uses[id]+by, 0)
 	if uses[id] == 0 {
 		delete(uses, id)
+		v = v.withEngine(id, Engine{})
 	}
 	v.Uses = uses
 	return v
@@ -93,7 +96,7 @@ func (v Volume) withUse(id string, by int) Volume {
 // atBoot returns v as of the given boot. A reboot ends every mount and so every use.
 func (v Volume) atBoot(boot string) Volume {
 	if v.Boot != boot {
-		v.Boot, v.Uses, v.Listed, v.Path = boot, nil, v.Standing, ""
+		v.Boot, v.Uses, v.Engines, v.Listed, v.Path = boot, nil, nil, v.Standing, ""
 	}
 	return v
 }

@@ -110,12 +110,12 @@ func (f Front) List(ctx context.Context) ([]View, error) {
 	return f.p.list(ctx, f.by.reaches)
 }
 
-// Mount is [Provider.Mount].
-func (f Front) Mount(ctx context.Context, name, id string) (string, error) {
+// Mount is [Provider.Mount] for the process pid, 0 if that is unknown.
+func (f Front) Mount(ctx context.Context, name, id string, pid int32) (string, error) {
 	if err := f.check(ctx, name, ErrConflict, false); err != nil {
 		return "", fmt.Errorf("mount %w", err)
 	}
-	return f.p.Mount(ctx, name, id)
+	return f.p.mountFor(ctx, name, id, pid)
 }
 
 // Unmount is [Provider.Unmount]. It ends a use of every volume, since an earlier version counted uses of other front

@@ -59,7 +59,7 @@ func TestAnotherFrontEndsVolumeIsNeitherListedNorUsedNorRemoved(t *testing.T) {
 				for what, err := range map[string]error{
 					"creates": mine.Create(t.Context(), Request{Name: name, FrontEnd: asker}),
 					"makes":   mine.Create(t.Context(), Request{Name: name, FrontEnd: asker, Options: map[string]string{"size": "1Gi"}}),
-					"mounts":  second(mine.Mount(t.Context(), name, "c1")),
+					"mounts":  second(mine.Mount(t.Context(), name, "c1", 0)),
 					"removes": second(mine.Remove(t.Context(), 0, 7, name)),
 				} {
 					if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), whose) {
@@ -70,7 +70,7 @@ func TestAnotherFrontEndsVolumeIsNeitherListedNorUsedNorRemoved(t *testing.T) {
 			if all, err := p.List(t.Context()); err != nil || len(all) != 3 || h.listed() != 0 {
 				t.Errorf("the operator lists %d volumes, %v; %d are mounted", len(all), err, h.listed())
 			}
-			if path, err := mine.Mount(t.Context(), names[asker], ""); err != nil || path == "" {
+			if path, err := mine.Mount(t.Context(), names[asker], "", 0); err != nil || path == "" {
 				t.Errorf("%s mounts its own: %q, %v", asker, path, err)
 			}
 			if _, err := mine.Remove(t.Context(), 0, 7, names[asker]); err != nil {
