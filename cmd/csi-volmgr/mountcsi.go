@@ -140,7 +140,7 @@ func bindNamed(ctx context.Context, path, dir string, words []string) error {
 			return err
 		}
 		if to, err := os.Stat(dir); err == nil && os.SameFile(from, to) {
-			return k.Adjust(dir, words)
+			return k.AdjustRestricted(source, dir, words)
 		}
 	}
 	return k.BindRestricted(source, dir, words)

@@ -297,7 +297,17 @@ func TestRestrictionsOfTheSourceStay(t *testing.T) {
 				t.Errorf("remount %q: %q, want %q", step.words, got, step.want)
 			}
 		}
+		must(t, k.Adjust(target, []string{"ro"}))
+		must(t, k.AdjustRestricted(source, target, []string{"rw", "suid", "noexec"})) // the line is said again
+		if got, want := restrictions(rowAt(t, target)), []string{"nodev", "noexec"}; !slices.Equal(got, want) {
+			t.Errorf("a line that is said again: %q, want %q", got, want)
+		}
 		must(t, k.Adjust(source, []string{"ro"}))
+		must(t, k.AdjustRestricted(source, target, []string{"ro"}))
+		must(t, k.AdjustRestricted(source, target, []string{"rw", "dev", "exec"}))
+		if got, want := restrictions(rowAt(t, target)), []string{"nodev", "ro"}; !slices.Equal(got, want) {
+			t.Errorf("a line that would lift what the volume forbids: %q, want %q", got, want)
+		}
 		must(t, k.BindRestricted(source, target, []string{"rw"}))
 		if got := restrictions(rowAt(t, target)); !slices.Contains(got, "ro") {
 			t.Errorf("a read-only volume is writable: %q", got)

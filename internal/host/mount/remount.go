@@ -2,6 +2,7 @@ package mount
 
 import (
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,6 +46,42 @@ func (k *Kernel) Adjust(target string, options []string) error {
 	o := parseOptions(options)
 	err := k.onMount(target, func(fd int) error { return k.changeFlags(fd, flagChange{set: o.set, clr: o.clr}) })
 	return wrap(err, "set the options of %s", target)
+}
+
+// AdjustRestricted is [Kernel.Adjust] for a mount at target that shows source: like [Kernel.BindRestricted] it lifts
+// nothing that source's own mount forbids.
+func (k *Kernel) AdjustRestricted(source, target string, options []string) error {
+	o := parseOptions(options)
+	err := k.onMount(source, func(fd int) error {
+		var st unix.Statfs_t
+		if err := unix.Fstatfs(fd, &st); err != nil {
+			return os.NewSyscallError("fstatfs", err)
+		}
+		o.clr &^= forbidden(st.Flags)
+		return nil
+	})
+	if err == nil {
+		err = k.onMount(target, func(fd int) error { return k.changeFlags(fd, flagChange{set: o.set, clr: o.clr}) })
+	}
+	return wrap(err, "set the options of %s", target)
+}
+
+// forbidden translates statfs's ST_ flags that forbid something to MOUNT_ATTR_ flags.
+func forbidden(st int64) (attrs uint64) {
+	for _, f := range []struct {
+		st   int64
+		attr uint64
+	}{
+		{unix.ST_RDONLY, unix.MOUNT_ATTR_RDONLY},
+		{unix.ST_NOSUID, unix.MOUNT_ATTR_NOSUID},
+		{unix.ST_NODEV, unix.MOUNT_ATTR_NODEV},
+		{unix.ST_NOEXEC, unix.MOUNT_ATTR_NOEXEC},
+	} {
+		if st&f.st != 0 {
+			attrs |= f.attr
+		}
+	}
+	return attrs
 }
 
 // flagChange is a change of a mount's MOUNT_ATTR_ flags.
