@@ -22,7 +22,7 @@ echo "deb-test: install"
 dpkg -i "$(package 1)"
 grep -q 'systemctl start csi-volmgr.service csi-volmgr-drain.service' /run/systemctl.log || fail "the services were not started"
 csi-volmgr version | grep -q '^daemon: .*v1' || fail "the daemon does not answer"
-for file in /usr/lib/systemd/system/csi-volmgr-plugin.socket /etc/containers/containers.conf.d/csi-volmgr.conf \
+for file in /usr/lib/systemd/system/csi-volmgr-{plugin.socket,gc.service,gc.timer} /etc/containers/containers.conf.d/csi-volmgr.conf \
 	/usr/share/csi-volmgr/examples/{compose/docker-compose.yml,quadlet/db.container,systemd/web.service} "$class"; do
 	[ -e "$file" ] || fail "not installed: $file"
 done

@@ -1,9 +1,15 @@
 package named
 
 import (
+	"encoding/json"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
 // anonymousName is a name that Docker makes up.
@@ -91,4 +97,34 @@ func TestASizeHasAUnit(t *testing.T) {
 	if _, err := parse(place{frontEnd: Nomad}, map[string]string{"size": "1000"}); err != nil {
 		t.Errorf("capacity_min of Nomad's: %v", err)
 	}
+}
+
+// Volumes that an earlier version made with such options, or without a name, go on after an upgrade: a create with the same
+// options, as Compose and podman repeat it, finds them as they are.
+func TestWhatAnEarlierVersionMadeIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost()
+		for name, o := range map[string]Options{
+			"ten":         {SizeBytes: 10},
+			"digits":      {SizeBytes: defaultSize, Owner: state.Owner{Mode: new(fs.FileMode(0o750))}},
+			anonymousName: {SizeBytes: defaultSize},
+		} {
+			o.Namespace, o.Claim, o.AccessMode, o.Subdir = "default", name, corev1.ReadWriteOnce, defaultSubdir
+			row, err := json.Marshal(Volume{Name: name, FrontEnd: Docker, Options: o})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.kv[name] = row
+		}
+		p, _, stop := h.start(t, "1")
+		defer stop()
+		create(t, p, "ten", map[string]string{"size": "10"})
+		create(t, p, "digits", map[string]string{"mode": "750"})
+		create(t, p, anonymousName, nil)
+		for name, want := range map[string]int64{"ten": 10, "digits": defaultSize, anonymousName: defaultSize} {
+			if v, err := p.Get(t.Context(), name); err != nil || v.Options.SizeBytes != want || v.Options.Delete {
+				t.Errorf("%s: %+v, %v", name, v.Options, err)
+			}
+		}
+	})
 }
