@@ -23,7 +23,6 @@ volumes:
 // What people type at Docker: a volume without a name leaves nothing, a mode that Compose turned into another number is refused
 // with what is right, and a size that the driver cannot serve is refused at once, and leaves nothing.
 func TestWhatIsTypedAtDocker(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.startDocker()
 	for range 2 {
@@ -59,7 +58,6 @@ func TestWhatIsTypedAtDocker(t *testing.T) {
 
 // podman kube play passes the annotations of a claim, and of its spec nothing.
 func TestKubePlay(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	r.startPodman()
 	if err := os.WriteFile(r.Path("claim.yaml"), []byte(`apiVersion: v1
