@@ -34,7 +34,8 @@ type Request struct {
 // work goes on, and a repeated Create waits for it. If nothing can begin, because the driver is not up,
 // Create fails after [Request.Patience] and leaves nothing behind. A repetition with a larger size expands the
 // volume, and one without options changes nothing. For front ends that say each time what they want, it also changes
-// the owner, mode and reclaim policy. Other options are an error that wraps ErrConflict. Invalid input is an error that wraps ErrInvalid, and Create leaves nothing behind.
+// the owner, mode and reclaim policy. Other options are an error that wraps ErrConflict. Invalid input is an error that
+// wraps ErrInvalid, and Create leaves nothing behind.
 func (p *Provider) Create(ctx context.Context, req Request) error {
 	if err := p.waitLoaded(ctx); err != nil {
 		return fmt.Errorf("create volume %s: %w", req.Name, err)

@@ -124,7 +124,8 @@ func checkLimit(o Options) string {
 	if o.LimitBytes == 0 || o.SizeBytes <= o.LimitBytes {
 		return ""
 	}
-	return fmt.Sprintf("option size: found %s, want at most %s (capacity_max)", quantity(o.SizeBytes), quantity(o.LimitBytes))
+	return fmt.Sprintf("option size: found %s, want at most %s (capacity_max)", quantity(o.SizeBytes),
+		quantity(o.LimitBytes))
 }
 
 // place is where a volume has its claim, and how large that is, unless its options say so.
