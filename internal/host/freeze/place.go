@@ -90,10 +90,10 @@ func judge(table []mount.Entry, p place, never []string) (mount.Entry, error) {
 		return mount.Entry{}, fmt.Errorf("nothing is mounted at %s", p.Path)
 	}
 	switch {
-	case found.Root != "/":
-		return mount.Entry{}, fmt.Errorf("%w: only its directory %s is mounted at %s", ErrNever, found.Root, p.Path)
 	case found.Dev>>32 == 0 && found.FSType != "btrfs", strings.HasPrefix(found.FSType, "fuse"):
 		return mount.Entry{}, fmt.Errorf("%w: %s", ErrUnable, found.FSType)
+	case found.Root != "/":
+		return mount.Entry{}, fmt.Errorf("%w: only its directory %s is mounted at %s", ErrNever, found.Root, p.Path)
 	}
 	for _, dir := range never {
 		if e, ok := mount.MountOf(table, dir); ok && e.Dev == found.Dev {

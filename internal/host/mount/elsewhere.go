@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -77,14 +78,19 @@ func (k *Kernel) sameInTable(path string) (here string, same []Entry, err error)
 	if err != nil {
 		return "", nil, err
 	}
+	return here, sameAs(here, entries), nil
+}
+
+// sameAs returns the entries of the directory that is mounted at path; none if nothing is.
+func sameAs(path string, entries []Entry) []Entry {
 	var of origin
 	mounted := false
 	for _, e := range entries {
-		if e.Path == here { // the topmost comes last
+		if e.Path == path { // the topmost comes last
 			of, mounted = e.origin(), true
 		}
 	}
-	return here, slices.DeleteFunc(entries, func(e Entry) bool { return !mounted || e.origin() != of }), nil
+	return slices.DeleteFunc(entries, func(e Entry) bool { return !mounted || e.origin() != of })
 }
 
 // sameByID is sameInTable by mount ids, without reading the whole mount table.
@@ -104,6 +110,9 @@ func (k *Kernel) sameByID(path string) (here string, same []Entry, err error) {
 		return "", nil, os.NewSyscallError("statmount", err)
 	}
 	ids, err := k.origins.same(at)
+	if errors.Is(err, errRootHidden) {
+		return k.sameInTable(path)
+	}
 	if err != nil {
 		return "", nil, err
 	}

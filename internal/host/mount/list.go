@@ -21,7 +21,8 @@ type Entry struct {
 	ID, ParentID uint64
 	// Path is the mount point, relative to the root directory.
 	Path string
-	// Root is the path within its file system that appears at Path.
+	// Root is the path within its file system that appears at Path; of nfs, the path on the
+	// server.
 	Root string
 	// FSType is the type of the file system.
 	FSType string
@@ -107,7 +108,7 @@ func (k *Kernel) table() ([]Entry, error) {
 		entries = append(entries, e)
 	}
 	sortByDepth(entries, func(e Entry) (uint64, uint64) { return e.ID, e.ParentID })
-	return entries, nil
+	return k.withRoots(entries)
 }
 
 // MountOf returns the mount in a table that holds path: the deepest above it, and the last

@@ -154,15 +154,19 @@ func (m *Mounter) GetMountRefs(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mounts of %s: %w", path, err)
 	}
-	on, _ := MountOf(entries, canonical)
-	root := filepath.Join(on.Root, strings.TrimPrefix(canonical, on.Path))
-	var refs []string
+	return refsOf(canonical, entries), nil
+}
+
+// refsOf returns the other mount points of the directory at path.
+func refsOf(path string, entries []Entry) (refs []string) {
+	on, _ := MountOf(entries, path)
+	root := filepath.Join(on.Root, strings.TrimPrefix(path, on.Path))
 	for _, e := range entries {
-		if e.Dev == on.Dev && e.Root == root && e.Path != canonical {
+		if e.Dev == on.Dev && e.Root == root && e.Path != path {
 			refs = append(refs, e.Path)
 		}
 	}
-	return refs, nil
+	return refs
 }
 
 // wrap adds to a non-nil err what was attempted.

@@ -98,6 +98,7 @@ func parseRow(line string) (row, error) {
 	r.root, r.path = unescape(fields[3]), unescape(fields[4])
 	r.options = strings.Split(fields[5], ",")
 	r.fsType, r.source = unescape(fields[sep+1]), unescape(fields[sep+2])
+	r.root = rootOf(r.fsType, r.root, r.source)
 	r.superOptions = strings.Split(strings.Join(fields[sep+3:], " "), ",")
 	return r, nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // statmountSame asks for a mount's origin and mount point.
-const statmountSame = statmountBasic | statmountSuper | statmountRoot | statmountPoint
+const statmountSame = statmountOrigin | statmountBasic | statmountPoint
 
 const (
 	// originAge is how old the knowledge about a mount may be. A unique id belongs to the
@@ -58,13 +58,16 @@ type pendingList struct {
 
 func newOrigins() *origins {
 	return &origins{
-		list: listMounts, stat: func(id uint64) (Entry, error) { return statMount(id, statmountSuper|statmountRoot) },
+		list: listMounts, stat: func(id uint64) (Entry, error) { return statMount(id, statmountOrigin) },
 		of: map[uint64]origin{}, ids: map[origin][]uint64{},
 	}
 }
 
-// same returns the ids of all mounts with the origin of e.
+// same returns the ids of all mounts with the origin of e, or errRootHidden.
 func (o *origins) same(e Entry) ([]uint64, error) {
+	if e.lacksRoot() {
+		return nil, errRootHidden
+	}
 	if err := o.refresh(); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,9 @@ const (
 	statmountFSType = 0x20
 	statmountSource = 0x200 // Linux 6.13
 
-	statmountAll = statmountSuper | statmountBasic | statmountRoot | statmountPoint | statmountFSType | statmountSource
+	// statmountOrigin is what tells which directory of which file system is mounted.
+	statmountOrigin = statmountSuper | statmountRoot | statmountFSType | statmountSource
+	statmountAll    = statmountOrigin | statmountBasic | statmountPoint
 )
 
 // listmountRoot stands for the root mount of the caller's namespace.
@@ -62,6 +64,24 @@ const statmountHeaderSize = int(unsafe.Sizeof(statmountHeader{})) // 512
 
 // statMount returns the mount with a unique id.
 func statMount(id, mask uint64) (Entry, error) {
+	words, err := callStatmount(id, mask)
+	if err != nil {
+		return Entry{}, err
+	}
+	return decodeStatmount(words), nil
+}
+
+// smallID returns the id that mountinfo shows of the mount with a unique id.
+func smallID(id uint64) (uint64, error) {
+	words, err := callStatmount(id, statmountBasic)
+	if err != nil {
+		return 0, err
+	}
+	return uint64(headerOf(words).MntIDOld), nil
+}
+
+// callStatmount returns statmount's answer, a header and strings, in words.
+func callStatmount(id, mask uint64) ([]uint64, error) {
 	req := mntIDReq{size: unix.MNT_ID_REQ_SIZE_VER0, mntID: id, param: mask}
 	buf := make([]uint64, 128) // words, so that the header is aligned
 	for {
@@ -72,15 +92,19 @@ func statMount(id, mask uint64) (Entry, error) {
 			buf = make([]uint64, 4*len(buf))
 		case errno == unix.EINTR:
 		case errno != 0:
-			return Entry{}, errno
+			return nil, errno
 		default:
-			return decodeStatmount(buf), nil
+			return buf, nil
 		}
 	}
 }
 
+func headerOf(words []uint64) *statmountHeader {
+	return (*statmountHeader)(unsafe.Pointer(&words[0]))
+}
+
 func decodeStatmount(words []uint64) Entry {
-	h := (*statmountHeader)(unsafe.Pointer(&words[0]))
+	h := headerOf(words)
 	buf := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(words)*8)
 	str := func(bit uint64, off uint32) string {
 		at := statmountHeaderSize + int(off)
@@ -93,17 +117,18 @@ func decodeStatmount(words []uint64) Entry {
 		}
 		return string(s)
 	}
-	return Entry{
+	e := Entry{
 		ID:       h.MntID,
 		ParentID: h.MntParentID,
 		Path:     str(statmountPoint, h.MntPoint),
-		Root:     str(statmountRoot, h.MntRoot),
 		FSType:   str(statmountFSType, h.FSType),
 		Source:   str(statmountSource, h.SBSource),
 		Dev:      device(h.SBDevMajor, h.SBDevMinor),
 		ReadOnly: h.SBFlags&unix.MS_RDONLY != 0 || h.MntAttr&unix.MOUNT_ATTR_RDONLY != 0,
 		Shared:   h.Propagation&unix.MS_SHARED != 0,
 	}
+	e.Root = rootOf(e.FSType, str(statmountRoot, h.MntRoot), e.Source)
+	return e
 }
 
 // listMounts returns, in order, the unique ids larger than after of all mounts below the

@@ -6,7 +6,8 @@ type Row struct {
 	ID, Parent uint64
 	// Dev is the file system's device as major<<32|minor.
 	Dev uint64
-	// Root is the path within its file system that appears at Path.
+	// Root is the path within its file system that appears at Path; of nfs, the path on the
+	// server.
 	Root string
 	// Path is the mount point, relative to the process's root directory.
 	Path           string
