@@ -28,6 +28,8 @@ const Kind = kind.EmptyDir
 const (
 	// defaultMode is the directory's mode; containers may run as any user.
 	defaultMode = 0o777
+	// memoryMode is that of a medium Memory: the kernel's for a tmpfs, which the kubelet leaves.
+	memoryMode = 0o777 | os.ModeSticky
 	// maxMode is the largest mode that a pod may ask for (emptyDir.mode).
 	maxMode = 0o1777
 	// coveredMode is the mode of a mount point: if the mount is missing, no container's
@@ -92,7 +94,7 @@ func (d *Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) 
 		// Usage still measures the volume, and the agent that runs the pod evicts it.
 		d.c.Logger.Warn("the limit of an emptyDir is not enforced", "volume", v.Spec.Name, "pod", string(pod), "err", err)
 	}
-	if !fresh || m.FSGroup != nil || medium.mode != defaultMode { // a fresh volume has the default mode
+	if !fresh || m.FSGroup != nil || medium.mode != medium.firstMode() {
 		if err := setModeAndGroup(ctx, dir, medium.mode, m.FSGroup); err != nil {
 			return err
 		}

@@ -120,11 +120,24 @@ func TestAPublishThatWasCutOffIsTakenUp(t *testing.T) {
 	n.wantMode(n.target(), 0o777, 0)
 }
 
-// Items: M02.
+// A volume in memory that an earlier version made keeps the mode that it has.
+//
+// Items: M01.
+func TestMemoryThatIsMountedKeepsItsMode(t *testing.T) {
+	n := newNode(t, `{"medium": "Memory"}`)
+	n.publish()
+	if err := os.Chmod(n.target(), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	n.publish()
+	n.wantMode(n.target(), 0o777, 0)
+}
+
+// Items: M01, M02.
 func TestMemoryIsATmpfsOfItsSize(t *testing.T) {
 	n := newNode(t, `{"medium": "Memory", "sizeLimit": "8Mi"}`)
 	n.publish()
-	n.wantMode(n.target(), 0o777, 0)
+	n.wantMode(n.target(), 0o1777, 0)
 	got := n.mounted()
 	want := []string{"- tmpfs ", "nosuid", "nodev", "size=8192k"}
 	if mount.New().Features()&mount.NoSwap != 0 {
@@ -195,7 +208,7 @@ func TestMemoryLostWithARebootIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.publish()
-	n.wantMode(n.target(), 0o2777, 4711)
+	n.wantMode(n.target(), 0o3777, 4711)
 	if entries, err := os.ReadDir(n.target()); err != nil || len(entries) != 0 {
 		t.Errorf("got %v, %v, want an empty volume", entries, err)
 	}

@@ -39,6 +39,9 @@ func parseMedium(v state.Volume) (medium, error) {
 		return medium{}, err
 	}
 	m := medium{mode: defaultMode}
+	if src.Medium == corev1.StorageMediumMemory {
+		m.mode = memoryMode
+	}
 	if src.Mode != nil {
 		if *src.Mode < 0 || *src.Mode > maxMode {
 			return medium{}, fmt.Errorf("volume %s: emptyDir.mode: found %#o, want 0 to %#o", spec.Name, *src.Mode, maxMode)
@@ -151,11 +154,11 @@ func (m medium) dirMode() os.FileMode {
 	return coveredMode
 }
 
-// firstMode returns the volume's mode until it is handed over: the default, or, if the
-// pod asks for another mode, one that lets no user in until that mode is set.
+// firstMode returns the volume's mode until it is handed over: one that every user has by
+// default, or, if the pod asks for another mode, one that lets no user in until that mode is set.
 func (m medium) firstMode() os.FileMode {
-	if m.mode == defaultMode {
-		return defaultMode
+	if m.mode == defaultMode || m.mode == memoryMode && m.fsType != "" {
+		return m.mode
 	}
 	return coveredMode
 }
