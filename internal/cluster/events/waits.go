@@ -42,6 +42,8 @@ type finding struct {
 	// wait is the sentence that says what the volume waits for. It is "" if the volume waits only for its
 	// next call: failed calls have events of their own.
 	wait string
+	// refused: the wait is for another pod to go, which may be never. It is reported at once.
+	refused bool
 	// drift says how the volume's mount differs from what was made; "" if it does not.
 	drift string
 	// mounted reports whether there is a mount that can drift.
@@ -73,7 +75,8 @@ func (w waits) look(f server.Facts, patience time.Duration) (notices []notice, m
 	w.follow(found, f.Now)
 	due := slices.DeleteFunc(slices.Clone(found), func(x finding) bool {
 		s := w[x.subject]
-		return x.drift == s.drift && (x.wait == s.wait || f.Now.Sub(s.since) < patience || f.Now.Sub(s.at) < patience)
+		early := !x.refused && f.Now.Sub(s.since) < patience
+		return x.drift == s.drift && (x.wait == s.wait || early || f.Now.Sub(s.at) < patience)
 	})
 	slices.SortStableFunc(due, func(a, b finding) int { return w[a.subject].since.Compare(w[b.subject].since) })
 	for _, x := range due[:min(len(due), maxReported)] {
@@ -142,7 +145,7 @@ func findings(f server.Facts) []finding {
 				reason: waitReason(v),
 			}
 			if wait, failed := of.Cause(p.Pod.UID, v); !failed { // a failure has had its event
-				x.wait = wait
+				x.wait, x.refused = wait, v.Code == plan.InUse || v.Code == plan.OtherLabel
 			}
 			if x.mounted = p.Listed && v.Mounted; x.mounted {
 				x.drift = v.Drift

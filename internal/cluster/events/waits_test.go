@@ -69,6 +69,26 @@ func TestAWaitIsToldOnceItHasLasted(t *testing.T) {
 	w.after(t, &f, waitPatience, 1, false)
 }
 
+// A pod that waits for another pod to go, since the volume is that pod's alone or has its label, is told at the
+// first look, as by the kubelet, and again only about another reason.
+//
+// Items: H10, K01.
+func TestARefusalIsToldAtOnce(t *testing.T) {
+	for _, code := range []plan.Code{plan.InUse, plan.OtherLabel} {
+		w, f := waits{}, waiting(1, "it is pod a's")
+		v := &f.Pods[0].Volumes[0]
+		v.Code = code
+		if got := w.after(t, &f, 0, 1, false); len(got) == 1 && (got[0].sentence != "it is pod a's" || got[0].reason != "FailedMount") {
+			t.Errorf("%s: told: %+v", code, got)
+		}
+		w.after(t, &f, 24*time.Hour, 0, false)
+		v.BlockedBy = "it is pod b's"
+		w.after(t, &f, time.Second, 1, false)
+		v.BlockedBy = "it is pod c's"
+		w.after(t, &f, time.Second, 0, true)
+	}
+}
+
 // A failed call is reported when it fails, and not as a wait in addition; that its driver
 // then goes away is reported.
 func TestAFailureIsNoWait(t *testing.T) {

@@ -276,7 +276,7 @@ func exclusiveElsewhere() Facts {
 	v.Volume.Spec.AccessModes = []state.AccessMode{state.ReadWriteOncePod}
 	v.Volume.Stage.Phase = state.Present
 	v.Volume.Mounts = map[state.PodUID]state.Mount{dbUID: {Fact: state.Fact{Phase: state.Present}, MountSpec: state.MountSpec{Pod: db}}}
-	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Reason: "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, default/db"}, before(time.Minute))
+	held(&v, &p, plan.Held{Step: plan.Publish, Pod: webUID, Reason: "the volume uses the ReadWriteOncePod access mode and is already in use by another pod, default/db"}, before(time.Minute))
 	return one(v, p, true)
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -73,6 +74,7 @@ func (f Facts) explainLabels(e *Explanation, key string) {
 	if label == "" {
 		label = "none"
 	}
-	e.add("warning", "conflicting SELinux labels of the volume: %s, and another for pod %s; each pod's containers "+
-		"relabel its files, and with --selinux-mount=on the second pod would wait", label, strings.Join(names, ", "))
+	e.add("warning", "conflicting SELinux labels of volume %s: %s, and another for pod %s; each pod's containers "+
+		"relabel its files, and with --selinux-mount=on the second pod would wait",
+		cmp.Or(v.Volume.Spec.Name, v.Volume.Spec.Handle), label, strings.Join(names, ", "))
 }

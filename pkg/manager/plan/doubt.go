@@ -100,5 +100,5 @@ const (
 		"detached before csi-volmgr journal accept --reason=TEXT, or before a pod has used it again"
 	reasonUnmade = "a pod has the volume mounted without a record; its record is written first"
 	// reasonInUse is followed by the pod's name or UID.
-	reasonInUse = "the volume's access mode is ReadWriteOncePod and it is already in use by another pod, "
+	reasonInUse = "the volume uses the ReadWriteOncePod access mode and is already in use by another pod, "
 )

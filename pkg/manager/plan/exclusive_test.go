@@ -23,7 +23,7 @@ func TestAVolumeOfOnePodIsKeptFromAnotherWhateverIsKnownOfTheFirst(t *testing.T)
 		}
 		c := chooser{Facts: f, now: start}
 		c.build(w, v)
-		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why.text, "ReadWriteOncePod and it is already in use by another pod, n/a") {
+		if why := c.publishHold(w, v, "b"); c.op.Kind == Publish || !strings.Contains(why.text, "volume uses the ReadWriteOncePod access mode and is already in use by another pod, n/a") {
 			t.Errorf("%v: %v, %q", phase, c.op, why)
 		}
 		v.Spec.AccessModes = nil // as of a volume that was taken over while no pod wanted it

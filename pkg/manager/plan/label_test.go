@@ -46,7 +46,7 @@ func TestAVolumeHasOneLabelForAllItsPods(t *testing.T) {
 	}
 	for _, other := range []string{"L2", ""} {
 		got, ops, held := settle(t, labelWish(map[state.PodUID]string{"a": other, "b": "L1", "c": "L1"}), v, f)
-		if len(ops) != 0 || held.Pod != "a" || !strings.HasPrefix(held.Reason, "conflicting SELinux labels of the volume: it is mounted with L1") || got.Mounts["b"].Phase != state.Present {
+		if len(ops) != 0 || held.Pod != "a" || !strings.HasPrefix(held.Reason, "conflicting SELinux labels of volume pv: it is mounted with L1") || got.Mounts["b"].Phase != state.Present {
 			t.Errorf("label %q: %v, %+v", other, ops, held)
 		}
 		got, ops, held = settle(t, labelWish(map[state.PodUID]string{"a": other}), v, f)
