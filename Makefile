@@ -253,6 +253,11 @@ parity-mutants: ## remove behaviours, one at a time, and fail if the test cited 
 parity-docs: ## rewrite the tables of docs/parity.md and docs/upstream-scenarios.md
 	$(GO) run ./hack/parity -write >/dev/null
 
+asserted: ## compare the table of docs/upstream-scenarios.md with the strings that Kubernetes' storage tests look for, and with the program's
+	version=v1$$($(GO) list -m -f '{{.Version}}' k8s.io/api | sed 's/^v0//') && \
+		cd / && source=$$($(GO) mod download -json k8s.io/kubernetes@$$version | sed -n 's/^.*"Dir": "\(.*\)".*$$/\1/p') && cd - >/dev/null && \
+		KUBERNETES_SOURCE=$${source:?} $(GO) test -count=1 -v -run '^TestWhatKubernetesTestsLookFor' ./hack/parity
+
 fields-docs: ## rewrite docs/reference/fields.md: what csi-volmgr does with each field of Kubernetes' objects
 	$(GO) run ./hack/fields
 

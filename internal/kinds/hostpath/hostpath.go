@@ -40,8 +40,11 @@ const standInMode = 0o700
 // ErrDenied means that the operator does not allow the path.
 var ErrDenied = errors.New("not allowed")
 
-// ErrType means that the file at a path is not of the wanted type.
-var ErrType = errors.New("wrong type")
+// ErrType means that the file at a path is not of the wanted type. Programs look for its
+// words, the kubelet's.
+var ErrType = errors.New(typeCheck)
+
+const typeCheck = "hostPath type check failed"
 
 // Config configures a Driver. All fields except Allow are required.
 type Config struct {
@@ -142,7 +145,7 @@ func OpenWhole(allow []string, src corev1.HostPathVolumeSource) (*os.File, error
 	kind := typeOf(src)
 	f, err := find(allow, path, cmp.Or(kind, corev1.HostPathDirectoryOrCreate))
 	if err != nil {
-		return nil, fmt.Errorf("hostPath %q: %w", path, err)
+		return nil, fmt.Errorf("hostPath %q: %w", path, absent(kind, err))
 	}
 	if err := checkType(f, kind); err != nil {
 		return nil, errors.Join(fmt.Errorf("hostPath %q: %w", path, err), f.Close())

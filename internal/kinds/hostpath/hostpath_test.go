@@ -135,6 +135,9 @@ func TestTypes(t *testing.T) {
 			if err != nil && what != "" && what != "link" && !errors.Is(err, hostpath.ErrType) {
 				t.Errorf("type %q, a %s: got %v, want ErrType", kind, word, err)
 			}
+			if err != nil && what != "link" && !strings.Contains(err.Error(), "hostPath type check failed") {
+				t.Errorf("type %q, a %s: got %v, want the kubelet's words", kind, word, err)
+			}
 			st, err := os.Lstat(path)
 			made := map[string]os.FileMode{"DirectoryOrCreate": os.ModeDir | 0o755, "FileOrCreate": 0o644}[kind]
 			if what == "" && made != 0 && (err != nil || st.Mode() != made) {

@@ -44,10 +44,19 @@ func ensureType(allow []string, path string, kind corev1.HostPathType) error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return absent(kind, err)
 	}
 	defer f.Close()
 	return checkType(f, kind)
+}
+
+// absent returns err, and says that nothing of the type is there if that is its meaning.
+func absent(kind corev1.HostPathType, err error) error {
+	want, ok := formats[kind]
+	if !ok || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%s: there is no %s: %w", typeCheck, want.name, err)
 }
 
 // checkType returns nil if the open file is of the type.
@@ -58,7 +67,7 @@ func checkType(f *os.File, kind corev1.HostPathType) error {
 		return &os.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
 	if ok && st.Mode&unix.S_IFMT != want.format {
-		return fmt.Errorf("not a %s: %w", want.name, ErrType)
+		return fmt.Errorf("%w: it is not a %s", ErrType, want.name)
 	}
 	return nil
 }

@@ -95,12 +95,12 @@ var problems = []struct {
 	}, "claim default/data: not bound yet: waiting for driver csi.example.com to register"},
 	{
 		"block mounted as a directory", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock) },
-		"volume pv-1: spec.volumeMode: found Block, want Filesystem for spec.containers[0].volumeMounts[0] of pod default/web, or volumeDevices there",
+		"volume pv-1 has volumeMode Block, but is specified in volumeMounts: spec.containers[0].volumeMounts[0] of pod default/web needs one with volumeMode Filesystem, or move it to volumeDevices",
 	},
 	{"file system used as a device", func(_ *testing.T, w *world) {
 		c := &w.pod().Spec.Containers[0]
 		c.VolumeMounts, c.VolumeDevices = nil, []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/x"}}
-	}, "volume pv-1: spec.volumeMode: found Filesystem, want Block for spec.containers[0].volumeDevices[0] of pod default/web, or volumeMounts there"},
+	}, "volume pv-1 has volumeMode Filesystem, but is specified in volumeDevices: spec.containers[0].volumeDevices[0] of pod default/web needs one with volumeMode Block, or move it to volumeMounts"},
 	{
 		"unknown volume mode", func(_ *testing.T, w *world) { w.volume().Spec.VolumeMode = ptr(corev1.PersistentVolumeMode("Object")) },
 		"volume pv-1: spec.volumeMode: found Object, want Filesystem or Block",
