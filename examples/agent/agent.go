@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -80,9 +81,12 @@ type agent struct {
 type worker struct {
 	uid     types.UID
 	poke    chan struct{} // capacity 1: the pod has changed
-	trouble string        // why the last step failed
+	trouble error         // why the last step failed
 	retry   time.Duration
 }
+
+// errMounts means that a container cannot start because its mounts cannot be made.
+var errMounts = errors.New("mounts of the container")
 
 func newAgent(client kubernetes.Interface, containers *containerRuntime, v volumeNode, o options) *agent {
 	mine := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, func(l *metav1.ListOptions) {
@@ -218,10 +222,10 @@ func (a *agent) work(ctx context.Context, w *worker) {
 // note records the error of a step, and reports whether the step failed.
 func (w *worker) note(err error) bool {
 	if err == nil {
-		w.trouble, w.retry = "", 0
+		w.trouble, w.retry = nil, 0
 		return false
 	}
-	w.trouble, w.retry = err.Error(), min(maxRetry, max(firstRetry, 2*w.retry))
+	w.trouble, w.retry = err, min(maxRetry, max(firstRetry, 2*w.retry))
 	return true
 }
 
@@ -328,7 +332,7 @@ func (a *agent) do(ctx context.Context, pod *corev1.Pod, has seen, s step) error
 // first checks the mounts again, and then returns the container's mounts.
 func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) error {
 	if err := a.volumes.Manager().Verify(ctx, state.PodUID(pod.UID)); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errMounts, err)
 	}
 	image, err := a.containers.image(ctx, s.container)
 	if err != nil {
@@ -341,7 +345,7 @@ func (a *agent) start(ctx context.Context, pod *corev1.Pod, has seen, s step) er
 	this := node.Container{Namespace: pod.Namespace, Pod: pod.Name, Name: s.container.Name, MountOptions: options}
 	given, err := a.volumes.ContainerMounts(ctx, this)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errMounts, err)
 	}
 	box, _ := has.box()
 	m := a.maker(pod)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,11 +13,22 @@ import (
 type facts struct {
 	has     seen
 	volumes volumes
-	trouble string // the error of the last step, if it failed
+	trouble error  // of the last step, if it failed
 	refused string // why this agent does not run the pod
 	runtime string // the container runtime's name, for container ids
 	ip      string
 	now     time.Time
+}
+
+// badConfig is the kubelet's reason for a container whose mounts cannot be made.
+const badConfig = "CreateContainerConfigError"
+
+// says returns the text of the last step's error.
+func (f facts) says() string {
+	if f.trouble == nil {
+		return ""
+	}
+	return f.trouble.Error()
 }
 
 // statusOf returns the pod's new status. It begins with the current status, so that the
@@ -112,8 +124,11 @@ func containerStatus(pod *corev1.Pod, c *corev1.Container, f facts, isInit bool)
 		if !isInit && !initialized(pod, f.has) {
 			reason = "PodInitializing"
 		}
-		if f.trouble != "" {
-			reason, message = "CreateContainerError", f.trouble
+		if f.trouble != nil {
+			reason, message = "CreateContainerError", f.says()
+		}
+		if errors.Is(f.trouble, errMounts) {
+			reason = badConfig
 		}
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: message}
 		started := false
@@ -137,15 +152,17 @@ func containerStatus(pod *corev1.Pod, c *corev1.Container, f facts, isInit bool)
 	case r.running():
 		s.State.Running = &corev1.ContainerStateRunning{StartedAt: second(r.started)}
 	case r.exited() && again && pod.DeletionTimestamp == nil:
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: f.trouble}
-		if d := backOff(r, f.now); d > 0 {
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: f.says()}
+		if d := backOff(r, f.now); d == 0 && errors.Is(f.trouble, errMounts) {
+			s.State.Waiting.Reason = badConfig
+		} else if d > 0 {
 			s.State.Waiting.Message = fmt.Sprintf("started again at %s", f.now.Add(d).UTC().Format(time.RFC3339))
 		}
 		s.LastTerminationState.Terminated = terminated(r, f.runtime)
 	case r.exited():
 		s.State.Terminated = terminated(r, f.runtime)
 	default:
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: f.trouble}
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: f.says()}
 	}
 	return s
 }

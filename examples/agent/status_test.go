@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -68,8 +69,14 @@ func TestStatusOfAPod(t *testing.T) {
 		},
 		{
 			"a step that failed", pod(always, false),
-			facts{has: in(true), trouble: "no image"},
+			facts{has: in(true), trouble: errors.New("no image")},
 			"Pending; a CreateContainerError (no image); b CreateContainerError (no image); PodReadyToStartContainers Initialized",
+		},
+		{
+			"mounts that cannot be made", pod(always, false),
+			facts{has: in(true, run("a", exited, 1)), trouble: fmt.Errorf("%w: subPath \"..\"", errMounts)},
+			"Pending; a CreateContainerConfigError (mounts of the container: subPath \"..\"), before 1; " +
+				"b CreateContainerConfigError (mounts of the container: subPath \"..\"); PodReadyToStartContainers Initialized",
 		},
 		{
 			"init containers run", pod(always, true),
