@@ -32,6 +32,8 @@ type payload struct {
 	args string
 	// installed is set if csi-volmgr is installed with its units.
 	installed bool
+	// shares are the tags of directories of the host that the machine may mount (9p).
+	shares []string
 }
 
 // tests are the tests of one package.
@@ -44,6 +46,9 @@ func payloads() []payload {
 	return []payload{
 		{name: "nfs", tests: []tests{{"./test/vm/guest", []string{
 			"TestNFSOfEveryVersion", "TestDeadNFSServerHoldsUpNothingElse",
+		}}}},
+		{name: "same", installed: true, shares: []string{"vol", "home"}, tests: []tests{{"./test/vm/guest", []string{
+			"TestWhichMountsShowOneDirectory", "TestVolumesOfAServerGoBesideItsOtherMounts",
 		}}}},
 		{name: "iscsi", tests: []tests{{"./test/vm/guest", []string{"TestISCSIWithCHAPAndTwoUnitsOfOneSession", "TestISCSIRawBlock", "TestDeadISCSIPortalHangsAHelperAlone", "TestLocalDeviceGrowsOnline"}}}},
 		{name: "fc", tests: []tests{{"./test/vm/guest", []string{"TestFibreChannel"}}}},
@@ -204,10 +209,14 @@ func (m machine) boot(initrd string, p payload) console {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), bootTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-M", "pc", "-m", "1536", "-smp", "2",
+	args := []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-M", "pc", "-m", "1536", "-smp", "2",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-serial", "stdio",
 		"-kernel", filepath.Join(m.out(), "vmlinuz"), "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off "+p.args)
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off " + p.args}
+	for _, tag := range p.shares {
+		args = append(args, "-fsdev", "local,security_model=none,id="+tag+",path="+m.TempDir(), "-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
+	}
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
