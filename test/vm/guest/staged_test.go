@@ -68,8 +68,8 @@ func (n sharedNode) up(pod string) {
 	write(n.T, filepath.Join(n.HostPath(pod, "data"), "file"), pod)
 }
 
-// volumes returns the lines of get volumes.
-func (n sharedNode) volumes() string { return n.CLI("", "get", "volumes", "-o", "yaml").Stdout }
+// volumes returns what get volumes says.
+func (n sharedNode) volumes() string { return n.CLI("", "get", "volumes", "-o", "json").Stdout }
 
 // down removes the pod and waits until its volume is not on the node any more.
 func (n sharedNode) down(pod string, left int) {
