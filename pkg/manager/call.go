@@ -24,7 +24,7 @@ func (l *loop) begin(ctx context.Context, s *start) {
 	l.changed.push(s.id)
 	l.inFlight++
 	info := s.driver.info
-	c := caller{cfg: l.cfg, driver: s.driver.driver, info: info}
+	c := caller{cfg: l.cfg, driver: s.driver.driver, info: info, again: s.again}
 	if l.log.Enabled(ctx, slog.LevelDebug) {
 		l.log.Debug("call begins", "volume", s.id, "driver", info.Name, "op", s.op.Kind.String(), "pod", s.op.Pod)
 	}
@@ -58,6 +58,7 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		countSlow(s, -1)
 	}
 	v.call = nil
+	l.endRepeat(s)
 	v.endOrder(s, r.Err == nil)
 	l.count(s.driver, s.op, -1)
 	now := v.recordOrEmpty()
@@ -115,6 +116,7 @@ type caller struct {
 	cfg    *Config // never changed
 	driver Driver
 	info   *DriverInfo // never changed
+	again  []state.PodUID
 }
 
 // rpc returns the name of a verb's RPC, for failures that do not name one.
@@ -153,6 +155,10 @@ func (c caller) do(ctx *callContext, v state.Volume, op plan.Op) (r plan.Result)
 	}
 	if err == nil {
 		err = ctx.proceed()
+	}
+	if err == nil {
+		c.unpublishFirst(ctx, v, op)
+		err = c.unpublishAgain(ctx, v)
 	}
 	if err == nil {
 		err = c.call(ctx, v, op, &r)

@@ -17,6 +17,8 @@ type start struct {
 	intent        *state.Volume // nil if the journal already covers the call
 	driver        *driver
 	callsInFlight int // number of calls of the driver in flight, including this one
+	// again are the pods whose former targets are unpublished again before the call.
+	again []state.PodUID
 }
 
 // plan plans every dirty volume and takes slots for the calls that may begin. Volumes
@@ -106,6 +108,7 @@ func (l *loop) planOne(id state.VolumeID, now time.Time) (*start, bool) {
 			s.begun.Mounts = intent.Mounts // a pod that returns must not see a mount that the journal says is leaving
 		}
 	}
+	l.repeatUnpublish(s)
 	l.countStart(d, op)
 	s.callsInFlight = d.running.Calls
 	v.call = &call{op: op, since: now}

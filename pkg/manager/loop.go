@@ -69,6 +69,8 @@ type queues struct {
 	// stage path of their records.
 	displaced set[state.VolumeID]
 	staged    volumesBy[string]
+	// unpublishing are the former targets at which a call in flight unpublishes its volume again.
+	unpublishing map[string]state.VolumeID
 	// suspects are to be compared with the kernel again; the functions get the result.
 	suspects map[state.VolumeID][]func(problem string)
 }
@@ -131,7 +133,7 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		},
 		queues: queues{
 			dirty: newQueue[state.VolumeID](), ahead: newQueue[state.VolumeID](), displaced: set[state.VolumeID]{},
-			staged: volumesBy[string]{}, suspects: map[state.VolumeID][]func(string){},
+			staged: volumesBy[string]{}, unpublishing: map[string]state.VolumeID{}, suspects: map[state.VolumeID][]func(string){},
 		},
 		outbox: outbox{taken: 1, changed: newQueue[state.VolumeID](), changedPods: newQueue[state.PodUID]()},
 	}

@@ -20,6 +20,9 @@ func (l *loop) takenPlaces(v *volume, r state.Volume, w state.Want) (taken map[s
 				add(uid, id)
 			}
 		}
+		if id, repeated := l.unpublishing[wm.Target]; repeated && id != v.id {
+			add(uid, id)
+		}
 	}
 	if len(w.Pods) > 0 && w.Spec.Mode == state.Block && r.Stage.Phase == state.Absent {
 		for _, id := range l.staged[w.Spec.StagePath] {

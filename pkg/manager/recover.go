@@ -31,8 +31,11 @@ func (l *loop) recover(loaded state.Loaded) {
 		return
 	}
 	for _, v := range l.volumes { // no mount survived the reboot
-		if now, changes := plan.Adopt(v.recordOrEmpty(), false, nil); len(changes) > 0 {
+		now, changes := plan.Adopt(v.recordOrEmpty(), false, nil)
+		if len(changes) > 0 {
 			l.found.Changed++
+		}
+		if len(changes) > 0 || len(now.Mounts) > 0 {
 			l.setRecord(&now)
 		}
 	}

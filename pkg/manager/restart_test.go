@@ -246,7 +246,9 @@ func TestAfterAHardReboot(t *testing.T) {
 		rest()
 		calls := h.calls()[before:]
 		for i := range 150 {
-			want := []string{"Stage d^v-" + name(i), "Publish d^v-" + name(i) + " " + name(i)}
+			want := []string{
+				"Stage d^v-" + name(i), "Unpublish d^v-" + name(i) + " " + name(i), "Publish d^v-" + name(i) + " " + name(i),
+			}
 			if i >= 100 {
 				want = []string{"Unpublish d^v-" + name(i) + " " + name(i), "Unstage d^v-" + name(i)}
 			}

@@ -124,8 +124,8 @@ func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin
 		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", shown(name),
 			ErrRefused, maxDriverName)
 	}
-	p := Plugin{Name: state.DriverName(name), Socket: socket, Versions: info.GetSupportedVersions()}
-	if err := checkVersions(p.Versions); err != nil {
+	p := Plugin{Name: state.DriverName(name), Socket: socket}
+	if err := checkVersions(info.GetSupportedVersions()); err != nil {
 		return p, err
 	}
 	var err error

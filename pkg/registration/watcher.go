@@ -46,8 +46,6 @@ type Plugin struct {
 	Endpoint string
 	// Socket is the path of its registration socket.
 	Socket string
-	// Versions are the CSI versions that the driver says it supports.
-	Versions []string
 	// Generation increases with each socket that the watcher sees.
 	Generation int
 }

@@ -39,6 +39,9 @@ type Volume struct {
 	ExpandFailed *Retry `json:"expand,omitempty"`
 	// Mounts has an entry for every pod whose fact is not absent.
 	Mounts map[PodUID]Mount `json:"mounts,omitempty"`
+	// Former are targets, by pod, that a driver which counts publications on its own disk
+	// may still count: Unpublish removed the mount, or a reboot did.
+	Former map[PodUID]string `json:"former,omitempty"`
 }
 
 // Needs says which steps precede the publication of a volume.

@@ -140,6 +140,11 @@ func (s *controller) ControllerPublishVolume(_ context.Context, req *csi.Control
 
 // ControllerUnpublishVolume implements the Controller service.
 func (s *controller) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	if v, err := s.driver.volume(req.GetVolumeId()); err == nil {
+		if err := s.driver.counted(v); err != nil {
+			return nil, err
+		}
+	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 

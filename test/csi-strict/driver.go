@@ -236,7 +236,7 @@ func (d *Driver) volume(id string) (Volume, error) {
 		return Volume{}, status.Errorf(codes.NotFound, "volume %s: there is none", id)
 	}
 	copied := *v
-	copied.Targets = maps.Clone(v.Targets)
+	copied.Targets, copied.Counted = maps.Clone(v.Targets), maps.Clone(v.Counted)
 	return copied, nil
 }
 
@@ -272,6 +272,7 @@ func look(req proto.Message) (s seen) {
 		var st unix.Stat_t
 		// A path that cannot be looked at, such as a dead mount, counts as present.
 		s.target = !errors.Is(unix.Lstat(r.GetTargetPath(), &st), unix.ENOENT)
+		s.unmounted = !isMount(r.GetTargetPath())
 	}
 	return s
 }

@@ -27,8 +27,8 @@ const maxAsked = 3
 type seen struct {
 	// staging, parent: the staging path, the target's parent, is a directory.
 	staging, parent bool
-	// target: there is something at the target path.
-	target bool
+	// target: there is something at the target path; unmounted: nothing is mounted there.
+	target, unmounted bool
 }
 
 // finding is a rule that a call breaks.
@@ -208,7 +208,9 @@ func (j *judge) accept(c *call) {
 	case "NodeUnstageVolume":
 		v.Stage = leaving(v.Stage)
 	case "NodeUnpublishVolume":
-		if f, ok := v.Targets[c.path]; ok {
+		// Where a reboot has removed the mount, nothing is taken from a pod: a Publish may follow
+		// whatever the answer.
+		if f, ok := v.Targets[c.path]; ok && !c.seen.unmounted {
 			v.Targets[c.path] = leaving(f)
 		}
 	case "ControllerUnpublishVolume":

@@ -59,6 +59,8 @@ type Volume struct {
 	// StagePath is the path at which it was first staged.
 	StagePath string          `json:"stagePath,omitempty"`
 	Targets   map[string]Fact `json:"targets,omitempty"`
+	// Counted are the publications that the driver counts, by target, if its script says so.
+	Counted map[string]int `json:"counted,omitempty"`
 
 	// Last has the last end of each call, by call and path.
 	Last map[string]ended `json:"last,omitempty"`

@@ -36,6 +36,9 @@ func (s *node) NodeStageVolume(_ context.Context, req *csi.NodeStageVolumeReques
 func (s *node) NodeUnstageVolume(_ context.Context, req *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	v, err := s.driver.volume(req.GetVolumeId())
 	if err == nil {
+		err = s.driver.counted(v)
+	}
+	if err == nil {
 		err = errors.Join(unmount(req.GetStagingTargetPath()), eachLoop(s.driver.image(v.ID), unix.LOOP_CLR_FD))
 	}
 	return &csi.NodeUnstageVolumeResponse{}, err
@@ -49,6 +52,9 @@ func (s *node) NodePublishVolume(_ context.Context, req *csi.NodePublishVolumeRe
 	}
 	if v.Block != (req.GetVolumeCapability().GetBlock() != nil) {
 		return nil, status.Error(codes.InvalidArgument, "volume_capability: access type is not the volume's")
+	}
+	if !isMount(req.GetTargetPath()) {
+		s.driver.count(v.ID, req.GetTargetPath(), +1)
 	}
 	if v.Block {
 		device, err := loopFor(s.driver.image(v.ID))
@@ -81,6 +87,7 @@ func (s *node) NodeUnpublishVolume(_ context.Context, req *csi.NodeUnpublishVolu
 	if err := remove(req.GetTargetPath()); err != nil {
 		return nil, err
 	}
+	s.driver.count(v.ID, req.GetTargetPath(), -1)
 	if v.Block && len(v.Targets) <= 1 {
 		err = eachLoop(s.driver.image(v.ID), unix.LOOP_CLR_FD)
 	}

@@ -37,6 +37,10 @@ type Script struct {
 	Health  map[string][]Trouble `json:"health,omitempty"`
 	Storage []Trouble            `json:"storage,omitempty"`
 
+	// Counts: the driver counts its publications on disk, by target, and refuses to unstage or detach
+	// a volume that has any. A reboot does not change the count, as with csi-driver-host-path.
+	Counts bool `json:"counts,omitempty"`
+
 	Faults []Fault `json:"faults,omitempty"`
 }
 

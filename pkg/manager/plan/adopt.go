@@ -49,6 +49,9 @@ func Adopt(v state.Volume, sameBoot bool, seen map[string]state.Seen) (state.Vol
 		case !sameBoot:
 			m.Seen = state.Seen{} // no container that used it survived the reboot
 			v.Mounts = withMount(v.Mounts, pod, m)
+			if m.Phase == state.Entering {
+				v.Former = withFormer(v, pod, m.Target)
+			}
 		case m.Phase == state.Entering && !seenMade(v, m.Seen) && seenMade(v, seen[m.Target]):
 			m.Seen = seen[m.Target] // made but not journaled: the pod may already use it
 			v.Mounts = withMount(v.Mounts, pod, m)

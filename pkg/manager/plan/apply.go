@@ -42,6 +42,9 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	case Publish:
 		v = renew(v, w, f)
 		m := v.Mounts[op.Pod]
+		if m.Phase == state.Absent { // only a call that a reboot cut off begins with an Unpublish
+			v.Former = withoutFormer(v.Former, op.Pod)
+		}
 		if !used(v, m) {
 			m.MountSpec = w.Pods[op.Pod].MountSpec
 			m.Waits = f.Driver.Expand && waitsToGrow(v, w, m)
@@ -186,6 +189,9 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 		m.NoEffect = min(m.NoEffect+1, mostNoEffect)
 		v.Mounts = withMount(v.Mounts, op.Pod, m)
 	}
+	if op.Kind == Publish {
+		v.Former = withoutFormer(v.Former, op.Pod) // it was unpublished before the call
+	}
 	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
 		return v // the pod left during the call, and a removal is never turned back (rule 2)
 	}
@@ -211,11 +217,14 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	case Expand:
 		v.ExpandFailed, v.SizeBytes = nil, max(op.SizeBytes, r.SizeBytes)
 	case Unpublish:
+		if v.Needs != (state.Needs{}) {
+			v.Former = withFormer(v, op.Pod, v.Mounts[op.Pod].Target)
+		}
 		v.Mounts = withoutMount(v.Mounts, op.Pod)
 	case Unstage:
-		v.Stage, v.Staged, v.ExpandFailed = state.Fact{}, state.Seen{}, nil
+		v.Stage, v.Staged, v.ExpandFailed, v.Former = state.Fact{}, state.Seen{}, nil, nil
 	case Detach:
-		v.Attach, v.PublishContext = state.Fact{}, nil
+		v.Attach, v.PublishContext, v.Former = state.Fact{}, nil, nil
 	}
 	return v
 }
