@@ -29,7 +29,7 @@ func sample(id state.VolumeID) state.Volume {
 		Needs: state.Needs{Attach: true, Stage: true}, For: []state.PodUID{"p1"},
 		Attach: state.Fact{Phase: state.Present, Failed: &retry}, PublishContext: map[string]string{"lun": "7"},
 		Stage: state.Fact{Phase: state.Present}, Staged: state.Seen{Exists: true, Mounted: true, MountID: 1 << 40, Dev: 7 << 32, Layers: 1, ReadOnly: true},
-		SizeBytes: 1 << 30, ExpandFailed: &retry,
+		SizeBytes: 1 << 30, ExpandFailed: &retry, Former: map[state.PodUID]string{"p0": "/r/pods/p0/x"},
 		Mounts: map[state.PodUID]state.Mount{
 			"p1": {
 				Fact: state.Fact{Phase: state.Leaving, Failed: &retry},

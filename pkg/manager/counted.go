@@ -110,7 +110,8 @@ func (c caller) unpublishFormer(ctx *callContext, v state.Volume, uid state.PodU
 	err := c.driver.Unpublish(within, v, uid)
 	ctx.setDeadline(ctx.limit, nil)
 	if err != nil {
-		c.cfg.Logger.Warn("former target of a volume is not unpublished", "volume", v.ID, "driver", c.info.Name, "pod", uid, "err", err)
+		c.cfg.Logger.Warn("former target of a volume is not unpublished", "volume", v.ID, "driver", c.info.Name, "pod", uid,
+			"err", err)
 	}
 	return err
 }

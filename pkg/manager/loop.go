@@ -133,7 +133,8 @@ func newLoop(m *Manager, loaded state.Loaded) *loop {
 		},
 		queues: queues{
 			dirty: newQueue[state.VolumeID](), ahead: newQueue[state.VolumeID](), displaced: set[state.VolumeID]{},
-			staged: volumesBy[string]{}, unpublishing: map[string]state.VolumeID{}, suspects: map[state.VolumeID][]func(string){},
+			staged: volumesBy[string]{}, unpublishing: map[string]state.VolumeID{},
+			suspects: map[state.VolumeID][]func(string){},
 		},
 		outbox: outbox{taken: 1, changed: newQueue[state.VolumeID](), changedPods: newQueue[state.PodUID]()},
 	}

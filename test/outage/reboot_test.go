@@ -83,12 +83,13 @@ func reboots(t *testing.T, keepsJournal bool) {
 	until(t, "the other pod has its volume", time.Minute, func() bool { return n.mounted() == 4 && n.ready() == 2 })
 	// Only the driver knows that journaled mounts from before the reboot are gone (ADR
 	// 2): the manager asks it once for each volume that it does not make again.
-	removals := 0
+	// A driver may count the third pod's mount: it is unpublished once before it is made again.
+	removals, before := 0, 0
 	if keepsJournal {
-		removals = 2
+		removals, before = 2, 1
 	}
-	if n.count("Unpublish") != removals || n.count("Unstage") != removals {
-		t.Errorf("%d mounts and %d stages were taken away, want %d each", n.count("Unpublish"), n.count("Unstage"), removals)
+	if n.count("Unpublish") != removals+before || n.count("Unstage") != removals {
+		t.Errorf("%d mounts and %d stages were taken away, want %d and %d", n.count("Unpublish"), n.count("Unstage"), removals+before, removals)
 	}
 }
 

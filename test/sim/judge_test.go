@@ -109,6 +109,10 @@ func (j *judge) begin(l *life, o op) {
 		w.breach("rule 2, J1, J6: %v while %s is in flight", o, ls.inFlight)
 	}
 	ls.inFlight, ls.life = o.String(), l.number
+	if former(o) {
+		j.unpublishesAgain(o)
+		return
+	}
 	if ln.removing && !removes(o.verb) {
 		w.breach("rule 2: %v turns back from a removal whose answer was lost", o)
 	}
@@ -260,6 +264,9 @@ func (j *judge) end(l *life, o op, err error) {
 	ln := ls.lane(o)
 	if ls.life == l.number {
 		ls.inFlight = ""
+	}
+	if former(o) {
+		return // it changes no fact
 	}
 	there := j.truth(o)
 	if removes(o.verb) {
