@@ -259,6 +259,16 @@ func (d *dirs) exists(path string) bool {
 	return err != nil || e.exists
 }
 
+// isLink reports whether there is a symbolic link at path.
+func (d *dirs) isLink(path string) bool {
+	rel, err := d.rel(path)
+	if err != nil {
+		return false
+	}
+	e, err := d.look(rel)
+	return err == nil && e.mode&unix.S_IFMT == unix.S_IFLNK
+}
+
 // inParent calls f with a descriptor of rel's parent directory and rel's last element.
 func (d *dirs) inParent(rel string, f func(fd int, name string) error) error {
 	dir, err := d.open(filepath.Dir(rel))

@@ -69,6 +69,7 @@ const driverName = "fake.example.com"
 // fakeDriver is a small strict CSI driver: it remembers what is staged and published,
 // refuses what CSI forbids a caller to do, and records every request.
 type fakeDriver struct {
+	links string // NodePublishVolume leaves a symbolic link to this path
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
 	csi.UnimplementedNodeServer
@@ -310,6 +311,10 @@ func (f *fakeDriver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolu
 	if f.has(csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) && r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] != "true" &&
 		!f.staged[r.GetVolumeId()+"^"+r.GetStagingTargetPath()] {
 		return nil, status.Error(codes.FailedPrecondition, "not staged")
+	}
+	if f.links != "" {
+		f.published[key] = true
+		return &csi.NodePublishVolumeResponse{}, os.Symlink(f.links, r.GetTargetPath())
 	}
 	if !f.published[key] {
 		if err := place(r.GetTargetPath(), r.GetVolumeCapability().GetBlock() != nil); err != nil {

@@ -93,6 +93,13 @@ func (d *Driver) publish(ctx context.Context, v state.Volume, m state.Mount, req
 		}
 		return err
 	}
+	if d.dirs.isLink(m.Target) {
+		return &state.CallError{
+			Outcome: state.Failed, Call: nodePublish, Reason: state.NoEffect,
+			Err: fmt.Errorf("the driver left a symbolic link at %s, want a mount: a container would get what the link "+
+				"leads to on this node; see whether the driver can be told to bind mount", m.Target),
+		}
+	}
 	if m.DevicePath == "" {
 		return nil
 	}

@@ -220,6 +220,28 @@ func TestTheDevicesLinkReplacesAnOlderOneAndNothingElse(t *testing.T) {
 	}
 }
 
+// A driver that leaves a symbolic link at the target, to a directory that another pod uses, is told so. Its
+// removal leaves that directory alone.
+func TestASymbolicLinkAtTheTargetIsSaidToBeOne(t *testing.T) {
+	for _, mode := range []state.Mode{state.Filesystem, state.Block} {
+		f, others := newFake(), t.TempDir()
+		f.links = others
+		must(t, os.WriteFile(filepath.Join(others, "file"), nil, 0o600))
+		n := connect(t, f)
+		v := n.volume(mode)
+		must(t, n.d.Stage(t.Context(), v))
+		err := publish(t.Context(), n.d, v, "pod-1")
+		found, ok := errors.AsType[*state.CallError](err)
+		if !ok || found.Reason != state.NoEffect || found.Outcome != state.Failed || !strings.Contains(err.Error(), "symbolic link at "+target(v)) {
+			t.Errorf("%v: %v", mode, err)
+		}
+		_ = n.d.Unpublish(t.Context(), v, "pod-1")
+		if !there(filepath.Join(others, "file")) {
+			t.Error("what the link leads to was removed")
+		}
+	}
+}
+
 // Items: F11, N-32, N-34, N-100.
 func TestSecretsAreReadAnewForEachCallAndGoWhereTheyBelong(t *testing.T) {
 	reads := map[state.SecretRef]int{}

@@ -204,6 +204,7 @@ func (c caller) call(ctx context.Context, v state.Volume, op plan.Op, r *plan.Re
 		err = c.remove(ctx, v, op)
 	case plan.Publish, plan.Republish:
 		r.RenewAt, err = c.driver.Publish(ctx, v, op.Pod)
+		err = markNoEffect(err)
 	case plan.Expand:
 		r.SizeBytes, err = c.expand(ctx, v, op)
 	default:
@@ -242,6 +243,18 @@ func (c caller) checkStaged(ctx context.Context, v state.Volume, op plan.Op) err
 // ErrNoEffect is wrapped by the failure of a call that the driver answered OK although the
 // kernel does not show its effect.
 var ErrNoEffect = errors.New("answered OK without the effect")
+
+// markNoEffect wraps ErrNoEffect in the failure of a call if the driver's client found that a call without an
+// effect was answered OK.
+func markNoEffect(err error) error {
+	found, ok := errors.AsType[*state.CallError](err)
+	if !ok || found.Reason != state.NoEffect || errors.Is(err, ErrNoEffect) {
+		return err
+	}
+	e := *found
+	e.Err = fmt.Errorf("%w: %w", ErrNoEffect, e.Err)
+	return &e
+}
 
 // verify checks the effect of a call that was answered OK. It stores what the kernel shows
 // at the call's path in r.Seen.

@@ -102,3 +102,34 @@ func TestADriverThatUnpublishesOnceIsAskedNoMore(t *testing.T) {
 		}
 	})
 }
+
+// linking is a driver whose client finds a symbolic link where a mount should be.
+type linking struct{ *counting }
+
+func (l linking) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	l.publications++
+	err := errors.New("the driver left a symbolic link")
+	return time.Time{}, &state.CallError{Outcome: state.Failed, Call: "NodePublishVolume", Reason: state.NoEffect, Err: err}
+}
+
+// What the driver's client finds counts as what the kernel shows: each such OK is undone, and events tell of it.
+func TestALinkIsAnOKWithoutEffect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, d := newFakeNode(t), newDisk()
+		driver := linking{&counting{fakeNode: h}}
+		var last EndedCall
+		l := live(t, h, d, func(c *Config) { c.OnCall = func(e EndedCall) { last = e } })
+		l.DriverUp(DriverInfo{Name: "d", Stage: true, MountsTarget: true}, driver)
+		l.SetPod(podWant("a", "v"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if !last.NoEffect || !strings.Contains(last.Error, "answered OK without the effect: the driver left a symbolic link") {
+			t.Errorf("%+v", last)
+		}
+		l.RemovePod("a")
+		rest()
+		if !h.clean() || driver.publications != 0 || len(l.Volumes()) != 0 {
+			t.Errorf("%d publications are left, calls %v", driver.publications, h.calls())
+		}
+	})
+}
