@@ -103,7 +103,7 @@ func checkCommand(words []string) string {
 		}
 	}
 	if slices.Contains([]string{"retry", "forget"}, cmd.Name()) && len(plain) > 0 && plain[0] == strings.ToLower(plain[0]) && kindOf(plain[0]) != "" &&
-		!(cmd.Name() == "retry" && kindOf(plain[0]) == "snapshots") {
+		kindOf(plain[0]) != "snapshots" && !(cmd.Name() == "forget" && kindOf(plain[0]) == "pvc") {
 		return "it takes a name without its kind"
 	}
 	return ""
@@ -112,7 +112,7 @@ func checkCommand(words []string) string {
 func TestCommandsThatAreNoneAreSeen(t *testing.T) {
 	for text, want := range map[string]string{
 		"get pods --watch": "", "explain pod web": "", "knows that": "", "get pods --wach": "no flag --wach", "expln --all": "no such verb",
-		"get pods -z": "no flag -z", "retry volume data": "it takes a name without its kind", "retry snapshot monday": "", "forget snapshot monday": "it takes a name without its kind", "who pod web": "", "delete pod web -n shop": "",
+		"get pods -z": "no flag -z", "retry volume data": "it takes a name without its kind", "retry snapshot monday": "", "forget snapshot monday": "", "forget pvc data": "", "forget pod web": "it takes a name without its kind", "retry pvc data": "it takes a name without its kind", "who pod web": "", "delete pod web -n shop": "",
 	} {
 		if got := checkCommand(strings.Fields(text)); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)

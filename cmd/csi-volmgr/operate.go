@@ -298,38 +298,3 @@ func leftoverText(items []leftover.Item, acted bool) string {
 	}
 	return b.String()
 }
-
-func (p *program) forgetCommand() *cobra.Command {
-	var reason string
-	var mounted bool
-	cmd := &cobra.Command{
-		Use:   "forget VOLUME --reason=TEXT",
-		Short: "Drop the record of a volume that can never be unmounted properly",
-		Long: `Drop the record of a volume without calling its driver, when the driver or the
-storage will not come back. Its directories on this node stay, and the daemon no
-longer reports it as in use: be sure that nothing on this node writes to it.
-
-The daemon refuses while a pod wants the volume, a call for it is in flight, or the
-kernel shows that it is mounted. The reason goes to the audit log. While a mount of
-a forgotten volume stays, its claim's volume cannot be deleted: unmount it first.`,
-		Example: `  csi-volmgr forget pvc-17 --reason="array 3 was scrapped"`,
-		Args:    oneArg("VOLUME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if strings.TrimSpace(reason) == "" {
-				return usagef("say why with --reason")
-			}
-			c := p.client()
-			defer c.Close()
-			done, err := c.Forget(cmd.Context(), args[0], reason, mounted)
-			if err != nil {
-				return err
-			}
-			return writeAll(p.stdout, appliedLine(done))
-		},
-	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why it may be dropped, in `words`, for the audit log")
-	cmd.Flags().BoolVar(&mounted, "even-mounted", false,
-		"even if it is mounted; the mounts stay, and csi-volmgr no longer manages them")
-	p.completesVolumes(cmd, cobra.ShellCompDirectiveNoFileComp)
-	return cmd
-}

@@ -76,8 +76,8 @@ func (b *backend) Blocks(_ context.Context, q server.BlocksQuery, each func([]se
 	return 1 << 41, err
 }
 
-func (b *backend) Forget(_ context.Context, by audit.By, f server.Forget) error {
-	return b.ask(fmt.Sprintf("forget %+v by %d", f, by.UID))
+func (b *backend) Forget(_ context.Context, by audit.By, f server.Forget) (string, error) {
+	return "", b.ask(fmt.Sprintf("forget %+v by %d", f, by.UID))
 }
 
 func (b *backend) Retry(_ context.Context, _ audit.By, r server.Retry) error {

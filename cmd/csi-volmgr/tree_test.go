@@ -238,7 +238,7 @@ func TestNamesAreCompletedAfterEveryVerb(t *testing.T) {
 		"watch pods": "web", "watch volumes": vol, "watch drivers": string(nfs), "watch pv": "pv-data", "watch pvc": "data",
 		"describe pod": "web", "describe volume": vol, "describe driver": string(nfs),
 		"explain pod": "web", "explain volume": vol, "explain driver": string(nfs), "explain snapshot": "monday", "explain pod -n shop": "till",
-		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "retry snapshot": "monday", "forget": vol, "wait pod": "web",
+		"trace pod": "web", "trace volume": vol, "who": vol, "retry": vol, "retry snapshot": "monday", "forget": vol, "forget pvc": "data", "forget snapshot": "monday", "wait pod": "web",
 		"delete pod": "web", "delete pvc": "data", "delete snapshot": "monday", "get snapshots": "monday", "watch snapshots": "monday",
 		"snapshot create pvc": "data", "snapshot restore": "monday", "snapshot diff": "monday", "snapshot diff monday": "tuesday", "clone pvc": "data", "snapshot schedule pvc": "data", "get schedules": "data-daily", "delete schedule": "data-daily", "volume unit pod": "web", "volume unit pvc": "data", "volume release": "pv-data", "volume set pvc": "data", "volume remove": "shop_db", "volume restore": "shop_db.removed-20261128-135526", "doctor --driver": string(nfs),
 		"retry data --step": "lazy", "volume set pvc data --reclaim": "Retain", "drain --wait": "unstaged",

@@ -110,17 +110,17 @@ func TestForgetRefusesWhatIsMounted(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
 	n, stop := start(t, c)
 	settled(t, n)
-	err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "why not"})
+	_, err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "why not"})
 	if !errors.Is(err, server.ErrConflict) || !strings.Contains(err.Error(), "is mounted at "+target) {
 		t.Fatalf("got %v", err)
 	}
 	if items, err := n.Leftovers(t.Context(), audit.By{}, server.GCSafe); err != nil || len(items) != 0 {
 		t.Errorf("while there is a record: %+v, %v", items, err)
 	}
-	if err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "array scrapped", Mounted: true}); err != nil {
+	if _, err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "array scrapped", Mounted: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "again"}); !errors.Is(err, server.ErrNotFound) {
+	if _, err := n.Forget(t.Context(), audit.By{}, server.Forget{Volume: v.ID, Reason: "again"}); !errors.Is(err, server.ErrNotFound) {
 		t.Errorf("a second time: %v", err)
 	}
 	if got := (usage{n}).InUse(v.ID, "pv"); !strings.Contains(got, "umount "+target) {

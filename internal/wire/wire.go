@@ -149,6 +149,7 @@ func (n *Node) wireOperators() {
 	n.Operator = operate.New(operate.Config{
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, Stale: n.Named.Stale, RetrySnapshot: n.controller.RetrySnapshot,
+		ForgetClaim: n.controller.ForgetClaim, ForgetSnapshot: n.controller.ForgetSnapshot,
 		RetryGroup: n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
 		Accepted: func() { n.controller.LossAccepted(); n.Named.LossAccepted() },
 	})

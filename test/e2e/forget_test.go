@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -56,5 +58,59 @@ func TestForgottenVolumeThatIsMountedIsNotDeleted(t *testing.T) {
 		n.DeletePods("web")
 		n.DeleteClaims("data")
 		n.nothingLeft()
+	})
+}
+
+// A driver is removed for good. The deletion of its claim waits for ever, so the claim is forgotten, with a word. The claim of
+// another namespace stays as it is.
+func TestAClaimWithoutADriverIsForgotten(t *testing.T) {
+	eachKind(t, func(n *node) {
+		t := n.T
+		data := claim("data", "64Mi", fileSystem, rwo)
+		n.Apply(n.driver.class(), data, strings.Replace(data, "metadata: {", "metadata: {namespace: shop, ", 1))
+		until := func(key, phase string) {
+			t.Helper()
+			harness.Until(n.Node, "claim "+key+" to be "+phase, n.API.WatchClaims, func(all map[string]server.ClaimStatus) bool {
+				return all[key].Phase == phase
+			})
+		}
+		until("default/data", "Bound")
+		until("shop/data", "Bound")
+		refused := func(want string, args ...string) {
+			t.Helper()
+			if r := n.CLI("", append([]string{"forget", "pvc", "data"}, args...)...); r.Code == 0 || !strings.Contains(r.Stderr, want) {
+				t.Errorf("%q: exit code %d, %s%s, want %q", args, r.Code, r.Stdout, r.Stderr, want)
+			}
+		}
+		refused("csi-volmgr delete pvc data", "--reason=it is listed")
+		n.driver.proc.Kill()
+		sockets, err := filepath.Glob(filepath.Join(n.registry(), "*"))
+		must(t, err)
+		for _, socket := range sockets {
+			must(t, os.Remove(socket))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			n.API.DeleteClaim(ctx, server.ClaimDeletion{Namespace: "default", Name: "data"}) // it does not end
+		}()
+		until("default/data", "Deleting")
+		cancel()
+		<-ended
+		n.Eventually("the driver to be unregistered", func() bool {
+			return strings.Contains(n.CLI("", "explain", "pvc", "data").Stdout, "--driver-gone")
+		})
+		refused("--driver-gone", "--reason=it may come back")
+		said := n.Do("", "forget", "pvc", "data", "--driver-gone", "--reason=the array was scrapped")
+		log, err := os.ReadFile(filepath.Join(n.Path("state"), "audit.log"))
+		must(t, err)
+		for _, text := range []string{said, string(log)} {
+			if !strings.Contains(text, "may be left at the storage: volume pvc-") || !strings.Contains(text, n.driver.name) {
+				t.Errorf("it does not say what may be left: %s", text)
+			}
+		}
+		refused("no such claim", "--driver-gone", "--reason=again")
+		until("shop/data", "Bound")
 	})
 }

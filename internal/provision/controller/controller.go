@@ -314,17 +314,26 @@ func (c *Controller) delete(ctx context.Context, key Key, retained bool) error {
 // checkUnused returns an error that wraps ErrInUse if a pod uses or wants e's volume, or if something
 // is to be made of it.
 func (c *Controller) checkUnused(e *entry) error {
-	if by := c.cfg.Usage.Wanted(e.key); by != "" {
-		return fmt.Errorf("%w: %s wants it", ErrInUse, by)
-	}
-	if by := c.inUse(e); by != "" {
-		return fmt.Errorf("%w: %s has volume %s", ErrInUse, by, e.rec.Name)
+	if err := c.checkUnwanted(e); err != nil {
+		return err
 	}
 	if by := c.listed(e); by != "" {
 		return fmt.Errorf("%w: %s is of the same volume %s, whose data goes with this claim", ErrInUse, by, e.rec.Handle)
 	}
 	if e.rec.Attach != state.Absent {
 		return fmt.Errorf("%w: volume %s is attached to this node", ErrInUse, e.rec.Name)
+	}
+	return nil
+}
+
+// checkUnwanted returns an error that wraps ErrInUse if a pod uses or wants e's volume, or if something
+// is to be made of it.
+func (c *Controller) checkUnwanted(e *entry) error {
+	if by := c.cfg.Usage.Wanted(e.key); by != "" {
+		return fmt.Errorf("%w: %s wants it", ErrInUse, by)
+	}
+	if by := c.inUse(e); by != "" {
+		return fmt.Errorf("%w: %s has volume %s", ErrInUse, by, e.rec.Name)
 	}
 	if by := c.needed(e); by != "" {
 		return fmt.Errorf("%w: %s is to be made of volume %s", ErrInUse, by, e.rec.Name)

@@ -56,6 +56,14 @@ func (c *Client) Forget(ctx context.Context, name, reason string, mounted bool) 
 	return out, err
 }
 
+// ForgetObject drops the record of a claim's volume or of a snapshot.
+func (c *Client) ForgetObject(ctx context.Context, f server.Forget) (out server.Applied, err error) {
+	path := "/v1/" + f.Kind + "s/" + url.PathEscape(f.Namespace) + "/" + url.PathEscape(f.Name) + "/forget"
+	q := url.Values{"reason": {f.Reason}, "gone": {strconv.FormatBool(f.Gone)}}
+	err = c.call(ctx, request{method: http.MethodPost, path: path, query: q}, &out)
+	return out, err
+}
+
 // AcceptRecovery states that no pod uses the mounts without a record, and returns these
 // mounts.
 func (c *Client) AcceptRecovery(ctx context.Context, reason string) ([]server.Place, error) {

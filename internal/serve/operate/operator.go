@@ -50,6 +50,8 @@ type Config struct {
 	Stale func(ctx context.Context, end named.Ending) ([]named.Stale, error)
 	// RetrySnapshot and RetryGroup end the wait of a snapshot or group snapshot after a failure.
 	RetrySnapshot, RetryGroup func(controller.Key)
+	// ForgetClaim and ForgetSnapshot drop the record of a claim's volume or of a snapshot without a call.
+	ForgetClaim, ForgetSnapshot func(ctx context.Context, key controller.Key, gone bool) (left string, err error)
 	// Accepted carries out what waits for the word that lost records are accepted.
 	Accepted func()
 	// BootID names this boot of the node.
@@ -173,36 +175,6 @@ func (o *Operator) Known() leftover.Known {
 	}
 	delete(k.Paths, "")
 	return k
-}
-
-// Forget drops a record (server.Operator). It refuses while the kernel shows mounts of the volume or
-// cannot tell, unless f.Mounted is set.
-func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) error {
-	act := audit.Act{By: by, Verb: "forget", Object: string(f.Volume), Reason: f.Reason}
-	if f.Mounted {
-		act.Detail = "even if it is mounted"
-	}
-	return o.c.Audit.Do(act, func() (string, error) {
-		v, ok := o.c.Manager.Volume(f.Volume)
-		if !ok {
-			return "", fmt.Errorf("%w: volume %q is not known here", server.ErrNotFound, f.Volume)
-		}
-		mounted, err := o.mountsOf(ctx, v)
-		if err == nil && len(mounted) > 0 {
-			err = fmt.Errorf("%w: volume %s is mounted at %s: unmount it first (csi-volmgr who shows who uses it), or forget "+
-				"it anyway with --even-mounted",
-				server.ErrConflict, f.Volume, strings.Join(mounted, ", "))
-		}
-		if err != nil && !f.Mounted {
-			return "", err
-		}
-		if err := o.c.Manager.Forget(ctx, f.Volume, mounted...); errors.Is(err, manager.ErrInUse) {
-			return "", fmt.Errorf("%w: %w", server.ErrConflict, err)
-		} else if err != nil {
-			return "", err
-		}
-		return "left mounted at: " + strings.Join(mounted, ", "), nil
-	})
 }
 
 // mountsOf returns the record's paths at which the kernel shows a mount. An error means that the kernel

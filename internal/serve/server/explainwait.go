@@ -123,7 +123,12 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	namespace, name, _ := strings.Cut(cause.Of, "/")
 	switch cause.Code {
 	case state.DriverAway:
-		return f.startDriver(state.DriverName(cause.Of))
+		start := f.startDriver(state.DriverName(cause.Of))
+		if c.Phase == "Deleting" {
+			start += fmt.Sprintf("; if it is gone for good: csi-volmgr forget pvc %s -n %s --driver-gone --reason=TEXT",
+				c.Name, c.Namespace)
+		}
+		return start
 	case state.DriverSilent:
 		return fmt.Sprintf("see the log of driver %s, which is registered and does not say what it can do: csi-volmgr "+
 			"explain driver %s", cause.Of, cause.Of)

@@ -103,6 +103,8 @@ func paths() []path {
 		{pattern: "GET /v1/storage", summary: "The volumes and snapshots of drivers that no record of this node knows", answer: Unowned{}},
 		{pattern: "POST /v1/recovery/accept", summary: "State that no pod uses the mounts without a record", query: []string{reason}, answer: List[Place]{}},
 		{pattern: "POST /v1/forget/{id...}", summary: "Drop a record", query: []string{reason, "mounted: true to drop it even if it is mounted"}, answer: Applied{}},
+		{pattern: "POST /v1/claims/{ns}/{name}/forget", summary: "Drop the record of a claim's volume without a call", query: []string{reason, "gone: true if the driver will not come back"}, answer: Applied{}},
+		{pattern: "POST /v1/snapshots/{ns}/{name}/forget", summary: "Drop the record of a snapshot without a call", query: []string{reason, "gone: true if the driver will not come back"}, answer: Applied{}},
 		{pattern: "POST /v1/retry/{id...}", summary: "End the pauses of a volume, or make its failing unmount by a given step", query: []string{"step: force or lazy", reason}, answer: Applied{}},
 		{pattern: "GET /v1/drain", summary: "The node's drain", answer: Drain{}},
 		{pattern: "POST /v1/drain", summary: "Drain the node", query: []string{"mode: hold or empty", reason}, answer: Drain{}},
@@ -271,8 +273,8 @@ func (o operator) SetReclaim(context.Context, audit.By, Reclaim) (string, error)
 func (o operator) Blocks(_ context.Context, _ BlocksQuery, each func([]BlockRange) error) (int64, error) {
 	return 1, errors.Join(each(filled[[]BlockRange](o.t)), errors.New("the rest is lost"))
 }
-func (o operator) Forget(context.Context, audit.By, Forget) error { return nil }
-func (o operator) Retry(context.Context, audit.By, Retry) error   { return nil }
+func (o operator) Forget(context.Context, audit.By, Forget) (string, error) { return "", nil }
+func (o operator) Retry(context.Context, audit.By, Retry) error             { return nil }
 func (o operator) AcceptRecovery(context.Context, audit.By, string) ([]state.Place, error) {
 	return filled[[]state.Place](o.t), nil
 }
@@ -308,7 +310,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 	_, s := document(t)
 	fillIn := strings.NewReplacer("{ns}/{name}/retry", "default/monday/retry", "{ns}", "default", "{name}", "web", "{container}", "c", "{id...}", "web", "{kind}", "pod", "{name...}", "default/web")
 	queries := map[string]string{
-		"GET /v1/who": "?volume=web", "POST /v1/forget/{id...}": "?reason=x", "POST /v1/recovery/accept": "?reason=x", "POST /v1/drain": "?mode=hold",
+		"GET /v1/who": "?volume=web", "POST /v1/forget/{id...}": "?reason=x", "POST /v1/claims/{ns}/{name}/forget": "?reason=x", "POST /v1/snapshots/{ns}/{name}/forget": "?reason=x", "POST /v1/recovery/accept": "?reason=x", "POST /v1/drain": "?mode=hold",
 		"GET /v1/pods/{ns}/{name}/wait": "?for=unmounted&timeout=1ms",
 	}
 	for _, p := range paths() {

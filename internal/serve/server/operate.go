@@ -21,8 +21,8 @@ type Operator interface {
 	// Leftovers lists the files and mounts that no record explains. If remove is set,
 	// it also removes those that are safe to remove.
 	Leftovers(ctx context.Context, by audit.By, how GC) ([]leftover.Item, error)
-	// Forget drops a volume's record.
-	Forget(ctx context.Context, by audit.By, f Forget) error
+	// Forget drops a record. The note says what may be left.
+	Forget(ctx context.Context, by audit.By, f Forget) (note string, err error)
 	// Retry ends the pauses of a volume or a snapshot, or has a volume unmounted by a
 	// given step.
 	Retry(ctx context.Context, by audit.By, r Retry) error
@@ -58,6 +58,10 @@ type WhoQuery struct {
 // Forget says which record to drop, and why.
 type Forget struct {
 	Volume state.VolumeID
+	// Kind is "claim" or "snapshot" if the record is that of an object, and not of a volume on this node.
+	Kind, Namespace, Name string
+	// Gone says that the object's driver will not come back.
+	Gone bool
 	// Reason is the operator's reason, for the audit log.
 	Reason string
 	// Mounted drops the record even if the kernel shows mounts of the volume or the
@@ -110,6 +114,8 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 		mux.HandleFunc("POST /v1/persistentvolumes/{name}/release", s.releaseVolume)
 		mux.HandleFunc("PUT /v1/claims/{ns}/{name}/reclaim-policy", s.setReclaim)
 		mux.HandleFunc("POST /v1/forget/{id...}", s.forget)
+		mux.HandleFunc("POST /v1/claims/{ns}/{name}/forget", s.forgetObject("claim"))
+		mux.HandleFunc("POST /v1/snapshots/{ns}/{name}/forget", s.forgetObject("snapshot"))
 		mux.HandleFunc("POST /v1/retry/{id...}", s.retry)
 		mux.HandleFunc("POST /v1/recovery/accept", s.acceptRecovery)
 	}
@@ -199,9 +205,26 @@ func (s *Server) forget(w http.ResponseWriter, r *http.Request) {
 	v, err := volumeNamed(s.cfg.Volumes.Volumes(), r.PathValue("id"))
 	if err == nil {
 		f.Volume = v.Volume.ID
-		err = s.cfg.Operator.Forget(r.Context(), requester(r), f)
+		_, err = s.cfg.Operator.Forget(r.Context(), requester(r), f)
 	}
 	s.reply(w, Applied{Kind: "volume", Name: string(f.Volume), Result: "forgotten"}, err)
+}
+
+// forgetObject drops the record of a claim's volume or of a snapshot.
+func (s *Server) forgetObject(kind string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		f := Forget{Kind: kind, Reason: strings.TrimSpace(q.Get("reason")), Gone: q.Get("gone") == "true"}
+		var err error
+		if f.Namespace, f.Name, err = podName(r); err == nil && f.Reason == "" {
+			err = fmt.Errorf("%w: reason: found none, want why the record may be dropped", ErrInvalid)
+		}
+		note := ""
+		if err == nil {
+			note, err = s.cfg.Operator.Forget(r.Context(), requester(r), f)
+		}
+		s.reply(w, Applied{Kind: kind, Namespace: f.Namespace, Name: f.Name, Result: "forgotten", Note: note}, err)
+	}
 }
 
 func (s *Server) retry(w http.ResponseWriter, r *http.Request) {
