@@ -90,6 +90,7 @@ func (p *program) stoppedNode(cmd *cobra.Command, o *runOptions) (*wire.Node, er
 	if err != nil {
 		return nil, err
 	}
+	cfg.VolumesPerPod = 0 // what a kubelet mounted stays, and what is mounted goes back
 	return wire.New(cfg)
 }
 
@@ -146,7 +147,7 @@ It hands back all volumes, or none: it refuses if a kubelet could not take one o
 	handoverFlags(cmd, &o)
 	for _, name := range []string{
 		"manifests", "kubeconfig", "host-path-allow", "inline-allow", "selinux-mount",
-		"registration-dir", "token-signing-key", "token-issuer",
+		"registration-dir", "token-signing-key", "token-issuer", "volumes-per-pod",
 	} {
 		cmd.Flag(name).Hidden = true
 	}

@@ -133,6 +133,8 @@ func setFlag(cmd *cobra.Command, field configField) (set bool, err error) {
 		switch kind := flag.Value.Type(); {
 		case err != nil && kind == "bool":
 			return false, fmt.Errorf("value %q: expected true or false", value)
+		case err != nil && kind == "int":
+			return false, fmt.Errorf("value %q: expected a number", value)
 		case err != nil && kind == "duration":
 			return false, fmt.Errorf("value %q: expected a duration such as 30s", value)
 		case err != nil:

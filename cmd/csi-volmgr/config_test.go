@@ -77,6 +77,7 @@ snapshot-handle-allow: [bank, "*"]
 default-fstype: [d.example=ext4]
 nomad-allow: [bank/namespace=shop, "*/driver=d.example", bank/owner]
 local-driver: true
+volumes-per-pod: 500
 volume-plugin: true
 volume-plugin-socket: /p.sock
 registration-dir: /reg
@@ -87,7 +88,7 @@ log-format: json
 		node: wire.Config{
 			Root: "/r", StateDir: "/s", Manifests: "/m", Name: "n", LocalDriver: true, RegistrationDir: "/reg",
 			SELinuxMount: selinux.Auto, HostPaths: []string{"/srv", "/dev"},
-			SnapshotHandles: []string{"bank", "*"}, FSTypes: map[state.DriverName]string{"d.example": "ext4"},
+			SnapshotHandles: []string{"bank", "*"}, FSTypes: map[state.DriverName]string{"d.example": "ext4"}, VolumesPerPod: 500,
 			NomadAllow: []volumes.NomadRule{{Tenant: "bank", Option: "namespace", Value: "shop"}, {Tenant: "*", Option: "driver", Value: "d.example"}, {Tenant: "bank", Option: "owner", Value: "*"}},
 		},
 		rules:  rules{snapshotHandles: []string{"bank", "*"}, fsTypes: []string{"d.example=ext4"}, nomadAllow: []string{"bank/namespace=shop", "*/driver=d.example", "bank/owner"}},
@@ -255,6 +256,8 @@ func TestAWrongValueInTheFileNamesItsFileLineAndField(t *testing.T) {
 		"root-dir: rel":                  "--root-dir=rel: expected an absolute path",
 		"api-readers: no-such-group":     "--api-readers=no-such-group: expected a group",
 		"local-driver: maybe":            `"maybe": expected true or false`,
+		"volumes-per-pod: many":          `"many": expected a number`,
+		"volumes-per-pod: -1":            "--volumes-per-pod=-1: expected a number above 0",
 		"node-condition: often":          `"often": expected a duration such as 30s`,
 		"token-issuer: https://example":  "--token-issuer=https://example: expected --token-signing-key",
 		"unmount-steps: [a=gently@5m]":   "--unmount-steps=a=gently@5m: expected DRIVER=STEP@AFTER",

@@ -143,6 +143,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"`endpoint` of a container runtime (CRI), such as unix:///run/containerd/containerd.sock: a removed pod's "+
 			"volumes are unmounted only when it says that no container of the pod lives (default none)")
 	f.StringVar(&o.config, "config", "", "configuration `file`")
+	f.IntVar(&o.node.VolumesPerPod, "volumes-per-pod", 0, "`number` of volumes that the containers of a pod may use; a "+
+		"pod above it gets none, and keeps those that it has (default no limit)")
 	ruleFlags(f, &o.rules)
 	identityFlags(cmd, o)
 	pluginFlags(cmd, o)
@@ -261,6 +263,9 @@ func (o *runOptions) readRules() error {
 	o.node.Ladders, steps = unmountSteps(o.rules.unmountSteps)
 	o.node.Labels, label = nodeLabels(o.rules.nodeLabels)
 	_, group := readers(o.readers)
+	if n := o.node.VolumesPerPod; n < 0 {
+		return flagf("volumes-per-pod", n, "expected a number above 0, or 0 for no limit")
+	}
 	if err := storageid.Check(o.node.StorageID); err != nil {
 		return flagf("storage-id", o.node.StorageID, "%v", err)
 	}

@@ -169,7 +169,7 @@ func read() []mutant {
 		{"A14", resolve + "/pod.go", `each("ephemeralContainers", i, c.VolumeMounts, c.VolumeDevices)`, "_ = c.Name; _ = i", resolve, "TestFullPodResolvesAsGolden"},
 		{"A07", resolve + "/pod.go", `name: r.pod.Name + "-" + v.Name, owned: true`, "name: v.Name, owned: true", resolve, "TestFullPodResolvesAsGolden"},
 		{"A12", resolve + "/pod.go", "w.Volumes = mergeSame(w.Volumes)", "_ = mergeSame", resolve, "TestTwoNamesForOneVolumeAreOneWant"},
-		{"B07", resolve + "/pod.go", "if len(faults) > 0 {", "if len(w.Volumes) > 0 {", resolve, "TestProblemHurtsNoOtherVolume"},
+		{"B07", resolve + "/pod.go", "case len(faults) > 0:", "case len(w.Volumes) > 0:", resolve, "TestProblemHurtsNoOtherVolume"},
 		{"F22", resolve + "/inline.go", "rules == nil || slices", "true || slices", resolve, "TestWhoMayHaveInlineVolumes"},
 		{"A33", resolve + "/pod.go", "if hasEnded(pod) {", "if hasEnded(pod) || pod.DeletionTimestamp != nil {", resolve, "TestPodBeingDeletedKeepsItsVolumes"},
 		{"N02", resolve + "/container.go", "ReadOnly: m.ReadOnly, MapIDs", "MapIDs", resolve, "TestContainerMount"},

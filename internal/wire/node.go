@@ -98,6 +98,8 @@ type Config struct {
 	SELinuxMount selinux.Mode
 	// InlineAllow lists the namespaces that may use a driver's inline volumes; nil allows every namespace.
 	InlineAllow []resolve.InlineRule
+	// VolumesPerPod is how many volumes the containers of a pod may use; 0 is any number.
+	VolumesPerPod int
 	// SnapshotHandles lists the namespaces whose claims may name a snapshot by its driver's handle; * is any.
 	SnapshotHandles []string
 	// FSTypes are the file system types of drivers' volumes whose class names none.

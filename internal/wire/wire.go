@@ -197,7 +197,7 @@ func (n *Node) wireManager(runtime manager.Containers, store manager.Store) erro
 	var err error
 	n.manager, err = manager.New(manager.Config{
 		Containers: runtime, Sources: n.cfg.sources(), BootID: n.bootID, Ladders: n.cfg.Ladders,
-		Store:    operate.Recorded{Store: store, Tell: func(pods []state.Pod) { n.catalog.Recorded(pods) }},
+		Store:    operate.Recorded{Store: store, Catalog: func() *source.Catalog { return n.catalog }},
 		Kernel:   away.Kernel{Kernel: n.kernel, Helpers: n.helpers, Allow: n.cfg.HostPaths},
 		Attacher: n.controller, Logger: n.log, InUseHandshake: n.cfg.Cluster != nil, HoldAtLimit: n.cfg.Cluster == nil,
 		OnExpanded: func(v state.Volume) {
@@ -234,7 +234,7 @@ func (n *Node) wireCatalog(allocatable corev1.ResourceList, key []byte) error {
 			Layout: n.layout, NodeName: n.cfg.Name, NodeLabels: n.cfg.Labels, Builtins: n.builtins.Names(),
 			SELinux: labels, InlineAllow: n.cfg.InlineAllow, Translate: n.cfg.translated(), Allocatable: allocatable,
 			ClusterAttach: n.cfg.Cluster != nil, Certificates: n.cfg.Cluster != nil, Tokens: n.cfg.issuesTokens(),
-			RevisionKey: key,
+			RevisionKey: key, VolumesPerPod: n.cfg.VolumesPerPod,
 		},
 		Sink: sink{n}, Remote: source.Kube, Made: made.Name, Logger: n.log,
 		Remains: func(uid state.PodUID) bool { return n.Remains(uid) },

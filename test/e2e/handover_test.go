@@ -171,6 +171,8 @@ func (a *adopted) nothingLeftAtAll() {
 	a.nothingLeft()
 }
 
+// A limit of volumes per pod takes nothing away from what the kubelet mounted.
+//
 // Faults: A062.
 func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	t.Parallel()
@@ -183,8 +185,10 @@ func TestAKubeletsVolumesAreTakenOver(t *testing.T) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	must(t, err)
 	a.setDrain([]byte(`{"mode":"empty","bootID":"` + strings.TrimSpace(string(boot)) + `"}`))
-	a.want(a.verb("adopt", "--yes"), 0, "8 volumes taken over")
-	a.want(a.verb("adopt", "--yes"), 0, "0 volumes taken over")
+	const limit = "--volumes-per-pod=2"
+	a.flags = append(a.flags, limit)
+	a.want(a.verb("adopt", "--yes", limit), 0, "8 volumes taken over")
+	a.want(a.verb("adopt", "--yes", limit), 0, "0 volumes taken over")
 	a.intact("after adopt", ids, 0)
 	// An operator said that no container runs, and then the kubelet ran some.
 	if was := a.setDrain(nil); !strings.Contains(was, `"mode":"hold"`) {

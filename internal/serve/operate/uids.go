@@ -41,17 +41,18 @@ func (o *Objects) RunUIDs(ctx context.Context) error {
 	}
 }
 
-// Recorded is a store that tells which pods have volumes, before the loop acts on what sources said.
+// Recorded is a store that tells the catalog which pods have volumes, before the loop acts on what sources said.
 type Recorded struct {
 	manager.Store
-	Tell func(pods []state.Pod)
+	Catalog func() *source.Catalog // it is made after the store
 }
 
 // Load implements manager.Store.
 func (r Recorded) Load(ctx context.Context) (state.Loaded, error) {
 	loaded, err := r.Store.Load(ctx)
 	if err == nil {
-		r.Tell(mountedBy(loaded))
+		r.Catalog().RecordedVolumes(loaded.Volumes)
+		r.Catalog().Recorded(mountedBy(loaded))
 	}
 	return loaded, err
 }

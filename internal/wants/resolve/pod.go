@@ -56,6 +56,11 @@ type Config struct {
 	SELinux SELinux
 	// InlineAllow names the namespaces that may have a driver's inline volumes; nil allows all.
 	InlineAllow []InlineRule
+	// VolumesPerPod is how many volumes the containers of a pod may use; 0 is any number.
+	VolumesPerPod int
+	// Had returns the names of the volumes that the pod has already. VolumesPerPod does not take them away. nil
+	// means that no pod has any.
+	Had func(state.Pod) map[string]bool
 	// Translate lists the in-tree kinds that are translated to CSI ([translate.Kinds]);
 	// nil means all.
 	Translate []string
@@ -86,13 +91,17 @@ func Pod(pod *corev1.Pod, o Objects, c Config) state.PodWant {
 	r := resolver{pod: pod, objects: o, config: c}
 	faults := checkIdentity(pod)
 	uses := usesOf(pod)
+	had, tooMany := r.overLimit(uses)
 	w.Volumes = slices.Grow(w.Volumes, len(uses))
 	for _, name := range slices.Sorted(maps.Keys(uses)) {
 		var want state.VolumeWant
 		var err error
-		if len(faults) > 0 {
+		switch {
+		case len(faults) > 0:
 			err = r.fault(faults[0])
-		} else {
+		case tooMany != nil && !had[name]:
+			err = tooMany
+		default:
 			want, err = r.volume(name, uses[name])
 		}
 		if err != nil {

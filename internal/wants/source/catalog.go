@@ -109,6 +109,8 @@ type Catalog struct {
 	hear      []func(Key)
 	remote    remote
 	holds     holds
+	// recorded are the volumes that pods have by the records of an earlier run.
+	recorded map[state.PodUID]recordedVolumes
 	// left are the pods that had a UID, have none of the sources any longer or not yet, and may have volumes.
 	left map[state.PodUID]Key
 	// unreadable holds the objects that their providers cannot read.
@@ -129,7 +131,7 @@ func New(c Config) *Catalog {
 	if c.Resolve.RevisionKey == nil {
 		c.Resolve.RevisionKey = []byte(rand.Text())
 	}
-	return &Catalog{
+	catalog := &Catalog{
 		config:  c.Resolve,
 		sink:    c.Sink,
 		logger:  c.Logger,
@@ -143,10 +145,13 @@ func New(c Config) *Catalog {
 		users:     map[Key]*smallSet[Key]{},
 		uids:      map[state.PodUID]*smallSet[Key]{},
 		published: map[state.PodUID]state.PodWant{},
+		recorded:  map[state.PodUID]recordedVolumes{},
 		left:      map[state.PodUID]Key{},
 		remote:    newRemote(c.Remote, c.Demand), unreadable: map[Key]unreadable{},
 		holds: holds{provider: c.Made, remote: c.Remote, known: make(chan struct{})},
 	}
+	catalog.config.Had = catalog.volumesOf
+	return catalog
 }
 
 // Put adds or replaces one object of the provider. See Apply.

@@ -53,11 +53,13 @@ func (c *Catalog) publish(uids map[state.PodUID]bool) (changes []change) {
 		if known && holder == (Key{}) {
 			known = false
 			delete(c.published, uid)
+			delete(c.recorded, uid)
 			c.left[uid] = podKey(before.Pod)
 			changes = append(changes, change{want: before, gone: true})
 		}
 		if holder == (Key{}) && !c.remains(uid) {
 			delete(c.left, uid)
+			delete(c.recorded, uid)
 			holder = holderOf(uid, Key{}, listed)
 		}
 		if holder == (Key{}) {
