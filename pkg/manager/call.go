@@ -73,7 +73,11 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 		l.planDisplaced()
 	}
 	v.noteDead(s, r.Err)
-	l.ahead.push(s.id)
+	if s.op.Kind.Removes() && len(v.wants) > 0 {
+		l.dirty.push(s.id) // it is begun anew, and waits for its turn
+	} else {
+		l.ahead.push(s.id)
+	}
 	l.logEnd(c.ctx, s, r.Err, took)
 	if wasWithdrawn(r.Err) {
 		return

@@ -22,7 +22,7 @@ type start struct {
 }
 
 // plan plans every dirty volume and takes slots for the calls that may begin. Volumes
-// whose call has just ended come first, so that a volume that was begun is soon done,
+// whose call has just ended come first, so that a volume that was begun is soon done or gone,
 // then those that wait for a slot, then the rest. So no newcomer overtakes a volume that
 // waits.
 func (l *loop) plan(now time.Time) []*start {
