@@ -2,6 +2,7 @@ package sim
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -283,7 +284,7 @@ func plantings() (all []planting) {
 	for _, b := range bugs {
 		all = append(all, planting{strings.ReplaceAll(b.name, " ", "-"), "", []bug{b}})
 	}
-	return append(all, ownership...)
+	return slices.Concat(all, ownership, unfair)
 }
 
 // TestPlantedBugsAreFound runs the simulation once with each bug, and expects it to break a rule within

@@ -2,7 +2,7 @@
 // and journal format run against drivers, a kernel, a disk and sources that are in memory and fail
 // in every possible way. Beside them run the real controller of claims, snapshots and group
 // snapshots, the real binder and resolution of the claims of two authors, and the real keeper of
-// schedules.
+// schedules. A pod with very many volumes asks for them beside small pods.
 //
 // A seed makes a script, and a script decides everything that happens: what pods want, which calls
 // fail and how, when the daemon dies, when the node reboots. After every step and at every call,

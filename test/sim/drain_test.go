@@ -33,7 +33,7 @@ func (l *life) drainTo(d manager.Drain) {
 	n := l.orders
 	if d == manager.DrainEmpty {
 		l.empties = true
-		for _, uid := range pods {
+		for _, uid := range everyPod {
 			l.w.judge.stopped(uid)
 		}
 		l.w.judge.emptied()

@@ -27,6 +27,8 @@ type judge struct {
 	whole map[string]bool
 	// has are the snapshots, named by their handle, that their owners have.
 	has map[string]bool
+	// passed counts, by volume of a small pod that waits for a slot, the calls of the crowd that began meanwhile.
+	passed map[waiting]int
 }
 
 // lane is the sequence of calls that make and undo one fact.
@@ -122,6 +124,7 @@ func (j *judge) begin(l *life, o op) {
 	}
 	j.order(o, ls)
 	j.drained(l, o)
+	j.turns(l, o)
 	late := j.durable(o)
 	if removes(o.verb) {
 		j.proven(l, o, ln)

@@ -208,7 +208,7 @@ func (l *life) speak(source string, late bool) {
 	if l.spoken[source] {
 		return
 	}
-	for _, uid := range pods {
+	for _, uid := range everyPod {
 		if _, ok := l.w.wishes[uid]; ok && sourceOf(uid) == source {
 			l.set(uid, late)
 		}
@@ -222,7 +222,7 @@ func (l *life) speak(source string, late bool) {
 		time.AfterFunc(30*time.Second, func() {
 			l.w.mu.Lock()
 			defer l.w.mu.Unlock()
-			for _, uid := range pods {
+			for _, uid := range everyPod {
 				if _, ok := l.told[uid]; ok && !l.dead && sourceOf(uid) == source {
 					l.tell(uid)
 				}

@@ -55,6 +55,13 @@ var mends = []mend{
 			"return v.Spec.Exclusive()",
 		},
 	}},
+	{"crowd-that-comes-back", []bug{
+		{
+			"a volume takes the slot of its own removal", "pkg/manager/call.go",
+			"if s.op.Kind.Removes() && len(v.wants) > 0 {",
+			"if s.op.Kind.Removes() && false {",
+		},
+	}},
 	{"adopted-without-a-size", []bug{
 		{
 			"a volume without a size never grows", "pkg/manager/plan/grow.go",

@@ -20,8 +20,10 @@ var places = func() map[string]place {
 		if !v.own {
 			all[stagePath(name)] = place{name: name}
 		}
-		for _, uid := range pods {
-			all[target(uid, name)] = place{uid, name}
+		for _, uid := range everyPod {
+			if mayHave(uid, name) {
+				all[target(uid, name)] = place{uid, name}
+			}
 		}
 	}
 	return all

@@ -393,7 +393,7 @@ func (w *world) doubtful() bool {
 func (w *world) clear() {
 	w.mu.Lock()
 	w.now = "(clear)"
-	for _, uid := range pods {
+	for _, uid := range everyPod {
 		delete(w.wishes, uid)
 		w.judge.stopped(uid)
 		w.tell(uid)

@@ -16,7 +16,7 @@ import (
 func script(seed uint64) []string {
 	r := rand.New(rand.NewPCG(seed, 20))
 	set := settings{salt: r.Uint64N(1e9), handshake: r.IntN(8) == 0, limited: r.IntN(4) == 0, weak: r.IntN(3) == 0}
-	all := slices.DeleteFunc(sortedKeys(volumes), func(name string) bool { return volumes[name].block || volumes[name].claimed })
+	all := slices.DeleteFunc(sortedKeys(volumes), func(name string) bool { return volumes[name].block || volumes[name].claimed || volumes[name].crowded })
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	set.volumes = all[:1+r.IntN(4)]
 	lines := []string{set.String()}
@@ -41,7 +41,7 @@ func script(seed uint64) []string {
 // a device, in another of four it has a claim, and some of the daemon's deaths are the node's. In
 // scripts with a claim and without damage, the owner has the volume copied, changed and cut, in
 // three of four also with others in groups. One in four has two authors, and one in twelve a
-// schedule. Separate dice keep the other steps unchanged.
+// schedule. One in four with low limits has a pod with very many volumes. Separate dice keep the other steps unchanged.
 func harder(seed uint64, lines []string, hands bool) []string {
 	r, d, g := rand.New(rand.NewPCG(seed, 21)), rand.New(rand.NewPCG(seed, 22)), rand.New(rand.NewPCG(seed, 23))
 	f := rand.New(rand.NewPCG(seed, 24))
@@ -74,6 +74,11 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	schedules := p.IntN(12) == 0 && !hands
 	if schedules {
 		lines[0] += " schedules=true"
+	}
+	c := rand.New(rand.NewPCG(seed, 30))
+	crowds := c.IntN(4) == 0 && !hands && strings.Contains(lines[0], " limited=true")
+	if crowds {
+		lines[0] += " crowds=true"
 	}
 	for i, line := range lines {
 		if (claimed || other == "v11") && !strings.HasPrefix(line, "driver ") {
@@ -124,6 +129,9 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if schedules && p.IntN(2) == 0 {
 			all = append(all, scheduling(p)...)
+		}
+		if crowds && c.IntN(2) == 0 {
+			all = append(all, crowding(c)...)
 		}
 		if drained && o.IntN(5) == 0 {
 			all = append(all, draining(o))
@@ -332,6 +340,10 @@ func (w *world) doLocked(verb string, arg func(int) string, f []string) error {
 			w.wishes[arg(1)] = p
 		}
 		w.tell(arg(1))
+	case "crowd":
+		n, err := strconv.Atoi(arg(1))
+		w.crowds(n)
+		return err
 	case "claim":
 		w.claim(arg(1))
 	case "unclaim":

@@ -25,10 +25,11 @@ type volume struct {
 	renewed bool
 	block   bool // pods have it as a device
 	claimed bool // it is made for a claim, and deleted with it
+	crowded bool // the crowd has it
 }
 
-// volumes has one volume of each kind that the manager distinguishes.
-var volumes = map[string]volume{
+// volumes has one volume of each kind that the manager distinguishes, and those of the crowd.
+var volumes = withCrowd(map[string]volume{
 	"v0": {driver: "d", expandable: true},
 	"v1": {driver: "d", expandable: true, exclusive: true},
 	"v2": {driver: "att"},
@@ -51,6 +52,13 @@ var volumes = map[string]volume{
 	"pvc-5": {driver: "d", expandable: true, claimed: true},
 	"pvc-6": {driver: "d", expandable: true, claimed: true},
 	"pvc-7": {driver: "d", expandable: true, claimed: true},
+})
+
+func withCrowd(all map[string]volume) map[string]volume {
+	for _, name := range crowded {
+		all[name] = volume{driver: all["v4"].driver, own: true, crowded: true}
+	}
+	return all
 }
 
 // emptyDir is the built-in kind that a kubelet stores in the same way as the daemon.
@@ -95,7 +103,7 @@ var pods = []string{"a", "b", "c"}
 var sources = []string{"file", "api"}
 
 func sourceOf(pod string) string {
-	if pod == "c" {
+	if pod == "c" || pod == crowd {
 		return "api"
 	}
 	return "file"
@@ -206,6 +214,7 @@ type settings struct {
 	groups             bool // driver d makes group snapshots with one call
 	authors            bool // two authors share PersistentVolumes
 	schedules          bool // a claim has a schedule of snapshots
+	crowds             bool // a pod has very many volumes
 	lost               bool // deletions are asked for before the journal loses records
 }
 
@@ -219,6 +228,7 @@ func parseSettings(line string) (s settings, err error) {
 	s.volumes = strings.Split(vols, ",")
 	s.groups, s.authors = strings.Contains(line, " groups=true"), strings.Contains(line, " authors=true")
 	s.lost = strings.Contains(line, " lost=true")
+	s.crowds = strings.Contains(line, " crowds=true")
 	s.schedules = strings.Contains(line, " schedules=true")
 	return s, err
 }
@@ -292,7 +302,7 @@ func (w *world) specOf(uid, name string) (state.VolumeID, state.Spec) {
 // found yet.
 func (w *world) wantOf(uid string, late bool) state.PodWant {
 	p := w.wishes[uid]
-	ref := state.Pod{UID: state.PodUID(uid), Namespace: "n", Name: uid}
+	ref := state.Pod{UID: state.PodUID(uid), Namespace: w.namespaceOf(uid), Name: uid}
 	want := state.PodWant{Pod: ref, Stopped: p.stopped}
 	for _, name := range sortedKeys(p.vols) {
 		ws := p.vols[name]
