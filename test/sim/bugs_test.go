@@ -284,7 +284,7 @@ func plantings() (all []planting) {
 	for _, b := range bugs {
 		all = append(all, planting{strings.ReplaceAll(b.name, " ", "-"), "", []bug{b}})
 	}
-	return slices.Concat(all, ownership, unfair)
+	return slices.Concat(all, ownership, unfair, unfrozen)
 }
 
 // TestPlantedBugsAreFound runs the simulation once with each bug, and expects it to break a rule within

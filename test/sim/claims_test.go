@@ -88,7 +88,10 @@ func (u usage) InUse(id state.VolumeID, name string) string {
 
 // control runs a life's controller, and updates the pods when their claims' volumes come and go.
 func (l *life) control(ctx context.Context) {
-	go l.c.Run(ctx)
+	go func() {
+		_ = l.c.Run(ctx)
+		close(l.controlled)
+	}()
 	select {
 	case <-l.c.Loaded():
 	case <-ctx.Done():

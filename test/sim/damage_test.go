@@ -32,6 +32,7 @@ func (w *world) damage() {
 	if err != nil {
 		panic(err)
 	}
+	w.thawHolds() // as a person does: no record tells of them
 	w.disk.records, w.disk.lost, w.disk.damaged = loaded.Volumes, true, true
 	w.doubt()
 	w.authors.robbed(w.lives)

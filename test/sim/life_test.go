@@ -27,7 +27,9 @@ type life struct {
 	done      chan error
 	dead      bool
 	died      chan struct{} // closed when dead
-	nth       map[string]int
+	// controlled is closed when the controller, and with it the freezer, has ended.
+	controlled chan struct{}
+	nth        map[string]int
 	// asking, reading and cutting count the calls to the storage in flight: by the object that they
 	// change, by the object that they copy, and by the volume that they snapshot.
 	asking, reading, cutting map[string]int
@@ -68,7 +70,7 @@ func (w *world) start() error {
 	w.jumps = 0
 	w.disk.spare = w.disk.journal.Copy()
 	l := &life{
-		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), nth: map[string]int{},
+		w: w, number: w.lives, done: make(chan error, 1), died: make(chan struct{}), controlled: make(chan struct{}), nth: map[string]int{},
 		asking: map[string]int{}, reading: map[string]int{}, cutting: map[string]int{},
 		told: map[string]state.PodWant{}, spoken: map[string]bool{}, drivers: map[state.DriverName]*driver{},
 		leaving: map[string]bool{}, left: map[string]bool{},

@@ -90,11 +90,18 @@ func (w *world) stop() {
 	w.revive()
 }
 
+// lastCalls is how long a life that ends by itself may make calls of the controller and of the freezer.
+const lastCalls = 10 * time.Second
+
 // end lets a life end by itself.
 func (w *world) end() {
 	w.life.cancel()
 	if err := <-w.life.done; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errDisk) && w.broken == "" && !w.life.dead {
 		w.broken = "stop: " + err.Error()
+	}
+	select {
+	case <-w.life.controlled:
+	case <-time.After(lastCalls):
 	}
 	w.mu.Lock()
 	w.count.restarts++

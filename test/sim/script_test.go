@@ -75,6 +75,7 @@ func harder(seed uint64, lines []string, hands bool) []string {
 	if schedules {
 		lines[0] += " schedules=true"
 	}
+	z := rand.New(rand.NewPCG(seed, 31))
 	c := rand.New(rand.NewPCG(seed, 30))
 	crowds := c.IntN(4) == 0 && !hands && strings.Contains(lines[0], " limited=true")
 	if crowds {
@@ -117,6 +118,10 @@ func harder(seed uint64, lines []string, hands bool) []string {
 		}
 		if groups && g.IntN(5) < 2 {
 			all = append(all, grouping(g)...)
+		}
+		if groups && z.IntN(5) == 0 { // the daemon ends during a freeze
+			wait := []string{"1ms", "19ms", "100ms", "600ms"}[z.IntN(4)]
+			all = append(all, "group g0 pvc-0,pvc-4", "wait "+wait, "restart")
 		}
 		if authors && a.IntN(2) == 0 {
 			all = append(all, authoring(a)...)

@@ -22,7 +22,7 @@ var (
 	oneSeed   = flag.Int64("seed", -1, "run this seed alone, and print its script")
 	seeds     = flag.Int64("seeds", 300, "how many seeds to run")
 	firstSeed = flag.Int64("first-seed", 1, "the seed to begin with")
-	ofActor   = flag.String("actor", "", "run only the seeds whose scripts have this actor: authors, schedules, shares, lost, crowds")
+	ofActor   = flag.String("actor", "", "run only the seeds whose scripts have this actor: authors, schedules, shares, lost, groups, crowds")
 	noShrink  = flag.Bool("no-shrink", false, "print a failing script as it is")
 )
 
