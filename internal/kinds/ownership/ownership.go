@@ -306,11 +306,11 @@ func (w *walk) change(fd int, name string) {
 }
 
 // chmod changes the mode of the file behind fd. fchmod refuses an O_PATH descriptor,
-// and fchmodat2 exists only since Linux 6.6. Before that, the descriptor's path in
-// /proc leads to the same file.
+// and fchmodat2 exists only since Linux 6.6. Before that, or where a container engine's
+// filter refuses it (EPERM), the descriptor's path in /proc leads to the same file.
 func chmod(fd int, mode uint32) error {
 	err := unix.Fchmodat(fd, "", mode, unix.AT_EMPTY_PATH)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode)
 	}
 	return err
