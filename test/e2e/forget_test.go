@@ -102,7 +102,12 @@ func TestAClaimWithoutADriverIsForgotten(t *testing.T) {
 			return strings.Contains(n.CLI("", "explain", "pvc", "data").Stdout, "--driver-gone")
 		})
 		refused("--driver-gone", "--reason=it may come back")
-		said := n.Do("", "forget", "pvc", "data", "--driver-gone", "--reason=the array was scrapped")
+		said := ""
+		n.Eventually("no call to be in flight", func() bool {
+			r := n.CLI("", "forget", "pvc", "data", "--driver-gone", "--reason=the array was scrapped")
+			said = r.Stdout
+			return r.Code == 0
+		})
 		log, err := os.ReadFile(filepath.Join(n.Path("state"), "audit.log"))
 		must(t, err)
 		for _, text := range []string{said, string(log)} {

@@ -43,7 +43,7 @@ func (c *Controller) forgetClaim(ctx context.Context, key Key, gone bool) (left 
 	case e.attaching != nil:
 		return "", inFlight(e.attaching.verb.String())
 	}
-	if err := mayForget(c.facts(e).Driver, e.rec.Delete, gone); err != nil {
+	if err := mayForget(c.facts(e).Driver, e.rec.Delete, e.rec.Volume, gone); err != nil {
 		return "", err
 	}
 	if err := c.checkUnwanted(e); err != nil {
@@ -90,7 +90,7 @@ func (c *Controller) forgetSnapshot(ctx context.Context, key Key, gone bool) (le
 	case e.doing.verb != noSnapshotVerb:
 		return "", inFlight(e.doing.verb.String())
 	}
-	if err := mayForget(c.snapshotDriver(e.driver()), e.rec.Delete, gone); err != nil {
+	if err := mayForget(c.snapshotDriver(e.driver()), e.rec.Delete, e.rec.Content, gone); err != nil {
 		return "", err
 	}
 	if claim := c.restoring(e, true); claim != "" {
@@ -112,13 +112,16 @@ func inFlight(verb string) error {
 }
 
 // mayForget returns an error if a deletion can end the record, or may when its driver is back.
-func mayForget(d driverFacts, deleted, gone bool) error {
+func mayForget(d driverFacts, deleted bool, f state.Fact, gone bool) error {
 	switch {
 	case d.away() && !gone:
 		return fmt.Errorf("%w: %s, and may come back: if it is gone for good, say so with --driver-gone", ErrNotForgotten,
 			d.Problem)
 	case !d.away() && !deleted:
 		return fmt.Errorf("%w: its driver is there: delete it, with --data if it is kept", ErrNotForgotten)
+	case !d.away() && !gone && (f.Retry().Attempts == 0 || f.Retry().Unanswered):
+		return fmt.Errorf("%w: its driver has not answered the deletion yet: wait, or say with --driver-gone that it will not",
+			ErrNotForgotten)
 	}
 	return nil
 }
