@@ -233,7 +233,7 @@ func unmet(table map[string]string, words []string, looked map[string]bool) (pro
 	}
 	for _, s := range slices.Sorted(maps.Keys(looked)) {
 		if _, known := table[s]; !known {
-			problems = append(problems, fmt.Sprintf("%q is looked for by Kubernetes' tests, and is not in %s", s, scenarioDocument))
+			problems = append(problems, fmt.Sprintf("%q is looked for by a test, and is not in %s", s, scenarioDocument))
 		}
 	}
 	return problems

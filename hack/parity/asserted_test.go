@@ -73,7 +73,7 @@ func wait() bool { return status.State.Waiting.Reason == "Bad" && strings.Contai
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	table := map[string]string{"one": ours, "gone": "theirs", "Bad": "theirs"}
-	problems := unmet(table, []string{"none of them"}, map[string]bool{"one": true, "Bad": true, "part": true})
+	problems := unmet(table, []string{"other words"}, map[string]bool{"one": true, "Bad": true, "part": true})
 	if len(problems) != 3 {
 		t.Errorf("got %q, want that one is not said, gone is not looked for, and part has no row", problems)
 	}

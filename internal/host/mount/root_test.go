@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// network are the types of which mounts are generated, and how the kernel shows a directory
+// network are the types that mounts are generated for, and how the kernel shows a directory
 // of each (test/vm/guest compares): the root and the source of a line of mountinfo.
 var network = map[string]func(server int, dir string) (root, source string){
 	"nfs":  func(n int, dir string) (string, string) { return "/", fmt.Sprintf("10.0.0.%d:%s", n, dir) },

@@ -16,7 +16,7 @@ const (
 	statmountFSType = 0x20
 	statmountSource = 0x200 // Linux 6.13
 
-	// statmountOrigin is what tells which directory of which file system is mounted.
+	// statmountOrigin asks for the file system of a mount and its directory there.
 	statmountOrigin = statmountSuper | statmountRoot | statmountFSType | statmountSource
 	statmountAll    = statmountOrigin | statmountBasic | statmountPoint
 )

@@ -142,12 +142,12 @@ func (r *resolver) persistentSpec(pv *corev1.PersistentVolume) (state.Spec, erro
 // a file system that a container lists in volumeDevices.
 func (r *resolver) checkMode(pv *corev1.PersistentVolume, mode state.Mode, u use) error {
 	if mode == state.Block && u.mount != "" {
-		return fmt.Errorf("%s has volumeMode Block, but is specified in volumeMounts: %s of %s needs one with volumeMode "+
-			"Filesystem, or move it to volumeDevices", volumeKey(pv), u.mount, r.name())
+		return fmt.Errorf("%s has volumeMode Block, but is specified in volumeMounts: %s of %s needs one with "+
+			"volumeMode Filesystem, or move it to volumeDevices", volumeKey(pv), u.mount, r.name())
 	}
 	if mode == state.Filesystem && u.device != "" {
-		return fmt.Errorf("%s has volumeMode Filesystem, but is specified in volumeDevices: %s of %s needs one with volumeMode "+
-			"Block, or move it to volumeMounts", volumeKey(pv), u.device, r.name())
+		return fmt.Errorf("%s has volumeMode Filesystem, but is specified in volumeDevices: %s of %s needs one with "+
+			"volumeMode Block, or move it to volumeMounts", volumeKey(pv), u.device, r.name())
 	}
 	return nil
 }

@@ -333,8 +333,8 @@ func (c *chooser) publishHold(w state.Want, v state.Volume, pod state.PodUID) re
 			cmp.Or(v.Spec.MountGroup, "none") + " for those that have it; this pod's fsGroup is " + group}
 	}
 	if !again && w.Pods[pod].SELinuxLabel != v.Spec.SELinuxLabel {
-		return reason{OtherLabel, "conflicting SELinux labels of volume " + cmp.Or(v.Spec.Name, v.Spec.Handle) + ": it is mounted with " +
-			cmp.Or(v.Spec.SELinuxLabel, "none") + " for those that have it; this pod's is " +
+		return reason{OtherLabel, "conflicting SELinux labels of volume " + cmp.Or(v.Spec.Name, v.Spec.Handle) +
+			": it is mounted with " + cmp.Or(v.Spec.SELinuxLabel, "none") + " for those that have it; this pod's is " +
 			cmp.Or(w.Pods[pod].SELinuxLabel, "none")}
 	}
 	return reasonIf(WishHeld, w.Pods[pod].Hold)
