@@ -1,5 +1,5 @@
 // Package vm runs tests of this project in a virtual machine with the stock kernel of the Debian that builds it
-// (Linux 6.1 on Debian 12), which has what the kernel of a CI machine may lack: NFS, SMB, SCSI, iSCSI,
+// (Linux 6.1 on Debian 12), which has what the kernel of a CI machine may lack: NFS, SCSI, iSCSI,
 // Fibre Channel, multipath, quotas, and SELinux in enforcing mode. For the units,
 // systemd is its first process.
 //

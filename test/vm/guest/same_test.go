@@ -30,9 +30,6 @@ func networks() []network {
 	return []network{
 		{"nfs4", serveDirectories, mountNFS4, true},
 		{"nfs3", serveDirectories, mountNFS3, true},
-		{"cifs", serveSMB, func(t *testing.T, dir, at string) {
-			sh(t, "mount", "-i", "-t", "cifs", "-o", "ip=127.0.0.1,username=root,password=pass,vers=3.1.1", "//127.0.0.1/share/"+dir, at)
-		}, true},
 		{"9p", modules("virtio_pci", "9pnet_virtio"), func(t *testing.T, dir, at string) {
 			sh(t, "mount", "-t", "9p", "-o", "trans=virtio,version=9p2000.L", dir, at)
 		}, false},
@@ -61,20 +58,6 @@ func serveDirectories(t *testing.T) {
 	for _, dir := range []string{"vol/sub", "home"} {
 		mkdir(t, filepath.Join(export, dir))
 	}
-}
-
-// serveSMB starts the kernel's server with those directories.
-func serveSMB(t *testing.T) {
-	t.Helper()
-	for _, dir := range []string{"vol/sub", "home"} {
-		mkdir(t, filepath.Join("/srv/smb", dir))
-	}
-	mkdir(t, "/etc/ksmbd")
-	write(t, "/etc/ksmbd/ksmbd.conf", "[global]\nmap to guest = never\n[share]\npath = /srv/smb\nread only = no\n")
-	sh(t, "modprobe", "ksmbd")
-	sh(t, "modprobe", "cifs")
-	sh(t, "ksmbd.adduser", "-a", "root", "-p", "pass")
-	sh(t, "ksmbd.mountd")
 }
 
 // On each network file system: a mount of another directory of the server, made before or after,
