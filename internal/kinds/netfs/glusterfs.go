@@ -61,7 +61,7 @@ func GlusterFSCommand(spec state.Spec, m state.Mount, target string) (program.Co
 	}
 	for i, o := range spec.MountFlags {
 		if !isWord(o) || o[0] == '-' {
-			return bad(fmt.Sprintf("mountOptions[%d]", i), o, "letters, digits and the characters . - _ / : = , + %")
+			return bad(fmt.Sprintf("mountOptions[%d]", i), keyOf(o), "letters, digits and the characters . - _ / : = , + %")
 		}
 	}
 	for o := range words(spec.MountFlags) {

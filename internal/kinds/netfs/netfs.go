@@ -123,15 +123,23 @@ func words(flags []string) iter.Seq[string] {
 	}
 }
 
+// keyOf returns the first key of an option, for a message: users who may only read see it, and a
+// value may be a password.
+func keyOf(option string) string {
+	key, _, _ := strings.Cut(option, "=")
+	return key
+}
+
 // Options returns the option argument of a mount helper: first, then the volume's mount
 // options, and ro if the pod's mount is read-only.
 func Options(spec state.Spec, m state.Mount, first ...string) (string, error) {
 	for i, o := range spec.MountFlags {
 		if o == "" || strings.ContainsFunc(o, func(c rune) bool { return unicode.IsControl(c) || unicode.IsSpace(c) }) {
-			return "", fmt.Errorf("mountOptions[%d]: %.64q is empty or has a space or control character: %w", i, o, ErrSource)
+			return "", fmt.Errorf("mountOptions[%d]: %.64q is empty or has a space or control character: %w", i, keyOf(o),
+				ErrSource)
 		}
 		if strings.Count(o, `"`)%2 != 0 { // a mount helper would take the next options, such as ro, for the rest of it
-			return "", fmt.Errorf("mountOptions[%d]: %.64q has a quotation mark that is not closed: %w", i, o, ErrSource)
+			return "", fmt.Errorf("mountOptions[%d]: %.64q has a quotation mark that is not closed: %w", i, keyOf(o), ErrSource)
 		}
 		first = append(first, o)
 	}

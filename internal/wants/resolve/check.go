@@ -193,7 +193,10 @@ func checkVolume(pv *corev1.PersistentVolume) []Fault {
 	}
 	total := 0
 	for i, o := range pv.Spec.MountOptions {
-		faults = append(faults, checkText(fmt.Sprintf("spec.mountOptions[%d]", i), o, maxFlags)...)
+		for _, f := range checkText(fmt.Sprintf("spec.mountOptions[%d]", i), o, maxFlags) {
+			f.Found = optionKeys(o)
+			faults = append(faults, f)
+		}
 		total += len(o)
 	}
 	if total > maxFlags {

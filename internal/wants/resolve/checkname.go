@@ -61,3 +61,21 @@ func checkPlain(field, s string) []Fault {
 	}
 	return checkText(field, s, 253)
 }
+
+// optionKeys returns mount options for a message, which users see who may only read: a value may be a
+// password, and so may what follows it without a key.
+func optionKeys(options ...string) string {
+	var all []string
+	hiding := false
+	for o := range strings.SplitSeq(strings.Join(options, ","), ",") {
+		key, _, has := strings.Cut(o, "=")
+		switch {
+		case has:
+			o, hiding = key+"=...", true
+		case hiding:
+			o = "..."
+		}
+		all = append(all, o)
+	}
+	return strings.Join(all, ",")
+}

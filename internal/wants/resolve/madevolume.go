@@ -38,7 +38,11 @@ func CheckMade(made, is *corev1.PersistentVolume) []Fault {
 		say("spec.claimRef.uid", string(ref.UID), string(has.UID))
 	}
 	say("spec.storageClassName", is.Spec.StorageClassName, made.Spec.StorageClassName)
-	say("spec.mountOptions", strings.Join(is.Spec.MountOptions, ","), strings.Join(made.Spec.MountOptions, ","))
+	found, want := optionKeys(is.Spec.MountOptions...), optionKeys(made.Spec.MountOptions...)
+	if found == want && !slices.Equal(is.Spec.MountOptions, made.Spec.MountOptions) {
+		found = "other values"
+	}
+	say("spec.mountOptions", found, want)
 	say("spec.volumeMode", value(is.Spec.VolumeMode), value(made.Spec.VolumeMode))
 	say("spec.volumeAttributesClassName", value(is.Spec.VolumeAttributesClassName),
 		value(made.Spec.VolumeAttributesClassName))

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -72,6 +73,29 @@ func TestEachFieldOfAMadeVolumeIsCompared(t *testing.T) {
 	pv.Spec.CSI, pv.Spec.NFS = nil, &corev1.NFSVolumeSource{Server: "s", Path: "/p"}
 	if got := CheckMade(madeVolume(), pv); len(got) != 1 || got[0].Field != "spec" {
 		t.Errorf("a volume of another kind: %v", got)
+	}
+}
+
+// Users who may only read see the problems of objects: a message about mount options has none of their values, since one
+// may be a password.
+func TestMountOptionsAreNotInMessages(t *testing.T) {
+	made, is := madeVolume(), madeVolume()
+	made.Spec.MountOptions = []string{"vers=3.0", "password=CANARY"}
+	is.Spec.MountOptions = []string{"vers=3.0", "password=CANARY2"}
+	got := CheckMade(made, is)
+	if len(got) != 1 || got[0].String() != `spec.mountOptions: found "other values", want vers=...,password=...` {
+		t.Errorf("%v", got)
+	}
+	is.Spec.MountOptions = []string{"ro", "password=CANARY,CANARY"}
+	if got := CheckMade(made, is); len(got) != 1 || got[0].Found != "ro,password=...,..." {
+		t.Errorf("%v", got)
+	}
+	for _, value := range []string{strings.Repeat("CANARY", maxFlags), "CANARY\t"} {
+		is.Spec.MountOptions = []string{"password=" + value}
+		got := checkVolume(is)
+		if len(got) == 0 || strings.Contains(fmt.Sprint(got), "CANARY") {
+			t.Errorf("%.300s", fmt.Sprint(got))
+		}
 	}
 }
 

@@ -88,7 +88,7 @@ func (r *resolver) fromSource(
 		w.Spec.MountFlags = slices.Clone(pv.Spec.MountOptions)
 	case len(pv.Spec.MountOptions) > 0:
 		f = Fault{
-			"spec.mountOptions", strings.Join(pv.Spec.MountOptions, ","),
+			"spec.mountOptions", optionKeys(pv.Spec.MountOptions...),
 			"none, since nothing is mounted for a " + k.Field,
 		}
 	}
