@@ -451,6 +451,9 @@ func TestMountFlagsArePassedOnAndCheckedByTheKernel(t *testing.T) {
 	c = fsCap("ext4", multi)
 	c.GetMount().MountFlags = []string{"errors=panic"}
 	wantCode(t, "stage with an option that could end the node", r.create(createReq("panic", 16*mib, c)).stageErr(), codes.InvalidArgument)
+	c = fsCap("", multi)
+	c.GetMount().MountFlags = []string{"logdev=/dev/sda"}
+	wantCode(t, "stage with an option that names another device", r.create(createReq("log", 16*mib, c)).stageErr(), codes.InvalidArgument)
 }
 
 func TestForeignMountIsLeftAlone(t *testing.T) {

@@ -581,6 +581,37 @@ func TestPodsSeeTheStage(t *testing.T) {
 	unstage(n, v)
 }
 
+// A disk of the network comes from outside the node: device nodes and set-user-id programs on it have no effect, neither
+// at the stage nor in a pod's directory, unless the volume's mountOptions say so.
+func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
+	for _, c := range []struct {
+		options []string
+		want    int64
+	}{{nil, unix.ST_NOSUID | unix.ST_NODEV}, {[]string{"suid,dev"}, 0}, {[]string{"dev"}, unix.ST_NOSUID}} {
+		n := disktest.New(t)
+		n.Disk(wwid, "sda")
+		want := ext4
+		want.Flags = c.options
+		v, err := stage(n, want, "sda")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Stager().Publish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []string{v.Spec.StagePath, v.Mounts[pod].Target} {
+			var st unix.Statfs_t
+			if err := unix.Statfs(at, &st); err != nil || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != c.want {
+				t.Errorf("%q at %s: flags %#x, %v, want %#x", c.options, at, st.Flags, err, c.want)
+			}
+		}
+		if err := n.Stager().Unpublish(t.Context(), v, pod); err != nil {
+			t.Fatal(err)
+		}
+		unstage(n, v)
+	}
+}
+
 // What is mounted below one pod's directory is not in the stage, unless the pod asked to share its mounts.
 func TestMountsBelowAPodsDirectoryAreNotInTheStage(t *testing.T) {
 	n := disktest.New(t)

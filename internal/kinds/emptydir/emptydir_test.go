@@ -172,6 +172,9 @@ func TestHugePagesAreAHugetlbfs(t *testing.T) {
 		if err := unix.Statfs(n.target(), &st); err != nil || int64(st.Bsize) != size {
 			t.Errorf("%s: got pages of %d, %v, want %d", config, st.Bsize, err, size)
 		}
+		if st.Flags&unix.ST_NOSUID == 0 || st.Flags&unix.ST_NODEV == 0 {
+			t.Errorf("%s: got flags %#x, want nosuid, nodev", config, st.Flags)
+		}
 	}
 }
 

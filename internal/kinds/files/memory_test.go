@@ -18,6 +18,31 @@ import (
 
 const canary = "canary-1f0c77d2" // the value of a secret
 
+// The files of a downwardAPI volume are on a tmpfs, whose device nodes and set-user-ID programs have no effect; a
+// configMap is a directory, with the options of the file system that the root directory is on.
+func TestWhichVolumesAreOfTheRootsFileSystem(t *testing.T) {
+	for kind, own := range map[state.DriverName]bool{files.ConfigMap: false, files.DownwardAPI: true} {
+		n := newNode(t, kind, configs[kind])
+		n.source.put("default/settings", map[string]string{"a": "1"})
+		n.source.label("1")
+		if err := n.publish(); err != nil {
+			t.Fatal(err)
+		}
+		var volume, root unix.Stat_t
+		var fs unix.Statfs_t
+		if err := errors.Join(unix.Stat(n.target(), &volume), unix.Stat(filepath.Dir(n.target()), &root), unix.Statfs(n.target(), &fs)); err != nil {
+			t.Fatal(err)
+		}
+		if has := volume.Dev != root.Dev; has != own {
+			t.Errorf("%s: a file system of its own: %v, want %v", kind, has, own)
+		}
+		const safe = unix.ST_NOSUID | unix.ST_NODEV
+		if own && (fs.Type != unix.TMPFS_MAGIC || fs.Flags&safe != safe) {
+			t.Errorf("%s: a file system of type %#x with flags %#x, want a tmpfs with nosuid, nodev", kind, fs.Type, fs.Flags)
+		}
+	}
+}
+
 // Items: L05.
 func TestSecretIsNeverOnADisk(t *testing.T) {
 	for kind, config := range map[state.DriverName]string{
