@@ -115,15 +115,24 @@ func TestUnitsAreHardened(t *testing.T) {
 		}
 		for _, want := range []string{
 			"NoNewPrivileges=yes", "LockPersonality=yes", "RestrictRealtime=yes", "SystemCallArchitectures=native",
-			"RestrictAddressFamilies=AF_UNIX", "CapabilityBoundingSet=", "UMask=0077",
+			"RestrictAddressFamilies=AF_UNIX", "CapabilityBoundingSet=", "UMask=0077", "MemoryDenyWriteExecute=yes",
+			"RestrictNamespaces=", "SystemCallFilter=", "SystemCallErrorNumber=EPERM",
 		} {
 			if !strings.Contains(string(b), "\n"+want) {
 				t.Errorf("%s: no %s", filepath.Base(f), want)
 			}
 		}
-		for _, never := range []string{"PrivateTmp=", "PrivateMounts=", "ProtectSystem=", "ProtectHome=", "ReadOnlyPaths="} {
+		for _, never := range []string{"PrivateTmp=", "PrivateMounts=", "PrivateDevices=", "ProtectSystem=", "ProtectHome=", "ProtectProc=", "ProcSubset=",
+			"ProtectKernelTunables=", "ProtectKernelModules=", "ProtectKernelLogs=", "ProtectControlGroups=", "ReadOnlyPaths=",
+			"ReadWritePaths=", "InaccessiblePaths=", "BindPaths=", "TemporaryFileSystem=", "RootDirectory=", "DynamicUser=",
+		} {
 			if strings.Contains(string(b), "\n"+never) {
 				t.Errorf("%s: %s gives it a mount namespace", filepath.Base(f), never)
+			}
+		}
+		for _, never := range []string{"ProtectClock=", "DeviceAllow=", "DevicePolicy="} {
+			if strings.Contains(string(b), "\n"+never) {
+				t.Errorf("%s: %s would deny it the disks", filepath.Base(f), never)
 			}
 		}
 	}

@@ -60,6 +60,7 @@ func payloads() []payload {
 			"TestPluginIsThereBeforeTheEngines", "TestWatchdogReplacesTheDaemonUnderMounts", "TestWhatTheDrainUnitEmptiedIsMountedAgain",
 			"TestLineOfFstab", "TestUnitsStopInOrder",
 		}}}},
+		{name: "hardened", args: "vm.systemd", installed: true, tests: []tests{{"./test/vm/guest", []string{"TestTheDaemonServesEachKindUnderItsUnit"}}}},
 	}
 }
 
