@@ -122,7 +122,8 @@ func TestUnitsAreHardened(t *testing.T) {
 				t.Errorf("%s: no %s", filepath.Base(f), want)
 			}
 		}
-		for _, never := range []string{"PrivateTmp=", "PrivateMounts=", "PrivateDevices=", "ProtectSystem=", "ProtectHome=", "ProtectProc=", "ProcSubset=",
+		for _, never := range []string{
+			"PrivateTmp=", "PrivateMounts=", "PrivateDevices=", "ProtectSystem=", "ProtectHome=", "ProtectProc=", "ProcSubset=",
 			"ProtectKernelTunables=", "ProtectKernelModules=", "ProtectKernelLogs=", "ProtectControlGroups=", "ReadOnlyPaths=",
 			"ReadWritePaths=", "InaccessiblePaths=", "BindPaths=", "TemporaryFileSystem=", "RootDirectory=", "DynamicUser=",
 		} {
