@@ -160,6 +160,18 @@ func (s *Server) Put(objects ...runtime.Object) {
 	}
 }
 
+// Restored begins the versions again, as a restore of etcd from an earlier copy does: every watch ends, and none can go on
+// from a version of before. What the copy has otherwise is to be put after it.
+func (s *Server) Restored() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.watches {
+		w.tell(gone)
+		s.end(w)
+	}
+	s.version, s.oldest, s.history = 1, 1, nil
+}
+
 // PutBack replaces an object as a restore of etcd from an earlier copy does: versions begin again from there.
 func (s *Server) PutBack(obj runtime.Object) {
 	s.mu.Lock()

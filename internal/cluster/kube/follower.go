@@ -28,6 +28,8 @@ type follower struct {
 
 	uid     types.UID // of the object that the catalog has
 	version string    // of the object that the catalog has
+	// restores is the provider's when the object was put.
+	restores int64
 	// listing is that of [attachments] when the attachment that the catalog has was read.
 	listing uint64
 }
@@ -100,7 +102,8 @@ func (f *follower) stream(ctx context.Context) *stream {
 	k := f.p.kinds[f.key.Kind]
 	immutable := false
 	return &stream{
-		list: f.p.lister(f.key), watch: k.watcher(f.key.Namespace),
+		restored: func() { f.version = "" },
+		list:     f.p.lister(f.key), watch: k.watcher(f.key.Namespace),
 		selector: "metadata.name=" + f.key.Name, logger: f.p.logger,
 		report: func(err error, wait time.Duration) {
 			if ctx.Err() == nil {
@@ -124,6 +127,9 @@ func (f *follower) stream(ctx context.Context) *stream {
 			if t == watch.Deleted {
 				f.delete()
 				return false
+			}
+			if m, ok := obj.(metav1.Object); ok && m.GetResourceVersion() != f.version {
+				f.version = "" // events have an order of their own: after a restore versions begin again
 			}
 			f.put(obj)
 			return isImmutable(obj)
@@ -206,14 +212,16 @@ func (f *follower) getOnce(b *outage.Backoff) time.Duration {
 // another UID first, because the rules for changes of one object do not apply between two objects.
 func (f *follower) put(obj runtime.Object) {
 	m, ok := obj.(metav1.Object)
-	if !ok || f.uid == m.GetUID() && (f.version == m.GetResourceVersion() || older(m.GetResourceVersion(), f.version)) {
-		return // already known, or outdated
+	restores := f.p.restores.Load()
+	if !ok || f.uid == m.GetUID() && f.restores == restores && (f.version == m.GetResourceVersion() ||
+		older(m.GetResourceVersion(), f.version)) {
+		return // already known, or outdated; after a restore a version may be another object's
 	}
 	u := source.Update{Put: []runtime.Object{stripped(obj)}}
 	if f.uid != "" && f.uid != m.GetUID() {
 		u.Delete = []source.Key{f.key}
 	}
-	f.uid, f.version = m.GetUID(), m.GetResourceVersion()
+	f.uid, f.version, f.restores = m.GetUID(), m.GetResourceVersion(), restores
 	// A controller that expands a volume then updates its claim. So the claim's change is the
 	// moment to read the volume again. A volume that gets its first follower because of the claim
 	// is read anyway.

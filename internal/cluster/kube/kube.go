@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,7 @@ type Provider struct {
 	uids        map[source.Key]types.UID // of restored objects; read-only once followers run
 
 	problems outage.Findings // what could not be read
+	restores atomic.Int64    // how often the server's versions have begun again
 
 	mu sync.Mutex // guards the fields below
 	// wanted holds the keys that each pod needs.
@@ -195,6 +197,12 @@ func (p *Provider) refetch(match func(source.Key) bool) {
 			f.refetch()
 		}
 	}
+}
+
+// serverRestored has every object read again, whatever the version of the one that is known.
+func (p *Provider) serverRestored() {
+	p.restores.Add(1)
+	p.refetch(func(source.Key) bool { return true })
 }
 
 func (p *Provider) apply(u source.Update) {

@@ -32,7 +32,8 @@ func (p *Provider) nodeStream() *stream {
 	}
 	k := p.kinds[resolve.KindNode]
 	return &stream{
-		list: k.lister(""), watch: k.watcher(""), selector: "metadata.name=" + p.config.NodeName, logger: p.logger,
+		restored: p.serverRestored,
+		list:     k.lister(""), watch: k.watcher(""), selector: "metadata.name=" + p.config.NodeName, logger: p.logger,
 		report: func(err error, wait time.Duration) {
 			p.noteError(p.whatNode(), err, wait)
 			if apierrors.IsForbidden(err) && p.config.OnNodeRefused != nil {

@@ -21,6 +21,7 @@ import (
 // podStream returns the stream of this node's pods. known holds the restored ones.
 func (p *Provider) podStream(known map[source.Key]*corev1.Pod) *stream {
 	return &stream{
+		restored: p.serverRestored,
 		list:     p.kinds[resolve.KindPod].lister(""),
 		watch:    p.kinds[resolve.KindPod].watcher(""),
 		selector: p.selectsPods(),

@@ -50,7 +50,17 @@ type stream struct {
 	backoff outage.Backoff
 	version string // of the last list or event; "" requests a list
 	seen    string // the last known version, which stays when version is cleared
+	// restored is called when the server's versions begin again, before replace; nil means that nothing else has to
+	// know.
+	restored func()
+	// behind is since when all lists have been older than what was seen, and first the version of the first of them.
+	behind time.Time
+	first  string
 }
+
+// restoredAfter is how long all lists must be older than what was seen, while their versions go on, until the API
+// server's data counts as restored from a backup. An instance that lags behind stands still or catches up.
+const restoredAfter = 5 * time.Minute
 
 // errStale means that a watch outlived its limit.
 var errStale = fmt.Errorf("the watch outlived its limit, so its connection is considered dead: %w",
@@ -154,7 +164,8 @@ func (s *stream) relist(ctx context.Context) error {
 	if m.GetContinue() != "" {
 		return errors.New("list: the answer is incomplete, although the request set no limit")
 	}
-	if older(m.GetResourceVersion(), s.seen) {
+	isOlder := older(m.GetResourceVersion(), s.seen)
+	if isOlder && !s.goesOn(m.GetResourceVersion(), time.Now()) {
 		return fmt.Errorf("list: %w", &outage.BehindError{Has: m.GetResourceVersion(), Seen: s.seen})
 	}
 	objects, err := meta.ExtractList(list)
@@ -166,13 +177,31 @@ func (s *stream) relist(ctx context.Context) error {
 			return err
 		}
 	}
+	if isOlder {
+		s.logger.Warn("the API server's data was restored from an earlier copy, which is followed from here on",
+			"version", m.GetResourceVersion(), "seen", s.seen)
+		if s.restored != nil {
+			s.restored()
+		}
+	}
 	s.replace(objects)
 	s.setVersion(m.GetResourceVersion())
 	return nil
 }
 
 // setVersion sets the last known version.
-func (s *stream) setVersion(version string) { s.version, s.seen = version, version }
+func (s *stream) setVersion(version string) {
+	s.version, s.seen, s.behind = version, version, time.Time{}
+}
+
+// goesOn reports whether lists have been older than what was seen for long, and this one is newer than the first of
+// them: versions have no order across a restore.
+func (s *stream) goesOn(version string, now time.Time) bool {
+	if s.behind.IsZero() || older(version, s.first) {
+		s.behind, s.first = now, version
+	}
+	return now.Sub(s.behind) >= restoredAfter && older(s.first, version)
+}
 
 // older reports whether version is before seen; an empty seen is before every version. Versions
 // that are not numbers, which no Kubernetes API server has, are assumed to arrive in order.

@@ -78,20 +78,18 @@ func (r *Reporter) runAlive(ctx context.Context) {
 		return
 	}
 	var b outage.Backoff
-	var newest *corev1.Node
+	var l latest
 	for ctx.Err() == nil {
 		used := r.config.Volumes.Changed()
 		v, changed := r.view(false)
-		if n := v.node; n != nil && newest != nil && n.UID == newest.UID && older(n, newest) {
-			v.node = newest
-		}
+		v.node = r.latestNode(ctx, &l, v.node)
 		again := time.Hour
 		if v.node != nil {
 			is := r.readiness()
 			if again = a.due(v.node, is, time.Now()); again <= 0 {
 				n, err := r.sayReady(ctx, v.node, is)
 				if n != nil {
-					newest = n
+					l.answered(n)
 				}
 				if err == nil && a.due(n, is, time.Now()) <= 0 {
 					err = errNotKept
@@ -109,6 +107,9 @@ func (r *Reporter) runAlive(ctx context.Context) {
 				}
 			}
 		}
+		if at := l.until(); !at.IsZero() {
+			again = min(again, time.Until(at))
+		}
 		timer := time.NewTimer(again)
 		select {
 		case <-used:
@@ -118,27 +119,29 @@ func (r *Reporter) runAlive(ctx context.Context) {
 		}
 		timer.Stop()
 	}
-	r.sayStopped(ctx, newest)
+	r.sayStopped(ctx, &l)
 }
 
-// sayStopped writes that the daemon stopped, unless it does not have the node's name. newest is the
-// newest answer to a write of the Node, or nil.
-func (r *Reporter) sayStopped(ctx context.Context, newest *corev1.Node) {
+// sayStopped writes that the daemon stopped, unless it does not have the node's name.
+func (r *Reporter) sayStopped(ctx context.Context, l *latest) {
 	v, _ := r.view(false)
 	if v.node == nil {
 		return
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
-	n := v.node
-	if newest != nil && newest.UID == n.UID && older(n, newest) {
-		n = newest
-	}
 	stopped := readiness{
 		corev1.ConditionFalse, reasonStopped,
 		"csi-volmgr was stopped; mounted volumes stay mounted, and nothing new is mounted",
 	}
-	if _, err := r.sayReady(last, n, stopped); err != nil {
+	_, err := r.sayReady(last, l.of(v.node, time.Now()), stopped)
+	if apierrors.IsConflict(err) {
+		var n *corev1.Node
+		if n, err = r.currentNode(last); err == nil {
+			_, err = r.sayReady(last, n, stopped)
+		}
+	}
+	if err != nil {
 		r.logger.Warn("cannot write to the Node that csi-volmgr was stopped", "err", err)
 	}
 }

@@ -54,7 +54,7 @@ func (r *Reporter) HealthChanged() {
 // runHealth keeps Pod.status.volumeHealth and CSINode.status.storageHealth up to date (KEP-1432).
 func (r *Reporter) runHealth(ctx context.Context) {
 	w := healthWriter{
-		Reporter: r, pods: map[types.UID]*corev1.Pod{},
+		Reporter: r, pods: map[types.UID]podAnswer{},
 		storage: map[state.DriverName][]storagev1.StorageHealthCondition{},
 	}
 	var b outage.Backoff
@@ -86,13 +86,19 @@ func (r *Reporter) runHealth(ctx context.Context) {
 type healthWriter struct {
 	*Reporter
 	// pods has the newest answer to a write of each pod.
-	pods map[types.UID]*corev1.Pod
+	pods map[types.UID]podAnswer
 	// storage has the conditions last seen in the CSINode of the Node with the UID node.
 	storage map[state.DriverName][]storagev1.StorageHealthCondition
 	node    types.UID
 	// noPods and noStorage are until when the health of Pods or the CSINode is not
 	// written, because the API server dropped it.
 	noPods, noStorage time.Time
+}
+
+// podAnswer is the pod in an answer, and when it came.
+type podAnswer struct {
+	pod *corev1.Pod
+	at  time.Time
 }
 
 // write writes health that the API server lacks. It goes on after a failure, and returns
@@ -108,7 +114,7 @@ func (w *healthWriter) write(ctx context.Context, v view, h Health, now time.Tim
 			failed = err
 		}
 	}
-	maps.DeleteFunc(w.pods, func(uid types.UID, _ *corev1.Pod) bool { return !there[uid] })
+	maps.DeleteFunc(w.pods, func(uid types.UID, _ podAnswer) bool { return !there[uid] })
 	if now.Before(w.noStorage) {
 		return failed
 	}
@@ -121,8 +127,10 @@ func (w *healthWriter) write(ctx context.Context, v view, h Health, now time.Tim
 // writePod writes a pod's status if it differs.
 func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time) error {
 	has := p.Pod
-	if answer := w.pods[has.UID]; answer != nil && older(has, answer) {
-		has = answer // newer than the watch's version
+	// The answer is newer than the watch's version until the watch catches up, unless etcd was put back to
+	// an earlier copy, in which versions begin again.
+	if a, ok := w.pods[has.UID]; ok && older(has, a.pod) && now.Sub(a.at) < checkEvery {
+		has = a.pod
 	}
 	want, changed := volumeHealth(has.Status.VolumeHealth, p.Volumes, now)
 	if !changed {
@@ -143,7 +151,7 @@ func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time)
 	case err != nil:
 		return fmt.Errorf("write pod %s/%s: status.volumeHealth: %w", has.Namespace, has.Name, err)
 	}
-	if w.pods[has.UID] = answer; len(answer.Status.VolumeHealth) == 0 {
+	if w.pods[has.UID] = (podAnswer{answer, now}); len(answer.Status.VolumeHealth) == 0 {
 		w.noPods = now.Add(lackFor)
 		w.logger.Info("the API server does not keep status.volumeHealth of pods", "pod", has.Namespace+"/"+has.Name)
 	}

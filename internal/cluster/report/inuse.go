@@ -284,11 +284,8 @@ func (r *Reporter) readNode(ctx context.Context, w *inUse) {
 	if w.node == nil || w.unanswered != nil || w.node.UID != w.uid || len(w.written) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	list, err := r.config.Core.Nodes().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + r.config.NodeName})
-	if err == nil && len(list.Items) == 1 && list.Items[0].UID == w.uid {
-		w.node = &list.Items[0]
+	if n, err := r.currentNode(ctx); err == nil && n.UID == w.uid {
+		w.node = n
 	}
 }
 

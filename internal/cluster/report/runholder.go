@@ -55,14 +55,12 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 	c := claim{me: r.claim.Instance}
 	c.me.Process = r.writer
 	var b outage.Backoff
-	var newest *corev1.Node
+	var l latest
 	for ctx.Err() == nil {
 		r.mu.Lock()
 		n, seen, changed := r.node, r.seen, r.changed
 		r.mu.Unlock()
-		if n != nil && newest != nil && n.UID == newest.UID && older(n, newest) {
-			n = newest
-		}
+		n = r.latestNode(ctx, &l, n)
 		again := time.Time{}
 		if n != nil {
 			if c.kubeletWrites(n) {
@@ -85,12 +83,15 @@ func (r *Reporter) runHolder(ctx context.Context) error {
 						changed = nil // no change wakes the loop until then: it could not be answered either
 					}
 				} else if err == nil {
-					newest = answer
+					l.answered(answer)
 					c.claimed(answer)
 				}
 			}
 		}
 		r.stand(&c, seen)
+		if at := l.until(); !at.IsZero() && (again.IsZero() || at.Before(again)) {
+			again = at
+		}
 		timer := time.NewTimer(time.Hour)
 		if !again.IsZero() {
 			timer.Reset(time.Until(again))

@@ -66,7 +66,8 @@ type BehindError struct{ Has, Seen string }
 // Error implements error.
 func (e *BehindError) Error() string {
 	return fmt.Sprintf("the API server answers with an older state (resourceVersion %s) than before (%s): one of its "+
-		"instances lags behind, or its data was restored from a backup; after a restore, restart csi-volmgr", e.Has, e.Seen)
+		"instances lags behind, or its data was restored from a backup, which is followed once it has gone on for "+
+		"five minutes", e.Has, e.Seen)
 }
 
 // CauseOf returns the cause of a failed request. err must not be nil.
