@@ -95,10 +95,11 @@ type healthWriter struct {
 	noPods, noStorage time.Time
 }
 
-// podAnswer is the pod in an answer, and when it came.
+// podAnswer is the pod in an answer, when it came, and the version that the watch showed then.
 type podAnswer struct {
 	pod *corev1.Pod
 	at  time.Time
+	was string
 }
 
 // write writes health that the API server lacks. It goes on after a failure, and returns
@@ -129,7 +130,7 @@ func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time)
 	has := p.Pod
 	// The answer is newer than the watch's version until the watch catches up, unless etcd was put back to
 	// an earlier copy, in which versions begin again.
-	if a, ok := w.pods[has.UID]; ok && older(has, a.pod) && now.Sub(a.at) < checkEvery {
+	if a, ok := w.pods[has.UID]; ok && older(has, a.pod) && (has.ResourceVersion == a.was || now.Sub(a.at) < checkEvery) {
 		has = a.pod
 	}
 	want, changed := volumeHealth(has.Status.VolumeHealth, p.Volumes, now)
@@ -151,7 +152,7 @@ func (w *healthWriter) writePod(ctx context.Context, p PodHealth, now time.Time)
 	case err != nil:
 		return fmt.Errorf("write pod %s/%s: status.volumeHealth: %w", has.Namespace, has.Name, err)
 	}
-	if w.pods[has.UID] = (podAnswer{answer, now}); len(answer.Status.VolumeHealth) == 0 {
+	if w.pods[has.UID] = (podAnswer{answer, now, p.Pod.ResourceVersion}); len(answer.Status.VolumeHealth) == 0 {
 		w.noPods = now.Add(lackFor)
 		w.logger.Info("the API server does not keep status.volumeHealth of pods", "pod", has.Namespace+"/"+has.Name)
 	}
