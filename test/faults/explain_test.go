@@ -118,7 +118,7 @@ func scenes(elsewhere string) []scene {
 		{name: "no-claim", verdict: server.Stuck, word: "not found", docs: []string{harness.Pod("no-claim", fromClaim("nowhere"))}},
 		{name: "no-driver", verdict: server.Waiting, word: "has not registered", docs: absent("no-driver")},
 		{name: "no-inline", verdict: server.Stuck, word: "CSIDriver", docs: []string{harness.Pod("no-inline", volume{Name: "data", Source: "csi: {driver: absent.faults.dev}"})}},
-		{name: "no-mode", verdict: server.Stuck, word: "found Filesystem", docs: []string{
+		{name: "no-mode", verdict: server.Stuck, word: "has volumeMode Filesystem", docs: []string{
 			want{name: "no-mode", class: "class"}.String(), harness.Pod("no-mode", volume{Name: "data", Source: "persistentVolumeClaim: {claimName: no-mode}", Block: true}),
 		}},
 		{name: "no-turn", verdict: server.Waiting, word: "ReadWriteOncePod", docs: []string{harness.Pod("no-turn", fromClaim("no-turn"))}},

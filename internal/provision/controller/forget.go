@@ -120,8 +120,8 @@ func mayForget(d driverFacts, deleted bool, f state.Fact, gone bool) error {
 	case !d.away() && !deleted:
 		return fmt.Errorf("%w: its driver is there: delete it, with --data if it is kept", ErrNotForgotten)
 	case !d.away() && !gone && (f.Retry().Attempts == 0 || f.Retry().Unanswered):
-		return fmt.Errorf("%w: its driver has not answered the deletion yet: wait, or say with --driver-gone that it will not",
-			ErrNotForgotten)
+		return fmt.Errorf("%w: its driver has not answered the deletion yet: wait, or say with --driver-gone that it "+
+			"will not", ErrNotForgotten)
 	}
 	return nil
 }
