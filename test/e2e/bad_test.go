@@ -136,8 +136,8 @@ func TestPodThatCannotBeMountedSaysWhy(t *testing.T) {
 			words  []string
 		}{
 			"no-claim":       {harness.FromClaim("v", "nowhere"), []string{"nowhere"}},
-			"block-as-files": {harness.FromClaim("v", "disk"), []string{"spec.volumeMode", "found Block"}},
-			"files-as-block": {volume{Name: "v", Source: "persistentVolumeClaim: {claimName: data}", Block: true}, []string{"spec.volumeMode", "found Filesystem"}},
+			"block-as-files": {harness.FromClaim("v", "disk"), []string{"volumeMode Block", "specified in volumeMounts"}},
+			"files-as-block": {volume{Name: "v", Source: "persistentVolumeClaim: {claimName: data}", Block: true}, []string{"volumeMode Filesystem", "specified in volumeDevices"}},
 			"no-driver":      {harness.FromClaim("v", "lost"), []string{"absent.e2e.dev"}},
 			"no-configmap":   {volume{Name: "v", Source: "configMap: {name: nowhere}"}, []string{"nowhere"}},
 			"no-inline":      {volume{Name: "v", Source: "csi: {driver: absent.e2e.dev}"}, []string{"absent.e2e.dev"}},
