@@ -175,6 +175,12 @@ var mends = []mend{
 			"(true || w.life.bound(of.name))",
 		},
 	}},
+	{"left-while-its-volume-was-staged-again", []bug{
+		{
+			"a mount without a record gets it when it is published again", "pkg/manager/plan/apply.go",
+			"if v.Mounts[pod].Phase == state.Absent {", "if false {",
+		},
+	}},
 	{"left-while-the-boot-was-written", []bug{
 		{
 			"what was told during a write is not taken in", "pkg/manager/loop.go",

@@ -32,29 +32,19 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 	w = keepShared(w, v, f)
 	switch op.Kind {
 	case Attach:
-		v = renew(v, w, f)
+		v = recordMade(renew(v, w, f), w, f)
 		v.For = byUID(w.Pods)
 		v.Attach = withPhase(v.Attach, state.Entering)
 	case Stage:
-		v = renew(v, w, f)
+		v = recordMade(renew(v, w, f), w, f)
 		v.For = byUID(w.Pods)
 		v.Stage, v.ExpandFailed = withPhase(v.Stage, state.Entering), nil
 	case Publish:
-		v = renew(v, w, f)
-		m := v.Mounts[op.Pod]
-		if m.Phase == state.Absent { // only a call that a reboot cut off begins with an Unpublish
+		if v.Mounts[op.Pod].Phase == state.Absent { // only a call that a reboot cut off begins with an Unpublish
 			v.Former = withoutFormer(v.Former, op.Pod)
 		}
-		if !used(v, m) {
-			m.MountSpec = w.Pods[op.Pod].MountSpec
-			m.Waits = f.Driver.Expand && waitsToGrow(v, w, m)
-		}
-		if seen, made := f.Doubt.Made[op.Pod]; made {
-			m.Seen = seen // so that the mount counts as in use until the call has ended
-		}
-		m = withRenewal(m, w.Pods[op.Pod])
-		m.Fact = withPhase(m.Fact, state.Entering)
-		v.Mounts = withMount(v.Mounts, op.Pod, m)
+		v = recordMade(renew(v, w, f), w, f)
+		v.Mounts = withMount(v.Mounts, op.Pod, entering(v, w, f, op.Pod))
 	case Republish:
 		v.Mounts = withMount(v.Mounts, op.Pod, withRenewal(v.Mounts[op.Pod], w.Pods[op.Pod]))
 	case Unpublish:
@@ -63,6 +53,36 @@ func Begin(v state.Volume, op Op, w state.Want, f Facts) state.Volume {
 		v.Stage = withPhase(v.Stage, state.Leaving)
 	case Detach:
 		v.Attach = withPhase(v.Attach, state.Leaving)
+	}
+	return v
+}
+
+// entering returns pod's mount while Publish makes it.
+func entering(v state.Volume, w state.Want, f Facts, pod state.PodUID) state.Mount {
+	m := v.Mounts[pod]
+	if !used(v, m) {
+		m.MountSpec = w.Pods[pod].MountSpec
+		m.Waits = f.Driver.Expand && waitsToGrow(v, w, m)
+	}
+	if seen, made := f.Doubt.Made[pod]; made {
+		m.Seen = seen // so that the mount counts as in use until the call has ended
+	}
+	m = withRenewal(m, w.Pods[pod])
+	m.Fact = withPhase(m.Fact, state.Entering)
+	return m
+}
+
+// recordMade returns v with the mounts that its pods have without a record. The first call gives all of them
+// their record: while it runs, a pod may leave, or an operator may accept the loss of the records. Of an
+// exclusive volume that several pods may have, each gets its record when it is published again.
+func recordMade(v state.Volume, w state.Want, f Facts) state.Volume {
+	if exclusive(w, v) && (len(f.Doubt.Made) > 1 || f.Doubt.Why != "") {
+		return v
+	}
+	for _, pod := range byUID(f.Doubt.Made) {
+		if v.Mounts[pod].Phase == state.Absent {
+			v.Mounts = withMount(v.Mounts, pod, entering(v, w, f, pod))
+		}
 	}
 	return v
 }

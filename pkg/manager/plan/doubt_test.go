@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -84,6 +85,51 @@ func TestWhatHasNoRecordIsNotTouched(t *testing.T) {
 	b := Begin(staged(&shared, nil), Op{Kind: Publish, Pod: "a"}, want(&shared, "a"), Facts{Driver: DriverFacts{Up: true, Stage: true}, Doubt: made(Doubt{}, "a")})
 	if m := b.Mounts["a"]; !used(b, m) {
 		t.Errorf("what is made again does not count as in use: %+v", m)
+	}
+}
+
+// The first call of a volume gives their record to all pods that have it without one: what follows does not take it
+// from below them, although an operator accepts the loss meanwhile, and a pod that leaves is unpublished first. A
+// mount that has a record keeps it; of an exclusive volume, one pod at most gets one.
+//
+// Faults: A186.
+func TestTheFirstCallRecordsTheMountsOfItsPods(t *testing.T) {
+	seen := state.Seen{Exists: true, Mounted: true}
+	two, one := map[state.PodUID]state.Seen{"a": seen, "b": seen}, map[state.PodUID]state.Seen{"a": seen}
+	left := state.Mount{Fact: state.Fact{Phase: state.Leaving}, MountSpec: mountSpec("b", true)}
+	for name, c := range map[string]struct {
+		va   variant
+		op   Op
+		made map[state.PodUID]state.Seen
+		why  string
+		has  map[state.PodUID]state.Mount
+		want map[state.PodUID]state.Phase
+	}{
+		"attached":                   {variant{attach: true, stage: true}, Op{Kind: Attach}, two, "", nil, map[state.PodUID]state.Phase{"a": state.Entering, "b": state.Entering}},
+		"staged":                     {variant{stage: true}, Op{Kind: Stage}, two, "", nil, map[state.PodUID]state.Phase{"a": state.Entering, "b": state.Entering}},
+		"published":                  {variant{}, Op{Kind: Publish, Pod: "a"}, two, "", nil, map[state.PodUID]state.Phase{"a": state.Entering, "b": state.Entering}},
+		"one has a record":           {variant{stage: true}, Op{Kind: Stage}, two, "", map[state.PodUID]state.Mount{"b": left}, map[state.PodUID]state.Phase{"a": state.Entering, "b": state.Leaving}},
+		"exclusive, of one pod":      {variant{stage: true, exclusive: true}, Op{Kind: Stage}, one, "", nil, map[state.PodUID]state.Phase{"a": state.Entering}},
+		"exclusive, of several pods": {variant{stage: true, exclusive: true}, Op{Kind: Stage}, two, "", nil, nil},
+		"exclusive, and another may": {variant{stage: true, exclusive: true}, Op{Kind: Stage}, one, "pod u may use it", nil, nil},
+	} {
+		spec := c.va.spec("x")
+		w := state.Want{Spec: &spec, Pods: map[state.PodUID]state.WantMount{"a": {MountSpec: mountSpec("a", false)}, "b": {MountSpec: mountSpec("b", false)}}}
+		f := Facts{Driver: DriverFacts{Up: true, Stage: c.va.stage, Attach: c.va.attach}, Synced: true, Doubt: Doubt{Made: c.made, Why: c.why}}
+		v := Begin(state.Volume{ID: "d^h", Spec: &spec, Mounts: c.has}, c.op, w, f)
+		got := map[state.PodUID]state.Phase{}
+		for pod, m := range v.Mounts {
+			if got[pod] = m.Phase; m.Phase == state.Entering && !used(v, m) {
+				t.Errorf("%s: %s does not count as in use: %+v", name, pod, m)
+			}
+		}
+		if !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		f.Doubt = Doubt{}
+		if op, _ := Next(state.Want{}, Complete(v, c.op, Result{}, start), f, start); len(c.want) > 0 && op.Kind != Unpublish {
+			t.Errorf("%s: all have left, and %v comes first", name, op)
+		}
 	}
 }
 
