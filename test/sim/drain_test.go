@@ -63,6 +63,10 @@ func (w *world) doubt() {
 // emptied: what has been made is proven to be in no use. A removal that the manager decides on because of
 // that may begin after the drain has ended, when a call in flight has.
 func (j *judge) emptied() {
+	for _, of := range places { // there may be no more than an intent, or a write of one in progress
+		id, _ := j.w.specOf(of.uid, of.name)
+		j.of(id).lane(op{pod: state.PodUID(of.uid)})
+	}
 	for _, ls := range j.lanes {
 		ls.attach.left, ls.stage.left = true, true
 		for _, ln := range ls.publish {

@@ -331,6 +331,12 @@ var mends = []mend{
 			"if true || !v.Needs.Stage",
 		},
 	}},
+	{"stopped-during-a-drain", []bug{
+		{
+			"the word that no container runs is about what was called for", "test/sim/drain_test.go",
+			"j.of(id).lane(op{pod: state.PodUID(of.uid)})", "_ = j.of(id)",
+		},
+	}},
 	{"suspect-that-went", []bug{
 		{
 			"a volume that went is looked at", "pkg/manager/recover.go",
