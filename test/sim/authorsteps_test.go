@@ -91,10 +91,17 @@ func (w *world) housed() {
 	for _, claim := range sortedKeys(a.using) {
 		named, listed := a.asks[claim]
 		var had []string
+		refs := 0
 		for name, v := range a.pvs {
+			if v.ref == claim {
+				refs++
+			}
 			if m := a.markers[v.handle]; listed && m == (marker{claim, named}) && (v.ref == "" || v.ref == claim) && (named == "" || named == name) {
 				had = append(had, v.handle)
 			}
+		}
+		if named == "" && refs > 1 {
+			continue // a person has to say which of them the claim has, and its pod is told so
 		}
 		if len(had) == 1 && a.pods[claim].handle != had[0] {
 			w.breach("authors: claim %s had %s and never gets it again: its pod has %+v", claim, had[0], a.pods[claim])

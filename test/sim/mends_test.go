@@ -99,6 +99,12 @@ var mends = []mend{
 			"if f.Snapshots[name].of(f.Volume) {", "if s := f.Snapshots[name]; s.Ready && !s.Deleting {",
 		},
 	}},
+	{"claimed-by-two-volumes", []bug{
+		{
+			"of two volumes that name a claim, it gets the one that it had", "test/sim/authorsteps_test.go",
+			`if named == "" && refs > 1 {`, "if false {",
+		},
+	}},
 	{"clone-of-a-deleted-claim", []bug{
 		{
 			"a claim that waits for the owner of a clone does not say so", "internal/provision/controller/facts.go",
