@@ -234,6 +234,12 @@ var mends = []mend{
 			"return snapshotOp{verb: dropSnapshot}, held{}",
 		},
 	}},
+	{"named-by-its-handle-and-made-again", []bug{
+		{
+			"what was named by its handle is deleted beside a call that may make it", "internal/provision/controller/snapshotnext.go",
+			`case f.Making != "":`, `case f.Making != "" && false:`,
+		},
+	}},
 	{"notes-of-nothing-and-a-lie", []bug{
 		{
 			"notes are the driver's to remove", "test/sim/driver_test.go",

@@ -243,6 +243,46 @@ func TestADriversSnapshotIsNotGivenToTheNextOfItsName(t *testing.T) {
 	})
 }
 
+// A driver may give the handle that a person named to what it makes now: a snapshot of that handle is not deleted
+// beside a call that makes one, nor is one made beside its deletion. Both say so, and go on when the call has ended.
+func TestWhatWasNamedByItsHandleIsNotDeletedBesideWhatIsMade(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		volume := h.bound(testKey("a")).Handle
+		holds := func(verb string) chan struct{} {
+			hold := make(chan struct{})
+			b.set(func() { b.fault = onCall(verb, func(string, proto.Message) fault { return fault{wait: hold} }) })
+			return hold
+		}
+		h.snap(namedTwin("z", "early"))
+		making := holds("CreateSnapshot")
+		h.snap(testSnapshot("s", volume))
+		h.deleteSnap("z")
+		if s := h.snapshot("z"); !strings.Contains(s.Reason, "to snapshot default/s, which is being made") {
+			t.Errorf("%+v", s)
+		}
+		close(making)
+		synctest.Wait()
+		if s := h.snapshot("s"); !s.Ready || len(h.c.Snapshots()) != 1 {
+			t.Errorf("%+v", h.c.Snapshots())
+		}
+		h.snap(namedTwin("y", "earlier"))
+		deleting := holds("DeleteSnapshot")
+		h.deleteSnap("y")
+		h.snap(testSnapshot("t", volume))
+		if s := h.snapshot("t"); !strings.Contains(s.Reason, "DeleteSnapshot for snapshot default/y") {
+			t.Errorf("%+v", s)
+		}
+		close(deleting)
+		synctest.Wait()
+		if s := h.snapshot("t"); !s.Ready || len(h.c.Snapshots()) != 2 {
+			t.Errorf("%+v", h.c.Snapshots())
+		}
+	})
+}
+
 // A snapshot that a person named and that is not looked up yet keeps the driver's snapshot from being deleted; one that
 // is named while the deletion runs is not begun. Both say so.
 func TestADeletionAndAPersonWhoNamesTheSnapshot(t *testing.T) {

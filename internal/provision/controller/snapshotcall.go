@@ -44,6 +44,7 @@ func (c *Controller) finishSnapshot(
 	c.logEnd(res.err, "snapshot", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name),
 		"op", k.op.verb.String(), "took", took)
 	e.doing, e.since = snapshotOp{}, time.Now()
+	c.deletionEnded(e)
 	c.setSnapshot(e, completeSnapshot(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
 	c.releaseSnapshotVolume(ctx, k.op)

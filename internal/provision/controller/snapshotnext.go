@@ -45,6 +45,9 @@ type snapshotFacts struct {
 	Busy string
 	// Used says what reads the snapshot and delays its deletion, or is "".
 	Used string
+	// Making is a snapshot or a group that is being made and may get the handle of this one, which a person
+	// named by it; or "".
+	Making string
 	// Doubt is [facts].Doubt.
 	Doubt bool
 	// Namesake is another snapshot that has the name that this one would get, or "".
@@ -176,6 +179,9 @@ func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 		return snapshotOp{verb: leaveSnapshot}, held{}
 	case fate == waits:
 		return snapshotOp{}, by.heldBy()
+	case f.Making != "":
+		return snapshotOp{}, heldf("driver %s may give its handle, by which it was named, to %s, which is being made: it is "+
+			"deleted once that has one", r.Spec.Driver, f.Making)
 	case f.Driver.away():
 		return snapshotOp{}, f.Driver.held()
 	case !f.Driver.caps.Snapshot:
