@@ -57,7 +57,7 @@ func (k *Kernel) AdjustRestricted(source, target string, options []string) error
 		if err := unix.Fstatfs(fd, &st); err != nil {
 			return os.NewSyscallError("fstatfs", err)
 		}
-		o.clr &^= forbidden(st.Flags)
+		o.clr &^= forbidden(int64(st.Flags))
 		return nil
 	})
 	if err == nil {

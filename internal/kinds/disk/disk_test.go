@@ -601,7 +601,7 @@ func TestDevicesAndSetUserIDOfADiskHaveNoEffect(t *testing.T) {
 		}
 		for _, at := range []string{v.Spec.StagePath, v.Mounts[pod].Target} {
 			var st unix.Statfs_t
-			if err := unix.Statfs(at, &st); err != nil || st.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != c.want {
+			if err := unix.Statfs(at, &st); err != nil || int64(st.Flags)&(unix.ST_NOSUID|unix.ST_NODEV) != c.want {
 				t.Errorf("%q at %s: flags %#x, %v, want %#x", c.options, at, st.Flags, err, c.want)
 			}
 		}
