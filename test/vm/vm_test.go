@@ -210,10 +210,12 @@ func (m machine) boot(initrd string, p payload) console {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), bootTime)
 	defer cancel()
-	args := []string{"-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-M", "pc", "-m", "1536", "-smp", "2",
+	args := []string{
+		"-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-M", "pc", "-m", "1536", "-smp", "2",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-serial", "stdio",
 		"-kernel", filepath.Join(m.out(), "vmlinuz"), "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off " + p.args}
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off " + p.args,
+	}
 	for _, tag := range p.shares {
 		args = append(args, "-fsdev", "local,security_model=none,id="+tag+",path="+m.TempDir(), "-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
 	}
