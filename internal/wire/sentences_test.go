@@ -111,7 +111,7 @@ func goldenScenes(t *testing.T) map[string]goldenScene {
 			case label == "step":
 				g.step, _, _ = strings.Cut(strings.TrimSpace(rest), ",")
 			case label == "because" && g.sentence == "":
-				g.sentence = strings.ReplaceAll(strings.TrimSpace(rest), "volume pvc-UID:", "volume "+g.name+":")
+				g.sentence = strings.ReplaceAll(strings.TrimSpace(rest), "volume pvc-UID", "volume "+g.name)
 			}
 		}
 		all[g.name] = g

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,6 +19,7 @@ import (
 // change, as csi-driver-host-path does.
 type countingDisk struct {
 	*fakeNode
+	mu     sync.Mutex // guards counts
 	counts map[string]int
 	hangs  atomic.Bool // Unpublish never answers
 }
@@ -29,7 +31,9 @@ func newCountingDisk(h *fakeNode) *countingDisk {
 func (d *countingDisk) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
 	target := v.Mounts[pod].Target
 	if seen, _ := d.Look(ctx, target); !seen.Mounted {
+		d.mu.Lock()
 		d.counts[target]++
+		d.mu.Unlock()
 	}
 	return d.fakeNode.Publish(ctx, v, pod)
 }
@@ -40,6 +44,8 @@ func (d *countingDisk) Unpublish(ctx context.Context, v state.Volume, pod state.
 		return &state.CallError{Outcome: state.Uncertain, Call: "NodeUnpublishVolume", Code: "DeadlineExceeded", Err: ctx.Err()}
 	}
 	err := d.fakeNode.Unpublish(ctx, v, pod)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if target := v.Mounts[pod].Target; err == nil && d.counts[target] > 0 {
 		d.counts[target]--
 	}
@@ -47,7 +53,10 @@ func (d *countingDisk) Unpublish(ctx context.Context, v state.Volume, pod state.
 }
 
 func (d *countingDisk) Unstage(ctx context.Context, v state.Volume) error {
-	for target, n := range d.counts {
+	d.mu.Lock()
+	counts := maps.Clone(d.counts)
+	d.mu.Unlock()
+	for target, n := range counts {
 		if n > 0 && strings.HasSuffix(target, "/"+v.Spec.Handle) {
 			_ = d.fakeNode.Unstage(ctx, state.Volume{ID: v.ID, Spec: &state.Spec{}}) // only to log it
 			return internal("NodeUnstageVolume", "still published at "+target)
