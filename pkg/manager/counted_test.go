@@ -53,16 +53,33 @@ func (d *countingDisk) Unpublish(ctx context.Context, v state.Volume, pod state.
 }
 
 func (d *countingDisk) Unstage(ctx context.Context, v state.Volume) error {
-	d.mu.Lock()
-	counts := maps.Clone(d.counts)
-	d.mu.Unlock()
-	for target, n := range counts {
+	for target, n := range d.counted() {
 		if n > 0 && strings.HasSuffix(target, "/"+v.Spec.Handle) {
 			_ = d.fakeNode.Unstage(ctx, state.Volume{ID: v.ID, Spec: &state.Spec{}}) // only to log it
 			return internal("NodeUnstageVolume", "still published at "+target)
 		}
 	}
 	return d.fakeNode.Unstage(ctx, v)
+}
+
+// counted returns what is counted, by target.
+func (d *countingDisk) counted() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.counts)
+}
+
+func (d *countingDisk) count(target string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.counts[target] = n
+}
+
+// has returns the volume that is published at target, "" for none.
+func (h *fakeNode) has(target string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.published[target]
 }
 
 func internal(call, text string) error {
@@ -86,7 +103,7 @@ func (d *countingDisk) reboot(t *testing.T, l *life, s *disk, id string) *life {
 
 func (d *countingDisk) wantNothing(t *testing.T, l *life) {
 	t.Helper()
-	left := maps.Collect(maps.All(d.counts))
+	left := d.counted()
 	maps.DeleteFunc(left, func(_ string, n int) bool { return n == 0 })
 	if !d.clean() || len(left) != 0 || len(l.Volumes()) != 0 {
 		t.Errorf("left: publications %v, %d volumes, calls %v", left, len(l.Volumes()), d.calls())
@@ -163,7 +180,7 @@ func TestAVolumeIsPublishedAfterARebootWhateverUnpublishAnswers(t *testing.T) {
 				t.Errorf("the pod waited %v", took)
 			}
 			rest()
-			if n := d.counts["/pods/a/v"]; n != 2 {
+			if n := d.counted()["/pods/a/v"]; n != 2 {
 				t.Errorf("the driver counts %d publications: the test does not test anything", n)
 			}
 			d.hangs.Store(false)
@@ -189,7 +206,8 @@ func TestFormerTargetsAreUnpublishedAgainWhenUnstageIsRefused(t *testing.T) {
 			l.SetPod(podWant("b", "v"))
 			mounted(t, l, "a")
 			mounted(t, l, "b")
-			d.counts["/pods/a/v"], d.counts["/pods/b/v"] = 3, 2
+			d.count("/pods/a/v", 3)
+			d.count("/pods/b/v", 2)
 			l.RemovePod("a")
 			gone(t, l, "a")
 			rest()
@@ -245,7 +263,7 @@ func TestAFormerTargetOfAnotherVolumeIsNotUnpublished(t *testing.T) {
 		d.up(l)
 		l.SetPod(podWant("a", "v"))
 		mounted(t, l, "a")
-		d.counts["/pods/a/v"] = 2
+		d.count("/pods/a/v", 2)
 		stuck := func(call string) (f fault) {
 			if call == "Unpublish d^v a" {
 				f.takes = time.Minute
@@ -259,15 +277,15 @@ func TestAFormerTargetOfAnotherVolumeIsNotUnpublished(t *testing.T) {
 		if busy := h.busy(); len(busy) != 1 || busy[0] != "Unpublish d^v a" {
 			t.Fatalf("in flight: %v", busy)
 		}
-		d.counts["/pods/a/v"] = 5
+		d.count("/pods/a/v", 5)
 		l.SetPod(replaced("a"))
 		synctest.Wait()
-		if h.published["/pods/a/v"] != "" {
+		if h.has("/pods/a/v") != "" {
 			t.Error("published while the other volume is being unpublished there")
 		}
 		mounted(t, l, "a")
 		rest()
-		if h.published["/pods/a/v"] != "d^w" {
+		if h.has("/pods/a/v") != "d^w" {
 			t.Errorf("the pod lost its volume: %v", h.calls())
 		}
 	})
