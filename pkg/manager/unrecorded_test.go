@@ -117,8 +117,9 @@ func TestAnOldAttachmentIsNotRemovedBeforeTheLossIsAccepted(t *testing.T) {
 			before := len(h.calls())
 			l = live(t, h, d, sources("s"), places)
 			l.DriverUp(DriverInfo{Name: "d", Attach: true, Stage: true, MountsTarget: true}, h)
+			l.MountsSeen(oneLayer("/stage/v", "/pods/u/v")) // before anything is unmounted
+			rest()
 			l.SourceSynced("s")
-			l.MountsSeen(oneLayer("/stage/v", "/pods/u/v"))
 			rest()
 			calls := h.calls()[before:]
 			if slices.Contains(calls, "Detach d^v") || !slices.Contains(calls, "Unstage d^v") {
