@@ -334,6 +334,7 @@ func (w *world) provided() {
 		s, _ := w.life.c.Snapshot(keyOf(name))
 		switch {
 		case s.Group != controller.Key{}: // it belongs to a group; regrouped checks that
+		case w.cuts[name] && s.Handle == "" && w.only(name): // it waits until the other author deletes its own
 		case w.cuts[name] && !s.Ready && w.claims[sourceOfCut(name)] && !w.disk.damaged && s.Reason != "its claim has no volume":
 			w.breach("snapshots: %s never gets ready: %+v", name, s)
 		case !w.cuts[name] && s.Phase == controller.Deleting && !w.restored(name) && !w.disk.damaged:

@@ -236,8 +236,9 @@ var mends = []mend{
 	}},
 	{"named-by-its-handle-and-made-again", []bug{
 		{
-			"what was named by its handle is deleted beside a call that may make it", "internal/provision/controller/snapshotnext.go",
-			`case f.Making != "":`, `case f.Making != "" && false:`,
+			"a name is free though others named what was made under it while that was being deleted",
+			"internal/provision/controller/snapshotnext.go",
+			"return r.left(res.shared)", "return r.left(false)",
 		},
 	}},
 	{"notes-of-nothing-and-a-lie", []bug{

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -162,64 +161,6 @@ func (c *Controller) touchSharers(h handleOf) {
 		case e.group != nil:
 			c.groups.touch(e.group.key)
 		default:
-			c.snapshots.touch(key)
-		}
-	}
-}
-
-// making returns, as text, what is being made by the driver and has no handle yet, or "". A person may have named it by
-// its handle already.
-func (c *Controller) making(driver state.DriverName) string {
-	var all []string
-	for _, p := range c.snapshots.inFlight {
-		if p.driver == driver {
-			all = append(all, sharer{key: p.snapshot}.String())
-		}
-	}
-	for key, e := range c.snapshots.entries {
-		if e.rec.Content.Phase == state.Entering && e.rec.Spec.Driver == driver && !e.rec.named() {
-			all = append(all, sharer{key: key}.String())
-		}
-	}
-	for key, e := range c.groups.entries {
-		if e.rec.Content.Phase == state.Entering && e.rec.Spec.Driver == driver {
-			all = append(all, sharer{key: key, group: true}.String())
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return slices.Min(all)
-}
-
-// deletingNamed says which snapshot of the driver, named by its handle, a call is deleting; or returns "". What is made
-// meanwhile may get that handle.
-func (c *Controller) deletingNamed(driver state.DriverName) string {
-	for _, e := range c.snapshots.entries {
-		if e.going && e.rec.named() && e.rec.Spec.Driver == driver {
-			return fmt.Sprintf("DeleteSnapshot for snapshot %s, which was named by its handle, is in flight", e.key)
-		}
-	}
-	return ""
-}
-
-// deletionEnded permits what waits for a call that deletes e.
-func (c *Controller) deletionEnded(e *snapshotEntry) {
-	if !e.going {
-		return
-	}
-	e.going = false
-	for key, o := range c.snapshots.entries {
-		if e.rec.named() && o.driver() == e.driver() && o.rec.Content.Phase != state.Present {
-			c.snapshots.touch(key)
-		}
-	}
-}
-
-// touchNamed plans the deletions that wait until the handle of what the driver makes is known.
-func (c *Controller) touchNamed(driver state.DriverName) {
-	for key, e := range c.snapshots.entries {
-		if e.rec.Delete && e.rec.named() && e.rec.Spec.Driver == driver {
 			c.snapshots.touch(key)
 		}
 	}

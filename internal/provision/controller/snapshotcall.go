@@ -34,8 +34,9 @@ func (c *Controller) startSnapshot(ctx context.Context, e *snapshotEntry) {
 func (c *Controller) finishSnapshot(
 	ctx context.Context, e *snapshotEntry, k snapshotCall, res snapshotResult, took time.Duration,
 ) {
+	own := func(s *snapshotEntry) bool { return s == e }
+	res.shared = len(c.sharersOf(e.rec.handleOf(), own)) > 0
 	if k.op.verb == createSnapshot && res.err == nil {
-		own := func(s *snapshotEntry) bool { return s == e }
 		if owner := c.snapshots.owner(k.driver.Name, res.made.handle, own); owner != nil {
 			res.err = wrongAnswer(k.op.verb.String(),
 				fmt.Errorf("the driver answered with the snapshot_id of snapshot %s", owner.key))
@@ -44,7 +45,6 @@ func (c *Controller) finishSnapshot(
 	c.logEnd(res.err, "snapshot", e.key.String(), "name", e.rec.Name, "driver", string(k.driver.Name),
 		"op", k.op.verb.String(), "took", took)
 	e.doing, e.since = snapshotOp{}, time.Now()
-	c.deletionEnded(e)
 	c.setSnapshot(e, completeSnapshot(e.rec, k.op, res, time.Now()))
 	e.unsaved = true
 	c.releaseSnapshotVolume(ctx, k.op)

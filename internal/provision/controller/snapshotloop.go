@@ -41,8 +41,6 @@ type snapshotEntry struct {
 	listed bool
 	// doing is the call in flight, if any.
 	doing snapshotOp
-	// going: a call to delete it is planned or in flight.
-	going bool
 	// group is the group snapshot that it belongs to, whose record contains it; or nil.
 	group *groupEntry
 }
@@ -155,7 +153,7 @@ func (c *Controller) planSnapshot(e *snapshotEntry) (o snapshotOp, rec snapshotR
 	if o.verb == createSnapshot && o.from == state.Absent {
 		o.spec.Mark = c.markOf(o.spec.Claim, state.SharedID(o.spec.Driver, o.spec.Volume))
 	}
-	rec, e.going = beginSnapshot(e.rec, e.wanted(), o), o.verb == deleteSnapshot
+	rec = beginSnapshot(e.rec, e.wanted(), o)
 	if o.verb == createSnapshot { // now, because another may be planned in the same step
 		c.snapshots.inFlight[state.SharedID(o.spec.Driver, o.spec.Volume)] = pendingSnapshot{e.key, o.spec.Driver}
 		c.snapshots.names[rec.Name] = e.key
@@ -187,7 +185,6 @@ func (c *Controller) beginSnapshot(ctx context.Context, e *snapshotEntry, o snap
 			delete(c.snapshots.names, rec.Name)
 		}
 		c.afterStoreWait(func(ctx context.Context) { c.releaseSnapshotVolume(ctx, o) })
-		c.deletionEnded(e)
 		e.hold(held{reason: err.Error()})
 		return
 	}
@@ -215,7 +212,6 @@ func (c *Controller) releaseSnapshotVolume(ctx context.Context, o snapshotOp) {
 func (c *Controller) releaseVolume(ctx context.Context, driver state.DriverName, handle string) {
 	volume := state.SharedID(driver, handle)
 	delete(c.snapshots.inFlight, volume)
-	c.touchNamed(driver)
 	nodes := c.snapshots.waiting[volume]
 	delete(c.snapshots.waiting, volume)
 	for _, n := range nodes {

@@ -45,9 +45,6 @@ type snapshotFacts struct {
 	Busy string
 	// Used says what reads the snapshot and delays its deletion, or is "".
 	Used string
-	// Making is a snapshot or a group that is being made and may get the handle of this one, which a person
-	// named by it; or "".
-	Making string
 	// Doubt is [facts].Doubt.
 	Doubt bool
 	// Namesake is another snapshot that has the name that this one would get, or "".
@@ -96,7 +93,7 @@ func nextFormer(r snapshotRecord, w *Snapshot, f snapshotFacts) (snapshotOp, hel
 	case w == nil:
 		return snapshotOp{}, held{}
 	}
-	return snapshotOp{}, heldf("driver %s still has %s, which it made for an earlier snapshot of this name, since %s has "+
+	return snapshotOp{}, heldf("driver %s may have %s, which it made for an earlier snapshot of this name, since %s names "+
 		"it: delete that, or give this one another name", r.Spec.Driver, r.Former, f.Sharers[0])
 }
 
@@ -179,9 +176,6 @@ func nextDeleteSnapshot(r snapshotRecord, f snapshotFacts, now time.Time) (snaps
 		return snapshotOp{verb: leaveSnapshot}, held{}
 	case fate == waits:
 		return snapshotOp{}, by.heldBy()
-	case f.Making != "":
-		return snapshotOp{}, heldf("driver %s may give its handle, by which it was named, to %s, which is being made: it is "+
-			"deleted once that has one", r.Spec.Driver, f.Making)
 	case f.Driver.away():
 		return snapshotOp{}, f.Driver.held()
 	case !f.Driver.caps.Snapshot:
@@ -210,6 +204,8 @@ type snapshotResult struct {
 	unsent bool
 	// made is the checked answer to createSnapshot and listSnapshot.
 	made madeSnapshot
+	// shared means that others have or want the driver's snapshot. A deletion could not wait for them any more.
+	shared bool
 }
 
 // madeSnapshot is a driver's answer about a snapshot.
@@ -266,7 +262,7 @@ func completeSnapshot(r snapshotRecord, o snapshotOp, res snapshotResult, now ti
 		return r
 	}
 	if o.verb == deleteSnapshot {
-		return r.left(false)
+		return r.left(res.shared)
 	}
 	r.Handle, r.SizeBytes, r.Created, r.Ready = res.made.handle, res.made.sizeBytes, res.made.created, res.made.ready
 	r.Content = state.Fact{Phase: state.Present}

@@ -65,9 +65,6 @@ type snapshotSpec struct {
 
 func (r snapshotRecord) empty() bool { return r.Name == "" }
 
-// named reports whether a person named the snapshot by its handle.
-func (r snapshotRecord) named() bool { return !r.empty() && r.Spec.Volume == "" }
-
 // former reports whether r is only what is left of an earlier object, which has no status.
 func (r snapshotRecord) former() bool { return r.Former != "" && r.Content.Phase == state.Absent }
 

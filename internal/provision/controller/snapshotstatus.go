@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -58,17 +57,13 @@ func (e *snapshotEntry) phase() Phase {
 // factsOfSnapshot collects what nextSnapshot needs to know about e.
 func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 	f := snapshotFacts{
-		Driver: c.snapshotDriver(e.driver()), Busy: cmp.Or(c.busy(e.source()), c.deletingNamed(e.driver())),
-		Namesake: c.snapshots.namesake(e.key, e),
-		Doubt:    e.old && c.lost(),
+		Driver: c.snapshotDriver(e.driver()), Busy: c.busy(e.source()), Namesake: c.snapshots.namesake(e.key, e),
+		Doubt: e.old && c.lost(),
 	}
 	own := func(s *snapshotEntry) bool { return s == e }
 	switch {
 	case e.rec.Delete:
 		f.Used, f.Sharers = c.usedBy(e), c.sharersOf(e.rec.handleOf(), own)
-		if e.rec.named() {
-			f.Making = c.making(e.rec.Spec.Driver)
-		}
 	case e.rec.former() && e.want.Handle == "":
 		f.Sharers = c.sharersOf(e.rec.formerOf(), own)
 	case e.listed && e.rec.Content.Phase == state.Absent:
