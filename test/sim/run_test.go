@@ -96,7 +96,9 @@ const lastCalls = 10 * time.Second
 // end lets a life end by itself.
 func (w *world) end() {
 	w.life.cancel()
-	if err := <-w.life.done; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errDisk) && w.broken == "" && !w.life.dead {
+	err := <-w.life.done
+	disk := errors.Is(err, errDisk) || errors.Is(err, state.ErrFull) // its last write failed
+	if err != nil && !errors.Is(err, context.Canceled) && !disk && w.broken == "" && !w.life.dead {
 		w.broken = "stop: " + err.Error()
 	}
 	select {

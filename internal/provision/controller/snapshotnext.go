@@ -93,8 +93,8 @@ func nextFormer(r snapshotRecord, w *Snapshot, f snapshotFacts) (snapshotOp, hel
 	case w == nil:
 		return snapshotOp{}, held{}
 	}
-	return snapshotOp{}, heldf("driver %s may have %s, which it made for an earlier snapshot of this name, since %s names "+
-		"it: delete that, or give this one another name", r.Spec.Driver, r.Former, f.Sharers[0])
+	return snapshotOp{}, heldf("driver %s may have %s, which it made for an earlier snapshot of this name, since %s "+
+		"names it: delete that, or give this one another name", r.Spec.Driver, r.Former, f.Sharers[0])
 }
 
 // nextNewSnapshot starts to make or look up a snapshot.
