@@ -5,6 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
@@ -128,6 +133,49 @@ func TestADeletionOfALostPastWaits(t *testing.T) {
 		settleFor(time.Hour)
 		if got := h.backend.names(); len(got) != 0 || len(h.c.Claims()) != 0 {
 			t.Errorf("after the loss was accepted: %v, %+v", got, h.c.Claims())
+		}
+	})
+}
+
+// A whole group's record was lost, and its calls are repeated: CreateSnapshot gives the earlier snapshots, and one call fails.
+// The snapshots of the others were made before, and may be in use; they are not deleted before the loss is accepted.
+//
+// Faults: A186.
+func TestAGroupOfALostPastIsNotTornApart(t *testing.T) {
+	b := newBackend()
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.c.cfg.Freezer = &stills{}
+		h.up()
+		g := h.pair()
+		h.setGroup(g)
+		if s := h.group("g"); s.Phase != Ready || b.made() != 2 {
+			t.Fatalf("%+v, %d at the driver", s, b.made())
+		}
+		h.end()
+		clear(h.disk.groups)
+		lost := true
+		h.lost = func() bool { return lost }
+		b.set(func() {
+			b.fault = onCall("CreateSnapshot", func(_ string, req proto.Message) fault {
+				if lost && req.(*csi.CreateSnapshotRequest).GetSourceVolumeId() == "vol-2" {
+					return fault{before: status.Error(codes.ResourceExhausted, "full")}
+				}
+				return fault{}
+			})
+		})
+		h.live()
+		h.c.cfg.Freezer = &stills{}
+		h.up()
+		h.setGroup(g)
+		settleFor(time.Hour)
+		if s := h.group("g"); b.made() != 2 || !s.Doubted || !strings.Contains(s.Reason, "csi-volmgr journal accept") {
+			t.Errorf("before the loss is accepted: %+v, %d at the driver", s, b.made())
+		}
+		lost = false
+		h.c.LossAccepted()
+		settleFor(time.Hour)
+		if s := h.group("g"); s.Phase != Ready || b.made() != 2 {
+			t.Errorf("once it is: %+v, %d at the driver", s, b.made())
 		}
 	})
 }
