@@ -17,9 +17,12 @@ const (
 	// defaultLimit bounds all helpers, including those that hang: each is a process of
 	// some 10 MB, most of it shared.
 	defaultLimit = 256
-	// slowAfter is how long a call runs before it counts as slow and another may run.
-	// If the storage answers, the kernel needs microseconds for a mount.
+	// slowAfter is how long a call runs before it counts as slow and another may run, and as much
+	// more for each slow one, up to slowMost. If the storage answers, the kernel needs microseconds
+	// for a mount. On a busy machine it also waits for its own locks and for the end of what other
+	// processors read, and one more helper would wait for the same.
 	slowAfter = 100 * time.Millisecond
+	slowMost  = 2 * time.Second
 	// starvedLooks bounds how often slowAfter begins anew for a call that only lacks a
 	// processor: one more helper would compete with it.
 	starvedLooks = 20
@@ -77,6 +80,7 @@ type Pool struct {
 	calls   map[string]*call
 	shares  map[string]int // number of calls by share name
 	running int            // calls that are not slow
+	slow    int            // those that are
 	helpers
 }
 
@@ -168,14 +172,14 @@ func (p *Pool) Do(ctx context.Context, key, name string, request []byte) ([]byte
 	return nil, fmt.Errorf("no answer, the call is left behind: %w", context.Cause(ctx))
 }
 
-// watchSlow marks c as slow after slowAfter, or later while it only lacks a processor.
+// watchSlow marks c as slow after slowAfter and more, or later while it only lacks a processor.
 func (p *Pool) watchSlow(c *call, stuck func() bool, look int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.ended() {
 		return
 	}
-	c.watch = time.AfterFunc(slowAfter, func() {
+	c.watch = time.AfterFunc(min(slowAfter*time.Duration(1+p.slow), slowMost), func() {
 		if look < starvedLooks && !stuck() {
 			p.watchSlow(c, stuck, look+1)
 		} else {
@@ -189,10 +193,16 @@ func (p *Pool) markSlow(c *call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !c.slow && !c.ended() {
-		c.slow = true
-		p.running--
+		p.countSlow(c)
 		p.admitWaiting()
 	}
+}
+
+// countSlow no longer counts c among the running calls. p.mu is held.
+func (p *Pool) countSlow(c *call) {
+	c.slow = true
+	p.running--
+	p.slow++
 }
 
 // leave records that no caller waits for the call.
@@ -204,8 +214,7 @@ func (p *Pool) leave(key string, c *call) {
 	}
 	c.left = true
 	if !c.slow {
-		c.slow = true
-		p.running--
+		p.countSlow(c)
 	}
 	p.admitWaiting()
 	p.log.Warn("call hangs and is left behind", "call", c.name, "path", key)
@@ -221,7 +230,9 @@ func (p *Pool) finish(key string, c *call, h helper, broken bool) {
 	close(c.over)
 	p.count(c.shares, -1)
 	delete(p.calls, key)
-	if !c.slow {
+	if c.slow {
+		p.slow--
+	} else {
 		p.running--
 	}
 	left := c.left

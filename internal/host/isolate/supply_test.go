@@ -148,6 +148,42 @@ func TestACallWithoutAProcessorIsNotSlow(t *testing.T) {
 	}
 }
 
+// Each slow call makes the next ones wait longer for helpers of their own, up to a bound: one that is slow may hang, where many
+// are the machine is.
+func TestManySlowCallsStartFewerHelpers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 30
+		p := newTestPool(t)
+		p.stuck = true
+		go func() {
+			for range many {
+				p.started <- nil
+			}
+		}()
+		for n := range many {
+			p.call(t, n, nil)
+		}
+		time.Sleep(10 * slowAfter) // each of which would have four more
+		synctest.Wait()
+		p.mu.Lock()
+		if p.begun <= defaultWorkers || p.begun > 4*defaultWorkers {
+			t.Errorf("%d helpers started, want from %d to %d", p.begun, defaultWorkers+1, 4*defaultWorkers)
+		}
+		p.mu.Unlock()
+		time.Sleep(many * slowMost)
+		p.want(t, "in the end", many, many, 0)
+		for range many {
+			p.answer <- nil
+		}
+		p.calls.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.slow != 0 || p.running != 0 {
+			t.Errorf("%d slow and %d running calls in the end", p.slow, p.running)
+		}
+	})
+}
+
 // Helpers that many calls needed are kept for the next calls, and end when no call has come for a while.
 func TestIdleHelpersAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
