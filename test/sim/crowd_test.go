@@ -63,6 +63,9 @@ func (j *judge) turns(l *life, o op) {
 	if o.pod != crowd {
 		return
 	}
+	if j.turnsOf != l { // turns begin anew with each life
+		j.turnsOf, j.passed = l, nil
+	}
 	passed := map[waiting]int{}
 	for _, v := range l.m.Volumes() {
 		h := v.Held

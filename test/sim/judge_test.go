@@ -27,8 +27,10 @@ type judge struct {
 	whole map[string]bool
 	// has are the snapshots, named by their handle, that their owners have.
 	has map[string]bool
-	// passed counts, by volume of a small pod that waits for a slot, the calls of the crowd that began meanwhile.
-	passed map[waiting]int
+	// passed counts, by volume of a small pod that waits for a slot, the calls of the crowd that began meanwhile,
+	// in the life turnsOf.
+	passed  map[waiting]int
+	turnsOf *life
 }
 
 // lane is the sequence of calls that make and undo one fact.
