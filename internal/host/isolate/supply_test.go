@@ -163,7 +163,7 @@ func TestManySlowCallsStartFewerHelpers(t *testing.T) {
 		for n := range many {
 			p.call(t, n, nil)
 		}
-		time.Sleep(10 * slowAfter) // each of which would have four more
+		time.Sleep(10 * slowAfter) // without the bound, each tenth of a second adds four
 		synctest.Wait()
 		p.mu.Lock()
 		if p.begun <= defaultWorkers || p.begun > 4*defaultWorkers {
