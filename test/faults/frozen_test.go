@@ -127,7 +127,7 @@ func TestStartBesideFrozenVolumes(t *testing.T) {
 	}
 	n.Apply(docs...)
 	n.Mounted(pods...)
-	n.daemon.Kill()
+	n.daemon.Ask() // so that it writes what it just mounted
 	var servers []*os.File
 	for _, p := range pods {
 		s := n.freezeServer(n.target(p))
