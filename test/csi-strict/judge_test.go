@@ -447,6 +447,22 @@ func TestOneCallAVolume(t *testing.T) {
 	}
 }
 
+// A call that asks for the state of a mount may have been under way when that was unmounted; no second one can.
+func TestACallThatAsksMayArriveLate(t *testing.T) {
+	health := &csi.NodeGetVolumeHealthRequest{VolumeId: "v", VolumePublishPath: target, StagingTargetPath: staging}
+	for rule, ask := range map[string]proto.Message{"N-80": statsOf(), "N-84": health} {
+		k := newCourt(Script{With: []string{"GET_VOLUME_HEALTH"}})
+		k.up(t, attach(), stage(), publish(target), ask)
+		k.call(unpublish(target), codes.OK, seen{target: true})
+		if got := k.call(ask, codes.NotFound); len(got) > 0 {
+			t.Errorf("once after the end: %q", got)
+		}
+		if got := k.call(ask, codes.NotFound); !slices.Contains(got, rule) {
+			t.Errorf("twice after the end: %q, want %s", got, rule)
+		}
+	}
+}
+
 func TestTargetsAndExclusiveVolumes(t *testing.T) {
 	k := newCourt(Script{})
 	k.up(t, attach(), stage(), publish(target))

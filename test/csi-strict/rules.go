@@ -160,13 +160,20 @@ func (j *judge) stats(c *call, v *Volume) {
 	if !j.told.can("GET_VOLUME_STATS") {
 		c.breach(codes.Unimplemented, "N-78", "NodeGetVolumeStats, and the driver has no GET_VOLUME_STATS")
 	}
-	if _, ok := v.Targets[c.path]; !ok && (c.path != v.StagePath || v.Stage.Phase == Absent) {
+	if _, ok := v.Targets[c.path]; !ok && (c.path != v.StagePath || v.Stage.Phase == Absent) && !c.underWay(v, c.path) {
 		c.breach(codes.NotFound, "N-80", "volume path %s: the volume is not published or staged there", c.path)
 		return
 	}
 	if path := req.GetStagingTargetPath(); path != "" && path != v.StagePath {
 		c.breach(codes.OK, "N-79", "staging path %q, and the volume's is %q", path, v.StagePath)
 	}
+}
+
+// underWay reports whether c, which only asks, may have begun before the volume was unmounted from the path: one call
+// may arrive after that, and no second.
+func (c *call) underWay(v *Volume, path string) bool {
+	since := v.Last[c.key()].At
+	return v.Last["NodeUnpublishVolume "+path].At.After(since) || v.Last["NodeUnstageVolume "+path].At.After(since)
 }
 
 // health: NodeGetVolumeHealth, also for a volume that a call has tried to stage or publish.
@@ -179,7 +186,7 @@ func (j *judge) health(c *call, v *Volume) {
 		c.breach(codes.Unimplemented, "N-84", "NodeGetVolumeHealth, and the driver has no GET_VOLUME_HEALTH")
 	}
 	if path := req.GetVolumePublishPath(); path != "" {
-		if _, ok := v.Targets[path]; !ok {
+		if _, ok := v.Targets[path]; !ok && !c.underWay(v, path) {
 			c.breach(codes.OK, "N-84", "publish path %s: the volume is not published there, nor was that tried", path)
 		}
 	}
