@@ -244,6 +244,9 @@ UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null || git 
 upgrade: test-tools ## replace the program of UPGRADE_FROM by this one and back, with volumes of each kind mounted (root, a minute)
 	UPGRADE_FROM=$(UPGRADE_FROM) $(GO) test -count=1 -v -run '^TestUpgradeAndBack' ./test/faults
 
+vendors: ## compare the requests of vendors' classes in test/faults/testdata with those of the real sidecars (WRITE=1 writes them anew; the first build takes minutes)
+	cd test/cluster/sidecars && $(GO) test -count=1 . $(if $(WRITE),-args -write)
+
 parity: ## run the tests that show what a host of CSI drivers must do, and print the result of each item; fail on an item without a test or reason (root)
 	$(GO) run ./hack/parity -run
 
