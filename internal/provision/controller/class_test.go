@@ -167,6 +167,9 @@ func TestParametersOfVendors(t *testing.T) {
 		{"an annotation of the claim", map[string]string{
 			p + "provisioner-secret-name": "${pvc.annotations['acme.com/key']}-${pvc.name}", p + "provisioner-secret-namespace": "n",
 		}, "", "ext4", secrets{Provision: ref("gold-a")}},
+		{"a name of before and a namespace of now", map[string]string{
+			"csiNodeStageSecretName": "c", p + "node-stage-secret-namespace": "n",
+		}, "csiNodeStageSecretName", "ext4", secrets{Stage: ref("c")}},
 		{"empty", map[string]string{p + "provisioner-secret-name": "", p + "provisioner-secret-namespace": ""}, "", "ext4", secrets{}},
 	} {
 		c := testClaim("a", mib)

@@ -64,26 +64,30 @@ func classSecrets(c Claim) (s secrets, problem string) {
 	}, ""
 }
 
-// secretTemplate returns the name and namespace that the class gives by param, by its present or its earlier name.
+// secretTemplate returns the name and namespace that the class gives by param, each by its present or its earlier name.
 func secretTemplate(c Class, param string) (t state.SecretRef, problem string) {
-	by := ""
-	for _, keys := range [][2]string{
-		{reserved + param + "-name", reserved + param + "-namespace"},
-		{oldSecretParameters[param] + "Name", oldSecretParameters[param] + "Namespace"},
-	} {
-		name, hasName := c.Parameters[keys[0]]
-		namespace, hasNamespace := c.Parameters[keys[1]]
-		switch {
-		case keys[0] == "Name" || !hasName && !hasNamespace:
-		case hasName != hasNamespace:
-			return t, fmt.Sprintf("its class %s names one of %s and %s without the other", c.Name, keys[0], keys[1])
-		case by != "":
-			return t, fmt.Sprintf("its class %s has the parameters %s and %s; want one of them", c.Name, by, keys[0])
-		default:
-			t, by = state.SecretRef{Name: name, Namespace: namespace}, keys[0]
+	var values, by [2]string
+	for i, part := range []struct{ now, before string }{{"-name", "Name"}, {"-namespace", "Namespace"}} {
+		keys := []string{reserved + param + part.now}
+		if old := oldSecretParameters[param]; old != "" {
+			keys = append(keys, old+part.before)
+		}
+		for _, key := range keys {
+			value, ok := c.Parameters[key]
+			switch {
+			case !ok:
+			case by[i] != "":
+				return t, fmt.Sprintf("its class %s has the parameters %s and %s; want one of them", c.Name, by[i], key)
+			default:
+				values[i], by[i] = value, key
+			}
 		}
 	}
-	return t, ""
+	if (by[0] == "") != (by[1] == "") {
+		return t, fmt.Sprintf("its class %s has the parameter %s without the other; want %s%s-name and -namespace", c.Name,
+			by[0]+by[1], reserved, param)
+	}
+	return state.SecretRef{Name: values[0], Namespace: values[1]}, ""
 }
 
 // AnnotationTemplate is what stands for a claim's annotation in the name of a class's secret.
