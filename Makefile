@@ -247,13 +247,13 @@ upgrade: test-tools ## replace the program of UPGRADE_FROM by this one and back,
 vendors: ## compare the requests of vendors' classes in test/faults/testdata with those of the real sidecars (WRITE=1 writes them anew; the first build takes minutes)
 	cd test/cluster/sidecars && $(GO) test -count=1 . $(if $(WRITE),-args -write)
 
-parity: ## run the tests that show what a host of CSI drivers must do, and print the result of each item; fail on an item without a test or reason (root)
+parity: vendors ## run the tests that show what a host of CSI drivers must do, and print the result of each item; fail on an item without a test or reason, or on a case of the sidecars' tests that has none (root)
 	$(GO) run ./hack/parity -run
 
 parity-mutants: ## remove behaviours, one at a time, and fail if the test cited for one still passes
 	$(GO) run ./hack/parity -holes -mutants
 
-parity-docs: ## rewrite the tables of docs/parity.md and docs/upstream-scenarios.md
+parity-docs: ## rewrite the tables of docs/parity.md, docs/sidecars.md and docs/upstream-scenarios.md
 	$(GO) run ./hack/parity -write >/dev/null
 
 asserted: ## compare the table of docs/upstream-scenarios.md with the strings that Kubernetes' storage tests look for, and with the program's

@@ -15,10 +15,11 @@ const (
 	Faults    Kind = "Faults"
 	Attacks   Kind = "Attacks"
 	Scenarios Kind = "Scenarios"
+	Sidecars  Kind = "Sidecars"
 )
 
 // Kinds has all lists.
-var Kinds = []Kind{Parity, Faults, Attacks, Scenarios}
+var Kinds = []Kind{Parity, Faults, Attacks, Scenarios, Sidecars}
 
 // Item is one line of a list.
 type Item struct {
@@ -36,11 +37,17 @@ var (
 	attacksText string
 	//go:embed scenarios.txt
 	scenariosText string
+	//go:embed sidecars.txt
+	sidecarsText string
+	//go:embed sidecar-cases.txt
+	sidecarCases string
 )
 
 // Catalog returns a list in its order.
 func Catalog(k Kind) []Item {
-	text := map[Kind]string{Parity: parityText, Faults: faultsText, Attacks: attacksText, Scenarios: scenariosText}[k]
+	text := map[Kind]string{
+		Parity: parityText, Faults: faultsText, Attacks: attacksText, Scenarios: scenariosText, Sidecars: sidecarsText,
+	}[k]
 	list, err := parse(text)
 	if err != nil {
 		panic(fmt.Sprintf("hack/items: the list %s: %v", k, err)) // built in, and tested
@@ -51,6 +58,25 @@ func Catalog(k Kind) []Item {
 		}
 	}
 	return list
+}
+
+// SidecarCases returns the items of Sidecars by what a sidecar has: its name, a place and a case, with tabs between them.
+func SidecarCases() (map[string]string, error) {
+	all := map[string]string{}
+	for n, line := range strings.Split(sidecarCases, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, what, _ := strings.Cut(line, "\t")
+		switch {
+		case strings.Count(what, "\t") != 2:
+			return nil, fmt.Errorf("line %d: %q is not an item, a sidecar, a place and a case", n+1, line)
+		case all[what] != "":
+			return nil, fmt.Errorf("line %d: %q a second time", n+1, what)
+		}
+		all[what] = id
+	}
+	return all, nil
 }
 
 // Area returns the prefix that groups an item with its neighbours: the letter of "A02",

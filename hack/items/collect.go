@@ -108,8 +108,8 @@ func walk(root string, visit func(file, module string) error) error {
 
 var (
 	// mark matches a correct line of claims, marked a line that is meant to be one.
-	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks|Scenarios): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
-	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?|scenarios?):`)
+	mark   = regexp.MustCompile(`^// (Items|Faults|Attacks|Scenarios|Sidecars): ([A-Z0-9-]+(?:, [A-Z0-9-]+)*)\.$`)
+	marked = regexp.MustCompile(`^//\s*(?i:items?|faults?|attacks?|scenarios?|sidecars?):`)
 )
 
 // page is the suffix of a page of scenarios.

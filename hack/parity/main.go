@@ -2,7 +2,9 @@
 // csi-volmgr differs on purpose, and fails on an item with neither.
 //
 // The reasons are in docs/parity.md. -write rewrites its table, and that of
-// docs/upstream-scenarios.md, which does the same for Kubernetes' own storage tests.
+// docs/upstream-scenarios.md, which does the same for Kubernetes' own storage tests, and
+// that of docs/sidecars.md, for Kubernetes' sidecars: -run reads these, and fails on a
+// case of their tests that the catalogue does not name.
 package main
 
 import (
@@ -74,15 +76,17 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	t.print(out, holes)
 	problems = append(problems, t.problems()...)
 	problems = append(problems, staleMutants(root, planted(), found[items.Parity])...)
-	all, wrong := scenarios(items.Catalog(items.Scenarios), found[items.Scenarios])
-	problems = append(problems, wrong...)
-	if write {
-		if err := writeScenarios(root, all); err != nil {
-			return false, err
+	for _, c := range catalogues() {
+		all, wrong := c.scenarios(items.Catalog(c.kind), found[c.kind])
+		problems = append(problems, wrong...)
+		if write {
+			if err := c.write(root, all); err != nil {
+				return false, err
+			}
 		}
-	}
-	if !holes {
-		printScenarios(out, all)
+		if !holes {
+			c.print(out, all)
+		}
 	}
 	if len(problems) > 0 {
 		_, err = fmt.Fprintf(out, "\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
@@ -110,6 +114,17 @@ func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
 		t := compare(items.Catalog(items.Parity), found[items.Parity], nil)
 		t.mark(open, otherwise)
 		problems = append(problems, runCited(ctx, root, t, found[items.Parity], os.Stdout)...)
+		sidecars := compare(items.Catalog(items.Sidecars), found[items.Sidecars], nil)
+		problems = append(problems, runCited(ctx, root, sidecars, found[items.Sidecars], os.Stdout)...)
+		have, err := readSidecars(ctx, root)
+		if err != nil {
+			return false, err
+		}
+		named, err := items.SidecarCases()
+		if err != nil {
+			return false, err
+		}
+		problems = append(problems, compareCases(have, named)...)
 	}
 	if mutants {
 		live, err := plantMutants(ctx, root, planted(), os.Stdout)
@@ -122,18 +137,4 @@ func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
 		_, err = fmt.Printf("\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
 	}
 	return len(problems) == 0, err
-}
-
-// writeScenarios rewrites the table of the scenarios.
-func writeScenarios(root string, all []scenario) error {
-	name := filepath.Join(root, filepath.FromSlash(scenarioDocument))
-	doc, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	text, err := replaceScenarios(string(doc), all)
-	if err != nil {
-		return fmt.Errorf("%s: %w", scenarioDocument, err)
-	}
-	return os.WriteFile(name, []byte(text), 0o644)
 }

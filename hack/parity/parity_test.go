@@ -114,7 +114,11 @@ func TestRun(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for file, text := range map[string]string{document: sampleDoc, scenarioDocument: scenarioHeading} {
+	texts := map[string]string{document: sampleDoc}
+	for _, c := range catalogues() {
+		texts[c.document] = c.heading
+	}
+	for file, text := range texts {
 		if err := os.WriteFile(filepath.Join(root, filepath.FromSlash(file)), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -4,18 +4,37 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
-const (
-	scenarioDocument = "docs/upstream-scenarios.md"
-	scenarioHeading  = "## Every scenario and its test\n"
-	// shown is how many scenarios a test must show at least.
-	shown = 120
-)
+const scenarioDocument = "docs/upstream-scenarios.md"
+
+// catalogue is a list of what others do, each with the tests that show it here or a reason.
+type catalogue struct {
+	kind     items.Kind
+	document string
+	heading  string // of the table
+	column   string // the heading of what the others do
+	noun     string
+	// shown is how many of them a test must show at least.
+	shown int
+}
+
+// catalogues has all of them.
+func catalogues() []catalogue {
+	return []catalogue{
+		{
+			items.Scenarios, scenarioDocument, "## Every scenario and its test\n", "Kubernetes' test",
+			"scenarios", 120,
+		},
+		{items.Sidecars, "docs/sidecars.md", "## Every behaviour and its test\n", "sidecar", "behaviours", 43},
+	}
+}
 
 // The results of a scenario; a reason follows differs and notOurs.
 const (
@@ -33,13 +52,13 @@ type scenario struct {
 	tests    []string // "pkg/x TestY", sorted
 }
 
-// scenarios reads the list, whose titles have three columns that tabs separate,
+// scenarios reads a list of c, whose titles have three columns that tabs separate,
 // and joins it with the claims.
-func scenarios(list []items.Item, claims map[string][]items.Claim) (all []scenario, problems []string) {
+func (c catalogue) scenarios(list []items.Item, claims map[string][]items.Claim) (all []scenario, problems []string) {
 	for _, i := range list {
 		cells := strings.Split(i.Title, "\t")
 		if len(cells) != 3 || slices.Contains(cells, "") {
-			problems = append(problems, i.ID+": want what Kubernetes tests, what csi-volmgr does and the result, with tabs between them")
+			problems = append(problems, i.ID+": want what others do, what csi-volmgr does and the result, with tabs between them")
 			continue
 		}
 		s := scenario{id: i.ID, upstream: cells[0], want: cells[1], result: cells[2]}
@@ -51,8 +70,8 @@ func scenarios(list []items.Item, claims map[string][]items.Claim) (all []scenar
 		problems = append(problems, s.problems()...)
 		all = append(all, s)
 	}
-	if n := len(tested(all)); n < shown {
-		problems = append(problems, fmt.Sprintf("%d scenarios have a test, want at least %d", n, shown))
+	if n := len(tested(all)); n < c.shown {
+		problems = append(problems, fmt.Sprintf("%d %s have a test, want at least %d", n, c.noun, c.shown))
 	}
 	return all, problems
 }
@@ -86,16 +105,16 @@ func tested(all []scenario) (of []scenario) {
 }
 
 // scenarioTable returns the table as the document has it.
-func scenarioTable(all []scenario) string {
+func (c catalogue) table(all []scenario) string {
 	var b strings.Builder
 	count := map[string]int{}
 	for _, s := range all {
 		kind, _, _ := strings.Cut(s.result, ":")
 		count[kind]++
 	}
-	fmt.Fprintf(&b, "%d scenarios: %d the same, %d differ, %d are not csi-volmgr's. `make parity-docs` writes the table.\n\n",
-		len(all), count["same"], count["differs"], count["not ours"])
-	b.WriteString("| id | Kubernetes' test | what csi-volmgr does | shown by | result |\n| --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(&b, "%d %s: %d the same, %d differ, %d are not csi-volmgr's. `make parity-docs` writes the table.\n\n",
+		len(all), c.noun, count["same"], count["differs"], count["not ours"])
+	fmt.Fprintf(&b, "| id | %s | what csi-volmgr does | shown by | result |\n| --- | --- | --- | --- | --- |\n", c.column)
 	for _, s := range all {
 		tests := ""
 		if len(s.tests) > 0 {
@@ -106,19 +125,33 @@ func scenarioTable(all []scenario) string {
 	return b.String()
 }
 
-// replaceScenarios puts the table below its heading, to the end of the document.
-func replaceScenarios(doc string, all []scenario) (string, error) {
-	before, _, ok := strings.Cut(doc, scenarioHeading)
+// replace puts the table below its heading, to the end of the document.
+func (c catalogue) replace(doc string, all []scenario) (string, error) {
+	before, _, ok := strings.Cut(doc, c.heading)
 	if !ok {
-		return "", errors.New("no heading " + strings.TrimSpace(scenarioHeading))
+		return "", errors.New("no heading " + strings.TrimSpace(c.heading))
 	}
-	return before + scenarioHeading + "\n" + scenarioTable(all), nil
+	return before + c.heading + "\n" + c.table(all), nil
 }
 
-// printScenarios writes the tests that show each scenario.
-func printScenarios(w io.Writer, all []scenario) {
+// print writes the tests that show each scenario.
+func (c catalogue) print(w io.Writer, all []scenario) {
 	for _, s := range all {
 		fmt.Fprintf(w, "%-6s %-60s %s %s\n", s.id, short(s.upstream), s.result, strings.Join(s.tests, ", "))
 	}
-	fmt.Fprintf(w, "%d scenarios, %d with a test\n", len(all), len(tested(all)))
+	fmt.Fprintf(w, "%d %s, %d with a test\n", len(all), c.noun, len(tested(all)))
+}
+
+// write rewrites the table of the document.
+func (c catalogue) write(root string, all []scenario) error {
+	name := filepath.Join(root, filepath.FromSlash(c.document))
+	doc, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	text, err := c.replace(string(doc), all)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.document, err)
+	}
+	return os.WriteFile(name, []byte(text), 0o644)
 }

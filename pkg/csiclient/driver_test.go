@@ -108,6 +108,7 @@ func dialOnly(t *testing.T, f *fakeDriver, name state.DriverName) error {
 }
 
 // Items: N-12.
+// Sidecars: SP-01.
 func TestADriverOfAnotherNameIsRefused(t *testing.T) {
 	if err := dialOnly(t, newFake(), "other.example.com"); !errors.Is(err, ErrName) {
 		t.Errorf("got %v, want ErrName", err)
@@ -167,6 +168,7 @@ func TestAControllerThatIsElsewhereIsNone(t *testing.T) {
 }
 
 // Items: J07, N-93.
+// Sidecars: SP-01.
 func TestEveryFailureWhileAskingFailsDial(t *testing.T) {
 	for _, method := range []string{"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"} {
 		f := newFake()

@@ -267,6 +267,7 @@ func TestARequestThatLacksARequiredFieldIsNotMade(t *testing.T) {
 }
 
 // Items: F13, N-46.
+// Sidecars: SP-13.
 func TestAccessModesAreMappedAsTheKubeletAndTheProvisionerDo(t *testing.T) {
 	const (
 		writer      = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER

@@ -164,6 +164,7 @@ func TestNothingWantedNothingDone(t *testing.T) {
 // A missing secret holds back only the call that needs it. explain names the secret, and
 // the volume goes on once it appears.
 // Items: C20, C21.
+// Sidecars: SP-07.
 func TestSecretThatComesLater(t *testing.T) {
 	t.Parallel()
 	for call, kind := range map[string]string{stage: "node-stage", publish: "node-publish"} {

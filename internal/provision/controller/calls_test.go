@@ -202,6 +202,7 @@ func (s slow) Invoke(_ context.Context, method string, args, reply any, opts ...
 	return s.backend.Invoke(context.Background(), method, args, reply, opts...)
 }
 
+// Sidecars: SP-48.
 func TestEveryCallHasADeadline(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{wait: make(chan struct{})} })
@@ -227,6 +228,7 @@ func TestErrorTextIsTheDriversOwn(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-49.
 func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	e := &state.CallError{Outcome: state.Failed, Call: "CreateVolume", Err: errors.New("no")}
@@ -287,6 +289,8 @@ func TestNothingIsLeftBehindInMemory(t *testing.T) {
 
 // A requested deletion continues after a restart, and a claim of the same name that appears meanwhile gets a new
 // volume.
+//
+// Sidecars: SP-36.
 func TestDeletionGoesOnAfterARestart(t *testing.T) {
 	b := newBackend()
 	away := true

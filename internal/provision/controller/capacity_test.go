@@ -48,6 +48,8 @@ func TestAClaimThatIsTooLargeSaysWhatThereIs(t *testing.T) {
 
 // A request that the driver refuses for what it asks is rejected, until it asks for something else; one that fails for
 // another reason, or after a call whose outcome is not known, is not.
+//
+// Sidecars: SP-19.
 func TestWhichRequestsAreRejected(t *testing.T) {
 	for code, want := range map[codes.Code]bool{
 		codes.OutOfRange: true, codes.InvalidArgument: true, codes.PermissionDenied: false, codes.AlreadyExists: false,

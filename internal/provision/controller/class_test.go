@@ -24,6 +24,7 @@ func allCaps() facts {
 }
 
 // Items: N-49.
+// Sidecars: SP-02, SP-04, SP-08, SP-17, SP-21, SP-34, SP-40.
 func TestWhatCannotBeAskedForIsTold(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, tt := range []struct {
@@ -107,6 +108,7 @@ func params(secret, name, namespace string) func(*Claim, *facts) {
 // A claim cannot name a secret: only its class can, and the author of the class may use the secrets that it names.
 //
 // Attacks: C13.
+// Sidecars: SP-03, SP-52.
 func TestSecretsOfAClass(t *testing.T) {
 	c := testClaim("a", mib)
 	for _, p := range secretParameters {
@@ -134,6 +136,8 @@ func TestSecretsOfAClass(t *testing.T) {
 }
 
 // A class's parameters mean what they mean to external-provisioner.
+//
+// Sidecars: SP-02, SP-03, SP-05, SP-08, SP-15.
 func TestParametersOfVendors(t *testing.T) {
 	const p = "csi.storage.k8s.io/"
 	ref := func(name string) state.SecretRef { return state.SecretRef{Namespace: "n", Name: name} }
@@ -189,6 +193,8 @@ func TestParametersOfVendors(t *testing.T) {
 }
 
 // ControllerModifyVolume has its own secret, or the provisioner's, as volumes of before have it.
+//
+// Sidecars: SP-52.
 func TestTheSecretOfAModification(t *testing.T) {
 	r := record{}
 	r.Spec.Secrets.Provision = state.SecretRef{Name: "make"}
@@ -202,6 +208,7 @@ func TestTheSecretOfAModification(t *testing.T) {
 }
 
 // Items: N-14, N-49.
+// Sidecars: SP-11, SP-13, SP-15, SP-26, SP-33, SP-40.
 func TestCreateRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -276,6 +283,7 @@ func TestARequestUnderWayKeepsItsAccessMode(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-33.
 func TestNoTopologyIsAskedForOfADriverWithoutIt(t *testing.T) {
 	f := allCaps()
 	f.Driver.caps.Topology = false
@@ -287,6 +295,7 @@ func TestNoTopologyIsAskedForOfADriverWithoutIt(t *testing.T) {
 }
 
 // Items: N-50, N-103.
+// Sidecars: SP-14.
 func TestGrowAndAttachRequests(t *testing.T) {
 	s, _ := newSpec(testClaim("a", 5), allCaps())
 	grown, err := expandRequest(record{Handle: "h", Spec: s}, op{bytes: 7, limit: 8}, false, map[string]string{"k": "v"})
@@ -327,6 +336,7 @@ func TestAccessModeOfAMixedListIsItsFirst(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-09, SP-31, SP-33.
 func TestAnswersAreChecked(t *testing.T) {
 	node := map[string]string{"zone": "a", "rack": "1"}
 	s := spec{SizeBytes: 5, LimitBytes: 9, Topology: node}
@@ -375,6 +385,7 @@ func TestAnswersAreChecked(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-21, SP-34.
 func TestAVolumeIsMadeInATopologyThatItsClassAllows(t *testing.T) {
 	for _, places := range [][]map[string][]string{nil, {{"zone": {"b", "a"}}}, {{"zone": {"b"}}, {"zone": {"a"}}}, {{}}} {
 		c := testClaim("a", mib)
@@ -387,6 +398,8 @@ func TestAVolumeIsMadeInATopologyThatItsClassAllows(t *testing.T) {
 
 // A claim with an unsupported field gets no volume. One that has a volume, or whose volume is being made, keeps it.
 // All say why.
+//
+// Sidecars: SP-16.
 func TestAClaimWithARefusedFieldGetsNoVolume(t *testing.T) {
 	w := want{Claim: testClaim("a", mib), Listed: true}
 	w.Claim.Refused = "spec.selector: found a=b, want none"
@@ -400,6 +413,8 @@ func TestAClaimWithARefusedFieldGetsNoVolume(t *testing.T) {
 }
 
 // Each reason why a claim has no volume says by a code who can act on it.
+//
+// Sidecars: SP-06, SP-07, SP-20, SP-27.
 func TestEachReasonHasItsCause(t *testing.T) {
 	const driver = "local.example.com"
 	pending := func(change func(*Claim, *facts)) (record, want, facts) {

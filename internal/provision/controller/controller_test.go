@@ -18,6 +18,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
+// Sidecars: SP-11.
 func TestClaimIsProvisionedOnce(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", 256*mib))
@@ -36,6 +37,7 @@ func TestClaimIsProvisionedOnce(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-11.
 func TestRestartMakesNoCall(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
@@ -75,6 +77,7 @@ func TestRemovedClaimKeepsItsDataAndBindsItAgain(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-37.
 func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.set(testClaim("a", mib))
@@ -110,6 +113,7 @@ func TestDeleteIsRefusedWhileItWouldHurt(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-36.
 func TestDeleteRepeatsUntilDefinite(t *testing.T) {
 	b := newBackend()
 	faults := []fault{
@@ -153,6 +157,8 @@ func TestDeleteRepeatsUntilDefinite(t *testing.T) {
 
 // If the answer to CreateVolume is lost, the volume has no handle; to delete it, the controller has to repeat
 // CreateVolume first.
+//
+// Sidecars: SP-36.
 func TestDeleteOfAVolumeWhoseCreationIsInDoubt(t *testing.T) {
 	b := newBackend()
 	lost := true
@@ -218,6 +224,8 @@ func onCall(name string, f func(string, proto.Message) fault) func(string, proto
 
 // Whatever code a call ends with, with or without its effect, there is one volume in the end, and none after deletion
 // (CSI 1.13, "Error Scheme").
+//
+// Sidecars: SP-19.
 func TestEveryCodeOfEveryCallHeals(t *testing.T) {
 	calls := []string{"CreateVolume", "ControllerExpandVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "DeleteVolume"}
 	for _, name := range calls {
@@ -501,6 +509,8 @@ func TestRefusedExpansionIsTakenBack(t *testing.T) {
 
 // CreateVolume also answers with a volume that was there before: one that a lost journal knew, or another node's, whose
 // claim has the same name and so the same UID. If it does not fit, it may hold data. It is deleted only with the claim.
+//
+// Sidecars: SP-10, SP-31.
 func TestAVolumeThatDoesNotFitIsKept(t *testing.T) {
 	for name, spoil := range map[string]func(*csi.Volume){
 		"too small": func(v *csi.Volume) { v.CapacityBytes = 1 },
@@ -541,6 +551,8 @@ func TestAVolumeThatDoesNotFitIsKept(t *testing.T) {
 }
 
 // A volume that does not fit is deleted where a person asks for that, and no pod gets it before.
+//
+// Sidecars: SP-10.
 func TestAVolumeThatDoesNotFitIsDeletedWithItsClaim(t *testing.T) {
 	b := newBackend()
 	b.set(func() { b.answer = func(v *csi.Volume) { v.CapacityBytes = 1 } })
@@ -659,6 +671,7 @@ func TestTwoClaimsOfOneUIDDoNotShareAVolume(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-40, SP-42.
 func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -707,6 +720,7 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-03, SP-38.
 func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "hunter2-planted"}
@@ -759,6 +773,8 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 
 // What removes an attachment, a snapshot or a volume waits for a secret that cannot be read, and goes on without one
 // that is gone.
+//
+// Sidecars: SP-38.
 func TestRemovalsGoOnWithoutASecretThatIsGone(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "x"}
@@ -877,6 +893,7 @@ func TestNoCallWithoutADurableIntent(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-50.
 func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -910,6 +927,7 @@ func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 	})
 }
 
+// Sidecars: SP-49.
 func TestBackoffEndsWithAnEvent(t *testing.T) {
 	b := newBackend()
 	broken := true
@@ -945,6 +963,8 @@ func TestBackoffEndsWithAnEvent(t *testing.T) {
 
 // While the outcome is unknown, the controller repeats the same request; after a definite answer, it sends what is
 // wanted now.
+//
+// Sidecars: SP-19.
 func TestUnansweredCreateRepeatsTheSameRequest(t *testing.T) {
 	b := newBackend()
 	lost := status.Error(codes.DeadlineExceeded, "lost")

@@ -30,6 +30,8 @@ func (b *backend) has(name string) map[string]string {
 
 // A volume is made with the attributes of its claim's class, and modified once when the claim names another class. It
 // keeps them if the claim names none any more. A restart repeats no call.
+//
+// Sidecars: SP-23.
 func TestAVolumeIsModified(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -63,6 +65,8 @@ func TestAVolumeIsModified(t *testing.T) {
 
 // A claim whose class is missing, belongs to another driver, or asks for more than the driver can do waits and says
 // which; an existing volume stays as it is.
+//
+// Sidecars: SP-23.
 func TestAttributesThatCannotBeHad(t *testing.T) {
 	for what, c := range map[string]struct {
 		change  func(*Claim)

@@ -13,6 +13,8 @@ import (
 )
 
 // A name follows from the storage id and the UID, and is as long for every UID. Without a storage id it has the UID.
+//
+// Sidecars: SP-17, SP-18.
 func TestTheNameOfAVolumeHasTheStorageID(t *testing.T) {
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]string{}

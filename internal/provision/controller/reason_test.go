@@ -68,6 +68,7 @@ func TestReasonsForPeople(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-42.
 func TestClonesOnlyWithinADriver(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()

@@ -160,6 +160,8 @@ func TestASnapshotInTheMakingIsRetained(t *testing.T) {
 
 // A snapshot is made, and a claim is made of it. It is deleted on request and when no claim waits for it, not because
 // no source lists it.
+//
+// Sidecars: SP-26.
 func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -319,6 +321,8 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 
 // The controller asks again for a snapshot that is not ready, with pauses, until it is. It uses ListSnapshots, which
 // does not involve the volume, if the driver has it.
+//
+// Sidecars: SP-27.
 func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		b := newBackend()
@@ -353,6 +357,8 @@ func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 
 // A person can end a snapshot's wait: after a failure, after a failure that is not retried, and after the answer that
 // it is not ready.
+//
+// Sidecars: SP-27.
 func TestASnapshotIsTriedAgainAtOnce(t *testing.T) {
 	b := newBackend()
 	b.looks = 1
@@ -655,6 +661,8 @@ func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
 }
 
 // The controller tells the driver names of objects only if the class says so.
+//
+// Sidecars: SP-12.
 func TestNamesThatTheDriverIsTold(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		claim, snapshot := testClaim("a", mib), testSnapshot("s", "v")

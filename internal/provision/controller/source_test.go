@@ -29,6 +29,8 @@ func (b *backend) holdCreate(name string) (release func()) {
 }
 
 // Until the journal records that a clone is made, its source stays: after a crash the next life asks for the clone again.
+//
+// Sidecars: SP-32, SP-45.
 func TestASourceStaysUntilItsCloneIsInTheJournal(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -60,6 +62,8 @@ func TestASourceStaysUntilItsCloneIsInTheJournal(t *testing.T) {
 
 // A deletion that waits for a claim goes on when the claim's volume is made, also if the claim names the snapshot by its
 // handle.
+//
+// Sidecars: SP-32, SP-45.
 func TestADeletionThatWaitsForARestoreGoesOn(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -162,6 +166,8 @@ func TestADeniedHandleThatWasBegunGoesOn(t *testing.T) {
 }
 
 // A clone has its source's volumeMode and is not smaller. One that was begun before that was so is made.
+//
+// Sidecars: SP-41.
 func TestACloneFitsItsSource(t *testing.T) {
 	for _, tt := range []struct {
 		why   string
@@ -197,6 +203,8 @@ func TestACloneFitsItsSource(t *testing.T) {
 
 // A volume stays while a snapshot, a group snapshot or a clone of it is listed and not begun: what was to be kept would be
 // lost. The same call that fails without a definite answer keeps it, too.
+//
+// Sidecars: SP-45.
 func TestAVolumeIsKeptForWhatIsToBeMadeOfIt(t *testing.T) {
 	clone := testClaim("copy", mib)
 	clone.Source = &DataSource{Claim: testKey("a")}
@@ -253,4 +261,33 @@ func TestAVolumeIsKeptForWhatIsToBeMadeOfIt(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A claim of a snapshot asks for as much as the snapshot needs, and for the volumeMode of the snapshot's volume.
+//
+// Sidecars: SP-28.
+func TestARestoreFitsItsSnapshot(t *testing.T) {
+	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		snapshot := testSnapshot("s", h.bound(testKey("a")).Handle)
+		snapshot.Mode = state.Filesystem
+		h.snap(snapshot)
+		for _, tt := range []struct {
+			why   string
+			mode  state.Mode
+			bytes int64
+		}{
+			{"snapshot default/s needs a volume of at least 1048576", state.Filesystem, mib - 1},
+			{"asks for volumeMode Block, and snapshot default/s is of a volume of mode Filesystem", state.Block, mib},
+			{"", state.Filesystem, mib},
+		} {
+			c := testClaim("b", tt.bytes)
+			c.Mode, c.Source = tt.mode, &DataSource{Snapshot: testKey("s")}
+			h.set(c)
+			if s := h.status(testKey("b")); (s.Phase == Bound) != (tt.why == "") || !strings.Contains(s.Reason, tt.why) {
+				t.Errorf("%s of %d bytes: %s, %q", tt.mode, tt.bytes, s.Phase, s.Reason)
+			}
+		}
+	})
 }

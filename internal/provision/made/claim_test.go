@@ -41,6 +41,7 @@ func TestWhichClaimsTheControllerMakes(t *testing.T) {
 // A claim that asks for content never gets an empty volume instead.
 //
 // Attacks: C13.
+// Sidecars: SP-20, SP-26, SP-30.
 func TestWhatAClaimIsToHold(t *testing.T) {
 	elsewhere, snapshots, tapes := "elsewhere", "snapshot.storage.k8s.io", "tapes.example.com"
 	here := &controller.DataSource{Claim: controller.Key{Namespace: "default", Name: "x"}}
@@ -139,6 +140,8 @@ func TestWhoMayNameAHandle(t *testing.T) {
 }
 
 // The operator chooses which in-tree plugins' classes are translated to their CSI drivers.
+//
+// Sidecars: SP-43.
 func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
 	for provisioner, want := range map[string]string{"kubernetes.io/aws-ebs": "kubernetes.io/aws-ebs", "kubernetes.io/cinder": "cinder.csi.openstack.org"} {
 		got, err := RequestOf(&corev1.PersistentVolumeClaim{}, &storagev1.StorageClass{Provisioner: provisioner}, []string{"cinder"})
@@ -148,6 +151,7 @@ func TestClassesOfOtherPluginsAreNotTranslated(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-34.
 func TestTopologiesOfAClass(t *testing.T) {
 	expression := func(key string, values ...string) corev1.TopologySelectorLabelRequirement {
 		return corev1.TopologySelectorLabelRequirement{Key: key, Values: values}
@@ -163,6 +167,7 @@ func TestTopologiesOfAClass(t *testing.T) {
 	}
 }
 
+// Sidecars: SP-16.
 func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
 	for _, tc := range []struct {
 		spec corev1.PersistentVolumeClaimSpec
@@ -179,6 +184,8 @@ func TestFieldsOfAClaimThatAreNotFollowed(t *testing.T) {
 }
 
 // An annotation of a class makes its driver receive the names of claims.
+//
+// Sidecars: SP-12.
 func TestAClassTellsNames(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{resolve.ExtraCreateMetadata: value}}}
@@ -199,6 +206,8 @@ func TestAnnotationsThatAClassNames(t *testing.T) {
 }
 
 // A claim has the attributes of the class that it names, and waits for a class that does not exist yet.
+//
+// Sidecars: SP-23.
 func TestAttributesOfAClaim(t *testing.T) {
 	gold, none := "gold", ""
 	get := func(name string) *storagev1.VolumeAttributesClass {

@@ -61,6 +61,8 @@ func (clones) Invoke(_ context.Context, _ string, args, reply any, _ ...grpc.Cal
 
 // A manifest's claim asks for a clone of another claim. If that turns out to be the cluster's, the clone says so and
 // stops waiting for a volume of the node's own; and the reverse.
+//
+// Sidecars: SP-42.
 func TestACloneOfTheClustersClaimIsTheClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var none idle

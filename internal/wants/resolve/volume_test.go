@@ -330,6 +330,7 @@ func TestInlineDisksOfTheNetwork(t *testing.T) {
 // out.
 //
 // Items: A30, N-14.
+// Sidecars: SP-33.
 func TestTopologyOfAVolume(t *testing.T) {
 	in := func(key string, values ...string) corev1.NodeSelectorRequirement {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
