@@ -458,6 +458,10 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 			state.SecretRef{Name: "s-snapcontent-uid-s", Namespace: "default"},
 			"",
 		},
+		{
+			map[string]string{name: "x", namespace: "y", reserved + "group-snapshotter-secret-name": "g"},
+			state.SecretRef{Name: "x", Namespace: "y"}, "",
+		},
 		{map[string]string{name: "x"}, state.SecretRef{}, "without the other"},
 		{map[string]string{name: "${pvc.name}", namespace: "y"}, state.SecretRef{}, `found "${pvc.name}"`},
 		{map[string]string{name: "", namespace: "y"}, state.SecretRef{}, `found ""`},
@@ -465,9 +469,14 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 	} {
 		s.Class.Parameters = c.params
 		got, problem := newSnapshotSpec(s)
-		if (c.words == "") != (problem == "") || !strings.Contains(problem, c.words) || got.Secret != c.want || got.Parameters[name] != "" {
+		if (c.words == "") != (problem == "") || !strings.Contains(problem, c.words) || got.Secret != c.want || got.Parameters[name] != "" ||
+			got.Parameters[reserved+"group-snapshotter-secret-name"] != "" {
 			t.Errorf("%v: %+v, %q", c.params, got, problem)
 		}
+	}
+	g, problem := newGroupSpec(Group{UID: "u", Class: SnapshotClass{Parameters: map[string]string{name: "x", "a": "b"}}}, false)
+	if problem != "" || len(g.Parameters) != 1 {
+		t.Errorf("a group's: %+v, %q", g, problem)
 	}
 }
 

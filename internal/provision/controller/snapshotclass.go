@@ -45,7 +45,7 @@ func newSnapshotSpec(w Snapshot) (snapshotSpec, string) {
 	if s.List, problem = c.secret(listSecret); problem != "" {
 		return snapshotSpec{}, problem
 	}
-	if s.Parameters, problem = c.parameters(snapshotterSecret, listSecret); problem != "" {
+	if s.Parameters, problem = c.parameters(); problem != "" {
 		return snapshotSpec{}, problem
 	}
 	return s, ""
@@ -66,7 +66,7 @@ func newGroupSpec(w Group, each bool) (groupSpec, string) {
 	if s.Get, problem = c.secret(groupGetSecret); problem != "" {
 		return groupSpec{}, problem
 	}
-	if s.Parameters, problem = c.parameters(groupSecret, groupGetSecret); problem != "" {
+	if s.Parameters, problem = c.parameters(); problem != "" {
 		return groupSpec{}, problem
 	}
 	return s, ""
@@ -83,10 +83,11 @@ func checkUID(uid, name string) string {
 	return ""
 }
 
-// parameters returns the class's parameters for the driver: all but those that name secrets.
-func (c classReader) parameters(secrets ...string) (map[string]string, string) {
+// parameters returns the class's parameters for the driver: all but those that name secrets, of snapshots and of groups
+// alike: external-snapshotter strips both from the classes of both.
+func (c classReader) parameters() (map[string]string, string) {
 	parameters := maps.Clone(c.Parameters)
-	for _, param := range secrets {
+	for _, param := range []string{snapshotterSecret, listSecret, groupSecret, groupGetSecret} {
 		delete(parameters, reserved+param+"-name")
 		delete(parameters, reserved+param+"-namespace")
 	}
