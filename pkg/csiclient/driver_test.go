@@ -116,6 +116,7 @@ func TestADriverOfAnotherNameIsRefused(t *testing.T) {
 }
 
 // Items: N-89.
+// Sidecars: SA-06.
 func TestNodeInfoIsNeededOnlyByDriversThatAttach(t *testing.T) {
 	f := newFake()
 	f.nodeID = ""

@@ -267,7 +267,7 @@ func TestARequestThatLacksARequiredFieldIsNotMade(t *testing.T) {
 }
 
 // Items: F13, N-46.
-// Sidecars: SP-13.
+// Sidecars: SA-12, SP-13.
 func TestAccessModesAreMappedAsTheKubeletAndTheProvisionerDo(t *testing.T) {
 	const (
 		writer      = csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER

@@ -249,6 +249,7 @@ func TestInlineVolumeLivesAndDiesWithItsPod(t *testing.T) {
 
 // Items: A02, N-53, N-65, N-74, N-104, N-61.
 // Scenarios: U-25.
+// Sidecars: SA-01.
 func TestAttachComesFirstAndDetachLast(t *testing.T) {
 	eachKind(t, func(n *node) {
 		want := 0

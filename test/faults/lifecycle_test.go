@@ -218,6 +218,7 @@ func TestSwitchedOffForResizing(t *testing.T) {
 
 // N-34, N-35: each call has its own secret and no other, and no log has a secret.
 // Items: F11, N-34, N-35, I05, N-100.
+// Sidecars: SA-01.
 func TestSecretsGoWhereTheyAreFor(t *testing.T) {
 	t.Parallel()
 	calls := map[string]string{

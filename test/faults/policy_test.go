@@ -14,6 +14,7 @@ import (
 
 // The CSIDriver object says attachRequired: false, though the driver could attach.
 // Items: A03.
+// Sidecars: SA-14.
 func TestNoAttachmentWhereTheObjectSaysSo(t *testing.T) {
 	t.Parallel()
 	no := false
@@ -65,6 +66,7 @@ func TestGroupThatTheDriverGives(t *testing.T) {
 // N-89: a driver without a Controller service gets no Controller call, and its inline
 // volume is mounted.
 // Items: N-09, N-13.
+// Sidecars: SA-14.
 func TestDriverWithoutController(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, csistrict.Script{NoController: true})

@@ -225,7 +225,7 @@ func onCall(name string, f func(string, proto.Message) fault) func(string, proto
 // Whatever code a call ends with, with or without its effect, there is one volume in the end, and none after deletion
 // (CSI 1.13, "Error Scheme").
 //
-// Sidecars: SP-19.
+// Sidecars: SA-02, SP-19.
 func TestEveryCodeOfEveryCallHeals(t *testing.T) {
 	calls := []string{"CreateVolume", "ControllerExpandVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "DeleteVolume"}
 	for _, name := range calls {
@@ -303,6 +303,7 @@ func retry[T any](f func() (T, error)) (v T, err error) {
 	return v, err
 }
 
+// Sidecars: SA-01, SA-03.
 func TestAttachAndDetach(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -345,6 +346,8 @@ func callCode(err error) string {
 }
 
 // Detach names the node that was attached, whatever the driver calls this node now.
+//
+// Sidecars: SA-05.
 func TestDetachNamesTheNodeThatWasAttached(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -720,7 +723,7 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 	})
 }
 
-// Sidecars: SP-03, SP-38.
+// Sidecars: SA-07, SP-03, SP-38.
 func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "hunter2-planted"}
@@ -774,7 +777,7 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 // What removes an attachment, a snapshot or a volume waits for a secret that cannot be read, and goes on without one
 // that is gone.
 //
-// Sidecars: SP-38.
+// Sidecars: SA-08, SP-38.
 func TestRemovalsGoOnWithoutASecretThatIsGone(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "x"}
@@ -893,7 +896,7 @@ func TestNoCallWithoutADurableIntent(t *testing.T) {
 	})
 }
 
-// Sidecars: SP-50.
+// Sidecars: SA-15, SP-50.
 func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -1051,6 +1054,8 @@ func TestCapabilitiesAreAskedUntilToldAndThenNoMore(t *testing.T) {
 }
 
 // An Attach that arrives just after the driver came up waits for its capabilities.
+//
+// Sidecars: SA-06.
 func TestAttachWaitsForCapabilities(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {

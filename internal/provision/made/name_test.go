@@ -102,7 +102,7 @@ func TestAMadeVolumeFollowsItsReclaimPolicy(t *testing.T) {
 
 // A volume whose class names no file system has its driver's.
 //
-// Sidecars: SP-08.
+// Sidecars: SA-16, SP-08.
 func TestTheFileSystemOfADriversVolumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -161,6 +161,8 @@ func TestAttachmentOfAClusterThatIsNeededNoMore(t *testing.T) {
 }
 
 // attachRequired: false of the CSIDriver object, as it is when the volume is begun.
+//
+// Sidecars: SA-14.
 func TestVolumeThatNeedsNoAttachmentIsNotAttached(t *testing.T) {
 	f := Facts{Driver: DriverFacts{Up: true, Attach: true, Stage: true}, Synced: true}
 	w := variant{}.wants()[1]

@@ -102,6 +102,7 @@ func TestResetEndsEveryPauseAndKeepsWhatFailed(t *testing.T) {
 	}
 }
 
+// Sidecars: SA-02, SA-15.
 func TestAttachFailuresArePaced(t *testing.T) {
 	v := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Attach}, variant{attach: true}.wants()[1], Facts{Driver: DriverFacts{Up: true, Attach: true}}),
 		Op{Kind: Attach}, Result{Err: callError(state.Failed)}, start)
