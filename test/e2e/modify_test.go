@@ -17,6 +17,7 @@ import (
 // refuses a class, the claim says so.
 //
 // Scenarios: U-184.
+// Sidecars: SR-08.
 func TestVolumeIsModified(t *testing.T) {
 	eachKind(t, func(n *node) {
 		t := n.T

@@ -137,6 +137,7 @@ func TestInlineVolume(t *testing.T) {
 
 // N-94...N-101: the volume grows twice while a pod has it.
 // Items: N-95, N-96, N-97, N-99, I03.
+// Sidecars: SR-01.
 func TestExpansion(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]csistrict.Script{

@@ -342,6 +342,7 @@ func TestAbilitiesChangeWithARestart(t *testing.T) {
 // N-102: if the driver refuses an expansion for good, the daemon does not repeat it,
 // explain says so, and the mounts stay intact.
 // Items: N-102, I08.
+// Sidecars: SR-04.
 func TestRefusedExpansionIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	n := newBadNode(t, csistrict.Script{Faults: []csistrict.Fault{

@@ -22,6 +22,8 @@ import (
 
 // The backend notes overlapping calls for one volume. The test triggers everything that can begin a call while one is
 // in flight.
+//
+// Sidecars: SR-05.
 func TestOneCallInFlightPerClaim(t *testing.T) {
 	b := newBackend()
 	var gate chan struct{}
@@ -202,7 +204,7 @@ func (s slow) Invoke(_ context.Context, method string, args, reply any, opts ...
 	return s.backend.Invoke(context.Background(), method, args, reply, opts...)
 }
 
-// Sidecars: SA-15, SP-48.
+// Sidecars: SA-15, SP-48, SR-16.
 func TestEveryCallHasADeadline(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{wait: make(chan struct{})} })
@@ -228,7 +230,7 @@ func TestErrorTextIsTheDriversOwn(t *testing.T) {
 	}
 }
 
-// Sidecars: SP-49.
+// Sidecars: SP-49, SR-10, SR-16.
 func TestBackoffGrowsAndTellsSinceWhen(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	e := &state.CallError{Outcome: state.Failed, Call: "CreateVolume", Err: errors.New("no")}

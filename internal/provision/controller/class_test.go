@@ -295,7 +295,7 @@ func TestNoTopologyIsAskedForOfADriverWithoutIt(t *testing.T) {
 }
 
 // Items: N-50, N-103.
-// Sidecars: SA-01, SA-04, SA-12, SA-16, SP-14.
+// Sidecars: SA-01, SA-04, SA-12, SA-16, SP-14, SR-01, SR-13.
 func TestGrowAndAttachRequests(t *testing.T) {
 	s, _ := newSpec(testClaim("a", 5), allCaps())
 	grown, err := expandRequest(record{Handle: "h", Spec: s}, op{bytes: 7, limit: 8}, false, map[string]string{"k": "v"})
@@ -317,7 +317,7 @@ func TestGrowAndAttachRequests(t *testing.T) {
 		attached, &csi.ControllerPublishVolumeRequest{})
 }
 
-// Sidecars: SA-12, SA-13.
+// Sidecars: SA-12, SA-13, SR-13.
 func TestAccessModeOfAMixedListIsItsFirst(t *testing.T) {
 	for _, tt := range []struct {
 		modes []state.AccessMode

@@ -225,7 +225,7 @@ func onCall(name string, f func(string, proto.Message) fault) func(string, proto
 // Whatever code a call ends with, with or without its effect, there is one volume in the end, and none after deletion
 // (CSI 1.13, "Error Scheme").
 //
-// Sidecars: SA-02, SP-19.
+// Sidecars: SA-02, SP-19, SR-04.
 func TestEveryCodeOfEveryCallHeals(t *testing.T) {
 	calls := []string{"CreateVolume", "ControllerExpandVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "DeleteVolume"}
 	for _, name := range calls {
@@ -390,6 +390,7 @@ func TestAttachGivesUpWithItsCaller(t *testing.T) {
 }
 
 // Items: N-95.
+// Sidecars: SR-01, SR-02, SR-05.
 func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 	b := newBackend()
 	b.nodeExpansion = true
@@ -415,6 +416,8 @@ func TestExpandLeavesTheNodeItsPart(t *testing.T) {
 
 // An answer that was lost, and one about an earlier growth, may have asked for the node's part, which a later answer
 // does not take back.
+//
+// Sidecars: SR-02.
 func TestALaterAnswerLeavesTheNodeItsPart(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		b := newBackend()
@@ -439,6 +442,7 @@ func TestALaterAnswerLeavesTheNodeItsPart(t *testing.T) {
 	}
 }
 
+// Sidecars: SR-03.
 func TestExpandByTheNodeAlone(t *testing.T) {
 	b := newBackend()
 	b.rpcs = b.rpcs[:1]
@@ -454,6 +458,7 @@ func TestExpandByTheNodeAlone(t *testing.T) {
 }
 
 // Items: N-98.
+// Sidecars: SR-07.
 func TestOfflineExpansionWaitsUntilNobodyUsesIt(t *testing.T) {
 	b := newBackend()
 	b.growth = []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE}
@@ -486,6 +491,8 @@ func TestOfflineExpansionWaitsUntilNobodyUsesIt(t *testing.T) {
 }
 
 // KEP-1790: a user who asked for too much may ask for less again.
+//
+// Sidecars: SR-04.
 func TestRefusedExpansionIsTakenBack(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("ControllerExpandVolume", func(string, proto.Message) fault {
@@ -896,7 +903,7 @@ func TestNoCallWithoutADurableIntent(t *testing.T) {
 	})
 }
 
-// Sidecars: SA-15, SP-50.
+// Sidecars: SA-15, SP-50, SR-16.
 func TestCallsInFlightAreLimitedPerDriver(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})

@@ -31,7 +31,7 @@ func (b *backend) has(name string) map[string]string {
 // A volume is made with the attributes of its claim's class, and modified once when the claim names another class. It
 // keeps them if the claim names none any more. A restart repeats no call.
 //
-// Sidecars: SP-23.
+// Sidecars: SP-23, SR-08, SR-12.
 func TestAVolumeIsModified(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -66,7 +66,7 @@ func TestAVolumeIsModified(t *testing.T) {
 // A claim whose class is missing, belongs to another driver, or asks for more than the driver can do waits and says
 // which; an existing volume stays as it is.
 //
-// Sidecars: SP-23.
+// Sidecars: SP-23, SR-11.
 func TestAttributesThatCannotBeHad(t *testing.T) {
 	for what, c := range map[string]struct {
 		change  func(*Claim)
@@ -104,6 +104,8 @@ func TestAttributesThatCannotBeHad(t *testing.T) {
 
 // After a lost answer the controller repeats the same call before another one. After a refusal the claim may name
 // another class. Neither stops the volume from growing.
+//
+// Sidecars: SR-09, SR-10.
 func TestAModifyThatFails(t *testing.T) {
 	b := newBackend()
 	lost := true
@@ -173,6 +175,8 @@ func asMutable(req proto.Message) map[string]string {
 }
 
 // Each outcome of the pure decision about attributes.
+//
+// Sidecars: SR-08, SR-09.
 func TestNextModify(t *testing.T) {
 	gold := Attributes{Class: "gold", Parameters: map[string]string{"tier": "gold"}}
 	silver := Attributes{Class: "silver", Parameters: map[string]string{"tier": "silver"}}

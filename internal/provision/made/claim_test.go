@@ -207,7 +207,7 @@ func TestAnnotationsThatAClassNames(t *testing.T) {
 
 // A claim has the attributes of the class that it names, and waits for a class that does not exist yet.
 //
-// Sidecars: SP-23.
+// Sidecars: SP-23, SR-08.
 func TestAttributesOfAClaim(t *testing.T) {
 	gold, none := "gold", ""
 	get := func(name string) *storagev1.VolumeAttributesClass {

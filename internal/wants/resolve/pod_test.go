@@ -382,6 +382,7 @@ func TestGroupsThatVolumesBring(t *testing.T) {
 	}
 }
 
+// Sidecars: SR-15.
 func TestSizeTheNodeHasMade(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	w.volume().Annotations = map[string]string{resolve.NodeSizeAnnotation: "4096"}

@@ -13,6 +13,7 @@ import (
 // The state of the expansion in the claim's status decides whether the node expands the volume.
 //
 // Items: I02, I06, I11, I12, I13, I14, I16, I18, N-95.
+// Sidecars: SR-02, SR-15.
 func TestTheClaimSaysWhetherTheNodeExpands(t *testing.T) {
 	quantity := func(s string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(s)}
@@ -67,6 +68,8 @@ func TestTheClaimSaysWhetherTheNodeExpands(t *testing.T) {
 }
 
 // Without a cluster, a request that was lowered again ends an expansion that the node cannot do.
+//
+// Sidecars: SR-04.
 func TestARequestLoweredAgain(t *testing.T) {
 	for request, want := range map[string]int64{"8Ki": 8192, "6Ki": 6144, "1Ki": 4096} {
 		w := read(t, "testdata/base.yaml")
@@ -81,6 +84,8 @@ func TestARequestLoweredAgain(t *testing.T) {
 
 // Without a cluster, a node expands a volume that csi-volmgr made only if its driver's controller asked for that, and
 // one whose PersistentVolume a manifest has as far as that says.
+//
+// Sidecars: SR-02.
 func TestANodeExpandsWhatItsDriverAskedFor(t *testing.T) {
 	for have, grown := range map[string]bool{"8192": true, "4096": false, "": false} {
 		w := read(t, "testdata/base.yaml")

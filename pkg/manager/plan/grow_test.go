@@ -179,6 +179,7 @@ func TestASizeThatNobodyHasToldIsTheClaims(t *testing.T) {
 // whose mount still waits for the volume to grow does not have it yet.
 //
 // Items: N-98.
+// Sidecars: SR-07.
 func TestAVolumeGrowsUnderNoPodWhereItsDriverForbidsIt(t *testing.T) {
 	w := variant{stage: true}.wants()[1]
 	w.HaveBytes, w.SizeBytes = 1, 5
