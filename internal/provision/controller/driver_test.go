@@ -29,6 +29,8 @@ type backend struct {
 	nodeGrow bool
 	// secret, if set, must come with every call that takes secrets.
 	secret map[string]string
+	// secrets has the ones of calls that come with another.
+	secrets map[string]map[string]string
 	// fault, if set, is called before each changing call of the Controller service, with the call's name.
 	fault func(call string, req proto.Message) fault
 	// answer, if set, may spoil the volume that CreateVolume returns.
@@ -198,8 +200,12 @@ func (b *backend) serveAll(ctx context.Context, call string, req proto.Message, 
 	}
 	b.inFlight++
 	b.most = max(b.most, b.inFlight)
-	if s, ok := req.(interface{ GetSecrets() map[string]string }); ok && !maps.Equal(s.GetSecrets(), b.secret) {
-		b.breach("%s came with secrets %v, want %v", call, s.GetSecrets(), b.secret)
+	secret, apart := b.secrets[call]
+	if !apart {
+		secret = b.secret
+	}
+	if s, ok := req.(interface{ GetSecrets() map[string]string }); ok && !maps.Equal(s.GetSecrets(), secret) {
+		b.breach("%s came with secrets %v, want %v", call, s.GetSecrets(), secret)
 	}
 	b.mu.Unlock()
 	f := b.faultFor(call, req)

@@ -1,0 +1,58 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-volmgr/csi-volmgr/pkg/state"
+)
+
+// CreateSnapshot and DeleteSnapshot have the snapshotter's secret of the class, ListSnapshots that for lists. No snapshot
+// is made without its secret, and none by a driver that cannot make any; both are said.
+func TestTheCallsOfASnapshotHaveItsSecrets(t *testing.T) {
+	b := newBackend()
+	b.looks, b.rpcs = 2, append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
+	cut, list := map[string]string{"key": "cut"}, map[string]string{"key": "list"}
+	b.secrets = map[string]map[string]string{"CreateSnapshot": cut, "ListSnapshots": list, "DeleteSnapshot": cut}
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		s := testSnapshot("s", h.bound(testKey("a")).Handle)
+		s.Class.Parameters = map[string]string{}
+		for param, name := range map[string]string{snapshotterSecret: "cut", listSecret: "list"} {
+			s.Class.Parameters[reserved+param+"-name"], s.Class.Parameters[reserved+param+"-namespace"] = name, "n"
+		}
+		h.snap(s)
+		settleFor(time.Minute)
+		if got := h.snapshot("s"); len(b.cuts) != 0 || !strings.Contains(got.Reason, "n/cut") {
+			t.Errorf("without the secret: %+v", got)
+		}
+		h.secrets[state.SecretRef{Namespace: "n", Name: "cut"}] = cut
+		h.secrets[state.SecretRef{Namespace: "n", Name: "list"}] = list
+		settleFor(time.Hour)
+		if got := h.snapshot("s"); got.Phase != Ready {
+			t.Errorf("made: %+v", got)
+		}
+		h.c.RemoveSnapshot(testKey("s"))
+		if err := h.c.DeleteSnapshot(t.Context(), testKey("s"), false); err != nil {
+			t.Error(err)
+		}
+		settleFor(time.Hour)
+		call := "ListSnapshots cut-2"
+		wantCalls(t, b, "CreateVolume pvc-uid-a", "CreateSnapshot vol-1", call, call, "DeleteSnapshot cut-2")
+	})
+	b = newBackend()
+	b.rpcs = b.rpcs[:len(b.rpcs)-1] // CREATE_DELETE_SNAPSHOT
+	bubble(t, b, func(t *testing.T, h *fakeNode) {
+		h.up()
+		h.set(testClaim("a", mib))
+		h.snap(testSnapshot("s", h.bound(testKey("a")).Handle))
+		settleFor(time.Minute)
+		if got := h.snapshot("s"); got.Phase != Pending || !strings.Contains(got.Reason, "has no CREATE_DELETE_SNAPSHOT") {
+			t.Errorf("by a driver without snapshots: %+v", got)
+		}
+	})
+}
