@@ -26,7 +26,7 @@ func TestUsersOfDriversAreByDriver(t *testing.T) {
 	}
 }
 
-// Sidecars: SA-15, SP-48, SR-16.
+// Sidecars: SA-15, SP-48, SR-16, SS-28.
 func TestDeadlinesAreByDriverAndCall(t *testing.T) {
 	got, err := deadlines([]string{"slow/NodeStageVolume=1h", "*/NodeStageVolume=5m", "*/Info=1m", "slow/NodeExpandVolume=2h"})
 	want := map[state.DriverName]csiclient.Deadlines{

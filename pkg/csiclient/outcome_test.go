@@ -14,7 +14,7 @@ import (
 
 // The table, written a second time from the specification, for calls of each class.
 // Items: C12, N-27, N-28, N-58, N-64, N-71, N-102, I09, N-29, N-30.
-// Sidecars: SA-02, SP-19.
+// Sidecars: SA-02, SP-19, SS-03.
 func TestEveryCodeHasAnOutcomeForEveryCall(t *testing.T) {
 	want := map[codes.Code]state.Outcome{
 		codes.Canceled:           state.Uncertain,

@@ -113,6 +113,8 @@ func (n *node) oneMoment(first, second string) bool {
 // moment, whether the driver makes groups or not; the clones of two separate snapshots do
 // not. If the daemon is killed meanwhile, the next one thaws all volumes at its start, and
 // the group exists once. The group is deleted as a whole.
+//
+// Sidecars: SS-17.
 func TestSnapshotsOfAGroup(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds() {

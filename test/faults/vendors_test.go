@@ -37,7 +37,7 @@ const anyVolume = "pvc-the-uid"
 // The classes of widely used drivers lead to the requests that Kubernetes makes with them: external-provisioner and
 // external-snapshotter wrote vendors.requests (test/cluster/sidecars).
 //
-// Sidecars: SA-01, SP-02, SP-03, SP-08, SP-15, SP-38, SR-01.
+// Sidecars: SA-01, SP-02, SP-03, SP-08, SP-15, SP-38, SR-01, SS-02, SS-04, SS-07.
 func TestClassesOfVendors(t *testing.T) {
 	t.Parallel()
 	var all []vendor

@@ -293,6 +293,8 @@ func TestTheEndOfAVolumeEndsItsBlocks(t *testing.T) {
 }
 
 // The controller asks for the blocks of a group's snapshots with the secret of the group's class.
+//
+// Sidecars: SS-23.
 func TestTheSnapshotsOfAGroupHaveItsSecret(t *testing.T) {
 	r := groupRecord{Group: testKey("g"), Spec: groupSpec{Secret: state.SecretRef{Namespace: "shop", Name: "key"}}}
 	if got := r.snapshot(groupMember{Claim: testKey("a"), Volume: "v"}); got.Spec.Secret != r.Spec.Secret {

@@ -204,7 +204,7 @@ func (s slow) Invoke(_ context.Context, method string, args, reply any, opts ...
 	return s.backend.Invoke(context.Background(), method, args, reply, opts...)
 }
 
-// Sidecars: SA-15, SP-48, SR-16.
+// Sidecars: SA-15, SP-48, SR-16, SS-28.
 func TestEveryCallHasADeadline(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateVolume", func(string, proto.Message) fault { return fault{wait: make(chan struct{})} })

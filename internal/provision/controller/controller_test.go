@@ -225,7 +225,7 @@ func onCall(name string, f func(string, proto.Message) fault) func(string, proto
 // Whatever code a call ends with, with or without its effect, there is one volume in the end, and none after deletion
 // (CSI 1.13, "Error Scheme").
 //
-// Sidecars: SA-02, SP-19, SR-04.
+// Sidecars: SA-02, SP-19, SR-04, SS-03.
 func TestEveryCodeOfEveryCallHeals(t *testing.T) {
 	calls := []string{"CreateVolume", "ControllerExpandVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "DeleteVolume"}
 	for _, name := range calls {
@@ -784,7 +784,7 @@ func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 // What removes an attachment, a snapshot or a volume waits for a secret that cannot be read, and goes on without one
 // that is gone.
 //
-// Sidecars: SA-08, SP-38.
+// Sidecars: SA-08, SP-38, SS-15.
 func TestRemovalsGoOnWithoutASecretThatIsGone(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "x"}

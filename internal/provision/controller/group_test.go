@@ -153,6 +153,8 @@ func (h *fakeNode) group(name string) GroupStatus {
 
 // A group snapshot is made, and claims are made of its snapshots. It is deleted as a whole, on request and when no
 // claim waits for it; not because no source lists it, and none of its snapshots alone.
+//
+// Sidecars: SS-17, SS-21, SS-22.
 func TestAGroupComesIsRestoredAndGoes(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		t.Run(what, func(t *testing.T) {
@@ -297,6 +299,8 @@ func TestAGroupIsMadeWhileAllItsVolumesAreStill(t *testing.T) {
 
 // All or none: if the driver refuses one volume, the controller deletes the snapshot of the other and makes all of
 // them again.
+//
+// Sidecars: SS-17.
 func TestAGroupIsAllOrNone(t *testing.T) {
 	b := newBackend()
 	refusals := 2
@@ -324,6 +328,8 @@ func TestAGroupIsAllOrNone(t *testing.T) {
 }
 
 // A group that cannot be made says why, and what would be right.
+//
+// Sidecars: SS-18.
 func TestAGroupThatIsNotMade(t *testing.T) {
 	for _, c := range []struct {
 		change func(h *fakeNode, g *Group)
@@ -375,6 +381,8 @@ func TestAGroupThatIsNotMade(t *testing.T) {
 // The controller takes over an existing group snapshot by its handles: claims are made of its snapshots, a restart
 // finds it, its policy follows its content, and it is deleted as a whole. One that the driver lacks, or has with
 // other snapshots, waits and says so.
+//
+// Sidecars: SS-19, SS-21.
 func TestAGroupThatAPersonNamed(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -502,6 +510,8 @@ func TestTwoGroupsDoNotShareNames(t *testing.T) {
 }
 
 // A group that the driver refused does not exist: unlisted, it is forgotten, and its volumes can be deleted.
+//
+// Sidecars: SS-18.
 func TestVolumesThatCannotBeSnapshottedTogether(t *testing.T) {
 	b := bothDrivers["of a driver that makes groups"]()
 	b.fault = onCall("CreateVolumeGroupSnapshot", func(string, proto.Message) fault {
@@ -587,6 +597,8 @@ func TestAGroupThatGoesFreezesNothing(t *testing.T) {
 }
 
 // If an answer names snapshots of others, or one twice, the group takes none of them.
+//
+// Sidecars: SS-22.
 func TestAGroupTakesNoOthersSnapshots(t *testing.T) {
 	for what, handles := range map[string][2]string{"others": {"cut-3", "cut-4"}, "one twice": {"x", "x"}} {
 		bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
@@ -682,6 +694,8 @@ func TestTheNameOfAGroupsSnapshotIsTaken(t *testing.T) {
 }
 
 // While a group is being made, its volumes are not deleted and get no other call.
+//
+// Sidecars: SS-18.
 func TestTheVolumesOfAGroupWait(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		t.Run(what, func(t *testing.T) {
@@ -721,6 +735,8 @@ func TestTheVolumesOfAGroupWait(t *testing.T) {
 }
 
 // A person who repaired the storage ends the wait of a group, by its name or by that of one of its snapshots.
+//
+// Sidecars: SS-20.
 func TestAGroupIsTriedAgain(t *testing.T) {
 	for what, retry := range map[string]func(*Controller){
 		"the group":       func(c *Controller) { c.RetryGroup(testKey("g")) },
@@ -755,6 +771,8 @@ func TestAGroupIsTriedAgain(t *testing.T) {
 }
 
 // The controller does not use an answer that CSI forbids.
+//
+// Sidecars: SS-20.
 func TestWrongAnswersOfAGroup(t *testing.T) {
 	good := func() *csi.VolumeGroupSnapshot {
 		return &csi.VolumeGroupSnapshot{GroupSnapshotId: "group", ReadyToUse: true, Snapshots: []*csi.Snapshot{
@@ -894,6 +912,7 @@ func TestACrashAtEveryCommitLosesAndDoublesNoGroup(t *testing.T) {
 	}
 }
 
+// Sidecars: SS-20.
 func TestACrashDuringEveryCallLosesAndDoublesNoGroup(t *testing.T) {
 	for what, newBackend := range bothDrivers {
 		for _, effect := range []bool{false, true} {

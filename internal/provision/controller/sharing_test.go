@@ -37,6 +37,8 @@ func (s shared) see(all []shared) (others []sharer) {
 // driver's snapshots. Whatever is wanted, kept, deleted or half deleted of them, and in whatever order their names are,
 // and although all decide at once: the driver's snapshot goes only when no record stays that has it; if all records are
 // to go, they go, and it goes with them; and a deletion waits only for something that a person can end.
+//
+// Sidecars: SS-04.
 func TestTheLastRecordTakesTheDriversSnapshot(t *testing.T) {
 	kinds := []shared{{}, {}, {sharer{group: true}, "1"}, {sharer{group: true}, "1"}, {sharer{group: true}, "2"}}
 	states := []string{"none", "kept", "deleting", "leaving", "wanted"}

@@ -137,6 +137,8 @@ func TestASnapshotStaysUntilItsClaimIsInTheJournal(t *testing.T) {
 }
 
 // A snapshot with policy Retain stays even if it is deleted while it is being made.
+//
+// Sidecars: SS-13.
 func TestASnapshotInTheMakingIsRetained(t *testing.T) {
 	b := newBackend()
 	b.fault = onCall("CreateSnapshot", func(string, proto.Message) fault {
@@ -161,7 +163,7 @@ func TestASnapshotInTheMakingIsRetained(t *testing.T) {
 // A snapshot is made, and a claim is made of it. It is deleted on request and when no claim waits for it, not because
 // no source lists it.
 //
-// Sidecars: SP-26.
+// Sidecars: SP-26, SS-02, SS-04, SS-24.
 func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -203,6 +205,8 @@ func TestASnapshotComesIsRestoredAndGoes(t *testing.T) {
 }
 
 // A snapshot is not deleted while a claim is to be made of it, nor if its policy is Retain.
+//
+// Sidecars: SS-12, SS-13.
 func TestSnapshotsThatStay(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -237,6 +241,8 @@ func TestSnapshotsThatStay(t *testing.T) {
 
 // While a snapshot of a volume is being made, the volume gets no other call and is not deleted; the backend notes
 // overlapping calls.
+//
+// Sidecars: SS-14.
 func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
 	b := newBackend()
 	var gate chan struct{}
@@ -281,6 +287,8 @@ func TestASnapshotIsTheOneCallOfItsVolume(t *testing.T) {
 }
 
 // A volume is not deleted while a snapshot of it is being made, may exist, or is not ready; its claim says which.
+//
+// Sidecars: SS-14.
 func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 	b := newBackend()
 	b.looks = 1000
@@ -322,7 +330,7 @@ func TestAVolumeOutlivesItsSnapshotsCall(t *testing.T) {
 // The controller asks again for a snapshot that is not ready, with pauses, until it is. It uses ListSnapshots, which
 // does not involve the volume, if the driver has it.
 //
-// Sidecars: SP-27.
+// Sidecars: SP-27, SS-05, SS-16.
 func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		b := newBackend()
@@ -358,7 +366,7 @@ func TestASnapshotThatIsNotReadyIsAskedForAgain(t *testing.T) {
 // A person can end a snapshot's wait: after a failure, after a failure that is not retried, and after the answer that
 // it is not ready.
 //
-// Sidecars: SP-27.
+// Sidecars: SP-27, SS-28.
 func TestASnapshotIsTriedAgainAtOnce(t *testing.T) {
 	b := newBackend()
 	b.looks = 1
@@ -392,6 +400,8 @@ func TestASnapshotIsTriedAgainAtOnce(t *testing.T) {
 
 // If a person names a snapshot, the controller looks it up at a driver that lists snapshots, and otherwise believes
 // the person.
+//
+// Sidecars: SS-05, SS-11.
 func TestASnapshotThatAPersonNames(t *testing.T) {
 	for _, lists := range []bool{false, true} {
 		b := newBackend()
@@ -421,6 +431,8 @@ func TestASnapshotThatAPersonNames(t *testing.T) {
 }
 
 // An unusable answer is a failure: the controller does not conclude that the snapshot exists.
+//
+// Sidecars: SS-24.
 func TestAnswersToCreateSnapshotThatAreWrong(t *testing.T) {
 	k := snapshotCall{op: snapshotOp{verb: createSnapshot, spec: snapshotSpec{Volume: "v"}}}
 	for want, s := range map[string]*csi.Snapshot{
@@ -443,6 +455,8 @@ func TestAnswersToCreateSnapshotThatAreWrong(t *testing.T) {
 }
 
 // A class names secrets by templates; its other reserved parameters are refused.
+//
+// Sidecars: SS-02, SS-06, SS-07.
 func TestSecretsOfASnapshotClass(t *testing.T) {
 	const name, namespace = reserved + "snapshotter-secret-name", reserved + "snapshotter-secret-namespace"
 	s := testSnapshot("s", "v")
@@ -481,6 +495,8 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 }
 
 // A snapshot of a claim without a volume is not refused: it is made once the volume exists.
+//
+// Sidecars: SS-08, SS-32.
 func TestASnapshotWaitsForItsVolume(t *testing.T) {
 	bubble(t, newBackend(), func(t *testing.T, h *fakeNode) {
 		h.up()
@@ -615,6 +631,7 @@ func snapshotAfterlife(h *fakeNode) {
 	}
 }
 
+// Sidecars: SS-02.
 func TestACrashAtEveryCommitLosesAndDoublesNoSnapshot(t *testing.T) {
 	for _, torn := range []bool{false, true} {
 		for n, died := 1, true; died; n++ {
@@ -636,6 +653,7 @@ func TestACrashAtEveryCommitLosesAndDoublesNoSnapshot(t *testing.T) {
 	}
 }
 
+// Sidecars: SS-03.
 func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
 	for _, effect := range []bool{false, true} {
 		for n, died := 1, true; died; n++ {
@@ -671,7 +689,7 @@ func TestACrashDuringEveryCallLosesAndDoublesNoSnapshot(t *testing.T) {
 
 // The controller tells the driver names of objects only if the class says so.
 //
-// Sidecars: SP-12.
+// Sidecars: SP-12, SS-27.
 func TestNamesThatTheDriverIsTold(t *testing.T) {
 	for _, tells := range []bool{false, true} {
 		claim, snapshot := testClaim("a", mib), testSnapshot("s", "v")
@@ -693,6 +711,8 @@ func TestNamesThatTheDriverIsTold(t *testing.T) {
 
 // Two snapshots with one UID would be one at the driver, so the second waits. A driver gets no more calls at a time
 // than allowed, and all calls in the end.
+//
+// Sidecars: SS-28, SS-29.
 func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 	b := newBackend()
 	gate := make(chan struct{})
@@ -736,6 +756,8 @@ func TestSnapshotsWaitForTheirTurnAndTheirName(t *testing.T) {
 
 // If a snapshot's name is removed and listed again for another claim, the controller does not take it for the stored
 // one: no claim is made of it, and its reason names the stored one.
+//
+// Sidecars: SS-11.
 func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -771,6 +793,8 @@ func TestASnapshotOfAnotherClaimIsNotTakenForIt(t *testing.T) {
 }
 
 // When an operator changes the policy of a content, the new policy holds and is durable.
+//
+// Sidecars: SS-13.
 func TestThePolicyOfAContentMayChange(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -816,6 +840,8 @@ func TestTwoSnapshotsOfOneUIDAreNotAskedForTogether(t *testing.T) {
 }
 
 // A snapshot that was not asked for, because its intent could not be written, keeps its name from no other.
+//
+// Sidecars: SS-03.
 func TestASnapshotThatIsNotBegunFreesItsName(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {

@@ -12,6 +12,8 @@ import (
 
 // CreateSnapshot and DeleteSnapshot have the snapshotter's secret of the class, ListSnapshots that for lists. No snapshot
 // is made without its secret, and none by a driver that cannot make any; both are said.
+//
+// Sidecars: SS-01, SS-04, SS-05, SS-08, SS-33.
 func TestTheCallsOfASnapshotHaveItsSecrets(t *testing.T) {
 	b := newBackend()
 	b.looks, b.rpcs = 2, append(b.rpcs, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)

@@ -63,7 +63,7 @@ func TestASourceStaysUntilItsCloneIsInTheJournal(t *testing.T) {
 // A deletion that waits for a claim goes on when the claim's volume is made, also if the claim names the snapshot by its
 // handle.
 //
-// Sidecars: SP-32, SP-45.
+// Sidecars: SP-32, SP-45, SS-12.
 func TestADeletionThatWaitsForARestoreGoesOn(t *testing.T) {
 	b := newBackend()
 	bubble(t, b, func(t *testing.T, h *fakeNode) {
@@ -204,7 +204,7 @@ func TestACloneFitsItsSource(t *testing.T) {
 // A volume stays while a snapshot, a group snapshot or a clone of it is listed and not begun: what was to be kept would be
 // lost. The same call that fails without a definite answer keeps it, too.
 //
-// Sidecars: SP-45.
+// Sidecars: SP-45, SS-14.
 func TestAVolumeIsKeptForWhatIsToBeMadeOfIt(t *testing.T) {
 	clone := testClaim("copy", mib)
 	clone.Source = &DataSource{Claim: testKey("a")}

@@ -58,6 +58,8 @@ func ofContent(w *groupInputs, g *groupv1.VolumeGroupSnapshot) {
 
 // A VolumeGroupSnapshot asks for snapshots of the volumes of all claims with its labels, by its class or its driver's
 // default class. It reports what is missing or contradicts it.
+//
+// Sidecars: SS-09, SS-18, SS-19.
 func TestWhatAGroupSnapshotAsksFor(t *testing.T) {
 	key := func(name string) controller.Key { return controller.Key{Namespace: "default", Name: name} }
 	base := controller.Group{

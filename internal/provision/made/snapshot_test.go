@@ -57,7 +57,7 @@ func byContent(w *snapshotInputs, s *snapshotv1.VolumeSnapshot) {
 // A VolumeSnapshot asks for a snapshot of its claim's volume by its class, or for the one that its content names. It
 // reports what is missing or contradicts it.
 //
-// Sidecars: SP-27, SP-29.
+// Sidecars: SP-27, SP-29, SS-08, SS-09, SS-11, SS-30.
 func TestWhatASnapshotAsksFor(t *testing.T) {
 	nightly := controller.SnapshotClass{Name: "nightly", Driver: "d", Parameters: map[string]string{"of": "nightly"}}
 	base := controller.Snapshot{

@@ -23,6 +23,8 @@ func made(s *SnapshotStatus) {
 }
 
 // One chain explains why a snapshot is not ready, and what ends that.
+//
+// Sidecars: SS-32.
 func TestSnapshotsAreExplained(t *testing.T) {
 	for _, tt := range []situation{
 		{"snapshot-ready", "snapshot", "default/monday", Fine, snapshotOf(func(s *SnapshotStatus) {

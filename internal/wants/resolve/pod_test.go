@@ -382,7 +382,6 @@ func TestGroupsThatVolumesBring(t *testing.T) {
 	}
 }
 
-// Sidecars: SR-15.
 func TestSizeTheNodeHasMade(t *testing.T) {
 	w := read(t, "testdata/base.yaml")
 	w.volume().Annotations = map[string]string{resolve.NodeSizeAnnotation: "4096"}
