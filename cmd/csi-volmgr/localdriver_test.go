@@ -74,6 +74,8 @@ func TestLocalDriverThatCannotServeFails(t *testing.T) {
 
 // The verb registers a driver that does not register itself, under the name that the driver
 // says, until the verb is stopped.
+//
+// Sidecars: SN-01.
 func TestDriverIsRegisteredInPlaceOfARegistrar(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	root := t.TempDir()

@@ -32,7 +32,7 @@ func catalogues() []catalogue {
 			items.Scenarios, scenarioDocument, "## Every scenario and its test\n", "Kubernetes' test",
 			"scenarios", 120,
 		},
-		{items.Sidecars, "docs/sidecars.md", "## Every behaviour and its test\n", "sidecar", "behaviours", 99},
+		{items.Sidecars, "docs/sidecars.md", "## Every behaviour and its test\n", "sidecar", "behaviours", 106},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 )
 
 // Items: N-25.
+// Sidecars: SL-02.
 func TestEachCallsDeadlineCanBeSet(t *testing.T) {
 	var d Deadlines
 	for i, rpc := range []string{nodeStage, nodePublish, nodeUnpublish, nodeUnstage, nodeExpand, nodeStats, "Info"} {

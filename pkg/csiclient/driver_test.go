@@ -68,6 +68,7 @@ func TestAbilitiesAreApart(t *testing.T) {
 }
 
 // Items: N-17, N-18, N-19.
+// Sidecars: SL-01.
 func TestDialAsksWhetherTheDriverIsReady(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready *wrapperspb.BoolValue
@@ -347,6 +348,7 @@ func TestAConnectionThatWasMadeMeanwhileWakesAtOnce(t *testing.T) {
 	}
 }
 
+// Sidecars: SL-02.
 func TestAHungDriverIsGivenUpByDeadline(t *testing.T) {
 	f := newFake()
 	f.fault = func(ctx context.Context, _ string, _ any) error { <-ctx.Done(); return ctx.Err() }
@@ -503,6 +505,7 @@ func TestTheSocketsDirectoryMayBeMadeAnew(t *testing.T) {
 }
 
 // Items: N-19.
+// Sidecars: SL-01.
 func TestADriverThatIsNotReadyAfterItsReturnIsAskedUntilItIs(t *testing.T) {
 	n := connect(t, newFake())
 	n.f.die()

@@ -21,6 +21,7 @@ import (
 )
 
 // Items: J06, N-11, J01.
+// Sidecars: SN-03.
 func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
@@ -49,6 +50,7 @@ func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 }
 
 // Items: J06, N-05.
+// Sidecars: SN-01.
 func TestSocketsThatAppearLaterComeUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "by", "run")
 	x := start(t, dir)
@@ -75,6 +77,7 @@ func TestNotificationIsSentOnAFreshConnection(t *testing.T) {
 }
 
 // Items: J04.
+// Sidecars: SN-02.
 func TestRemovedSocketTakesItsDriverDown(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a-reg.sock"), csi("a.example.com"))
@@ -88,6 +91,7 @@ func TestRemovedSocketTakesItsDriverDown(t *testing.T) {
 }
 
 // Items: J05.
+// Sidecars: SN-02.
 func TestSocketMadeAnewIsANewGenerationAndTheOldGoesDownFirst(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a-reg.sock"), csi("a.example.com"))
@@ -145,6 +149,7 @@ func TestChangingASocketsModeIsNoNewGeneration(t *testing.T) {
 	}
 }
 
+// Sidecars: SN-02.
 func TestSocketOfADeadProcessWaitsUntilItIsMadeAnew(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a-reg.sock"), csi("a.example.com"))
@@ -264,6 +269,7 @@ func TestWhereAKubeletWatchesTooNobodyIsToldAnything(t *testing.T) {
 	}
 }
 
+// Sidecars: SN-05.
 func TestGarbageAndSilenceAreReportedAndHarmNobodyElse(t *testing.T) {
 	dir := t.TempDir()
 	garbage := listen(t, filepath.Join(dir, "garbage.sock"))
@@ -358,6 +364,8 @@ func TestASocketOfAnotherUserRegistersNothing(t *testing.T) {
 
 // A registrar that outlives its driver loses the name to another socket, but only once that
 // socket's driver is served.
+//
+// Sidecars: SN-01.
 func TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed(t *testing.T) {
 	dir := t.TempDir()
 	endpoint := func(name string) *registerapi.PluginInfo {
@@ -419,6 +427,7 @@ func TestARegistrarThatDiesAloneLeavesItsDriverUp(t *testing.T) {
 }
 
 // Items: J07, N-93.
+// Sidecars: SN-04.
 func TestAFailedUpIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	tries := 0
@@ -460,6 +469,7 @@ func TestADriversOwnSocketCutsThePauseShort(t *testing.T) {
 	x.untilState("a.sock", Up)
 }
 
+// Sidecars: SN-04.
 func TestAnUpThatIsRefusedForGoodIsTold(t *testing.T) {
 	dir := t.TempDir()
 	r := serve(t, filepath.Join(dir, "a.sock"), csi("a.example.com"))
