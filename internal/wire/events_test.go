@@ -197,6 +197,30 @@ func TestAnotherFileSystemIsToldOnThePersistentVolume(t *testing.T) {
 	written(t, api, "Pod", "FailedMount")
 }
 
+// An event tells a pod's user which files could not be given to the pod's fsGroup.
+func TestFilesWithoutTheirGroupAreToldOnThePod(t *testing.T) {
+	api, c := fakeapi.New(), dirs(t)
+	pod, claim, pv, driver := ofCluster()
+	api.Put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "n"}}, driver, claim, pv, pod)
+	c.Cluster = &rest.Config{Host: "http://api.test", Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	n, _ := start(t, c)
+	n.manager.DriverUp(manager.DriverInfo{Name: "d.example"}, &partly{})
+	written(t, api, "Pod", "SuccessfulMountVolume")
+	if text := written(t, api, "Pod", "VolumePermissionChangeFailed"); !strings.Contains(text, "chown a: operation not permitted") {
+		t.Errorf("event %q", text)
+	}
+}
+
+// partly is a driver that mounts its volume and cannot give all files to the group.
+type partly struct{ refusing }
+
+func (*partly) Publish(_ context.Context, v state.Volume, pod state.PodUID) (time.Time, error) {
+	if err := os.MkdirAll(v.Mounts[pod].Target, 0o755); err != nil {
+		return time.Time{}, err
+	}
+	return time.Time{}, &state.CallError{Outcome: state.Partly, Call: "fsGroup", Err: errors.New("chown a: operation not permitted")}
+}
+
 // mismatched is a driver whose disk has another file system.
 type mismatched struct{ manager.Driver }
 

@@ -50,7 +50,8 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	v := l.row(s.id)
 	l.inFlight--
 	c := v.call
-	if r.Err != nil && errors.Is(r.Err, errStageGone) {
+	failure := failureOf(r)
+	if failure != nil && errors.Is(failure, errStageGone) {
 		c.cured = true // the volume is staged again before the next attempt
 		l.suspect(s.id)
 	}
@@ -59,32 +60,32 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	}
 	v.call = nil
 	l.endRepeat(s)
-	v.endOrder(s, r.Err == nil)
+	v.endOrder(s, failure == nil)
 	l.count(s.driver, s.op, -1)
 	now := v.recordOrEmpty()
-	if !wasWithdrawn(r.Err) {
+	if !wasWithdrawn(failure) {
 		now = plan.Complete(now, s.op, r, time.Now())
 	}
 	if c.cured {
 		now = plan.Reset(now)
 	}
 	l.setRecord(&now)
-	if s.op.Kind.Removes() && r.Err == nil {
+	if s.op.Kind.Removes() && failure == nil {
 		l.planDisplaced()
 	}
-	v.noteDead(s, r.Err)
+	v.noteDead(s, failure)
 	if s.op.Kind.Removes() && len(v.wants) > 0 {
 		l.dirty.push(s.id) // it is begun anew, and waits for its turn
 	} else {
 		l.ahead.push(s.id)
 	}
-	l.logEnd(c.ctx, s, r.Err, took)
-	if wasWithdrawn(r.Err) {
+	l.logEnd(c.ctx, s, failure, took)
+	if wasWithdrawn(failure) {
 		return
 	}
-	l.reportCall(s, r.Err, began, took)
-	if r.Err != nil {
-		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, r.Err.Code, s.driver.running)
+	l.reportCall(s, r, began, took)
+	if failure != nil {
+		s.driver.running.More = s.driver.pace.Failed(l.cfg.Limits, s.id, failure.Code, s.driver.running)
 		return
 	}
 	ended := plan.Call{Kind: s.op.Kind, With: s.callsInFlight, Began: began, Took: took}
@@ -95,6 +96,14 @@ func (l *loop) ended(s *start, r plan.Result, began time.Time, took time.Duratio
 	if s.op.Kind == plan.Expand && l.cfg.OnExpanded != nil {
 		l.cfg.OnExpanded(now)
 	}
+}
+
+// failureOf returns why a call failed; nil if it succeeded, also if a part is missing.
+func failureOf(r plan.Result) *state.CallError {
+	if r.Err != nil && r.Err.Outcome == state.Partly {
+		return nil
+	}
+	return r.Err
 }
 
 // logEnd logs the end of a call, in one line.
@@ -137,8 +146,8 @@ func rpc(k plan.Kind) string {
 	}
 }
 
-// ErrPanic is wrapped by the failure of a call whose code panicked.
-var ErrPanic = errors.New("panic")
+// errPanic is wrapped by the failure of a call whose code panicked.
+var errPanic = errors.New("panic")
 
 // do makes the call. If the code of a driver in this process panics, the outcome of the call
 // is uncertain, and other volumes are not affected.
@@ -149,7 +158,7 @@ func (c caller) do(ctx *callContext, v state.Volume, op plan.Op) (r plan.Result)
 				"panic", p, "stack", string(debug.Stack()))
 			r = plan.Result{Err: &state.CallError{
 				Outcome: state.Uncertain, Call: rpc(op.Kind),
-				Err: fmt.Errorf("%w: %v", ErrPanic, p),
+				Err: fmt.Errorf("%w: %v", errPanic, p),
 			}}
 		}
 	}()
@@ -167,6 +176,9 @@ func (c caller) do(ctx *callContext, v state.Volume, op plan.Op) (r plan.Result)
 	if err == nil {
 		err = c.call(ctx, v, op, &r)
 	}
+	if part, ok := errors.AsType[*state.CallError](err); ok && part.Outcome == state.Partly {
+		r.Err, err = part, nil
+	}
 	if err == nil {
 		ctx.setDeadline(lookDeadline, errNoLook)
 		err = c.verify(ctx, v, op, &r)
@@ -175,7 +187,7 @@ func (c caller) do(ctx *callContext, v state.Volume, op plan.Op) (r plan.Result)
 		err = c.addStrayFiles(ctx, v.Mounts[op.Pod].Target, err)
 	}
 	if err != nil {
-		r.Err, r.NoEffect = c.withReason(state.AsCallError(rpc(op.Kind), err)), errors.Is(err, ErrNoEffect)
+		r.Err = c.withReason(state.AsCallError(rpc(op.Kind), err))
 	}
 	return r
 }

@@ -11,7 +11,8 @@ import (
 // are CSI's. Each must be idempotent, must honour ctx, and returns nil only if
 // it had its effect; an error says nothing about the state of the host. An
 // error may be or wrap a [state.CallError]; any other error counts as
-// [state.Failed]. The manager never makes two calls for one volume at a time.
+// [state.Failed]. With the outcome [state.Partly] it had its effect. The manager never
+// makes two calls for one volume at a time.
 //
 // The volume passed is the record as it is durable during the call. For
 // Publish, v.Mounts[pod] is the mount to make: in phase entering the first

@@ -37,12 +37,13 @@ type EndedCall struct {
 	NoEffect bool `json:"noEffect,omitempty"`
 	// Of is the volume's record during the call.
 	Of state.Volume `json:"-"`
-	// Retry is the pacing in the record after a failure.
+	// Retry is the pacing in the record after a failure. After a success of which a part is
+	// missing ([state.Partly]) it has only the Call and the Error of that part.
 	Retry state.Retry `json:"-"`
 }
 
 // reportCall passes a call that ended to [Config].OnCall.
-func (l *loop) reportCall(s *start, failure *state.CallError, began time.Time, took time.Duration) {
+func (l *loop) reportCall(s *start, r plan.Result, began time.Time, took time.Duration) {
 	if l.cfg.OnCall == nil {
 		return
 	}
@@ -50,10 +51,12 @@ func (l *loop) reportCall(s *start, failure *state.CallError, began time.Time, t
 		Volume: s.id, Driver: s.driver.status.Name, Migrated: s.begun.Spec.Migrated, Op: s.op.Kind,
 		Pod: s.op.Pod, Step: s.op.Step, Of: s.begun, SizeBytes: s.op.SizeBytes, Began: began, TookNanos: took,
 	}
-	if failure != nil {
+	if failure := failureOf(r); failure != nil {
 		c.Code, c.Error, c.Outcome = failure.Code, failure.Error(), failure.Outcome.String()
 		c.NoEffect = errors.Is(failure, ErrNoEffect)
 		c.Retry = s.op.Retry(l.row(s.id).recordOrEmpty())
+	} else if r.Err != nil {
+		c.Retry = state.Retry{Call: r.Err.Call, Error: r.Err.Err.Error()}
 	}
 	l.cfg.OnCall(c)
 }

@@ -23,9 +23,12 @@ const (
 	// Final means that the call is not repeated until an event resets it (UNIMPLEMENTED,
 	// or NodeExpandVolume's FAILED_PRECONDITION).
 	Final
+	// Partly means that the call succeeded but for a part, which is not repeated: a pod's
+	// fsGroup that some files cannot be given to.
+	Partly
 )
 
-var outcomeNames = [...]string{"done", "failed", "uncertain", "refused", "final"}
+var outcomeNames = [...]string{"done", "failed", "uncertain", "refused", "final", "partly"}
 
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {

@@ -73,6 +73,9 @@ type Mount struct {
 	// showed no mount. A driver may count each of them as a publication, so each is
 	// undone by an Unpublish of its own.
 	NoEffect int `json:"noEffect,omitempty"`
+	// GroupFailed says which files could not be given to FSGroup, when Publish succeeded
+	// otherwise ([Partly]); "" if all were.
+	GroupFailed string `json:"groupFailed,omitempty"`
 }
 
 // MountSpec is what Publish says about one pod's use of a volume; fixed until the mount

@@ -51,6 +51,7 @@ const (
 	reasonHealthy       = "VolumeConditionNormal"
 	reasonNotNormal     = "UnmountedNotNormally"
 	reasonRecovered     = "JournalRecovered"
+	reasonGroupFailed   = "VolumePermissionChangeFailed"
 )
 
 // callReason returns the event reason for a call that ended; "" if it has no event.
@@ -217,6 +218,10 @@ func (w *Writer) reportCall(c endedCall) {
 	reported := false
 	for _, uid := range pods {
 		reported = w.reportPod(uid, w.namesOf(uid, s.Volume), e, sentence) || reported
+	}
+	if !failed && c.Retry.Error != "" {
+		w.reportPod(c.Pod, w.namesOf(c.Pod, s.Volume), report.Event{Warning: true, Reason: reasonGroupFailed},
+			"its files were not all given to the pod's fsGroup: "+c.Retry.Error)
 	}
 	if c.Op == plan.Expand || !reported {
 		w.reportClaimOf(s.Volume, e, sentence)

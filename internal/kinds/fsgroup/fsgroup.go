@@ -51,10 +51,11 @@ func (d Driver) Publish(ctx context.Context, v state.Volume, pod state.PodUID) (
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := d.giveToGroup(ctx, v, pod); err != nil {
+	err = d.giveToGroup(ctx, v, pod)
+	if e, ok := errors.AsType[*state.CallError](err); ok && e.Outcome != state.Partly {
 		return time.Time{}, err
 	}
-	return renewAt, nil
+	return renewAt, err
 }
 
 // giveToGroup gives a published volume to its group.
@@ -70,14 +71,24 @@ func (d Driver) giveToGroup(ctx context.Context, v state.Volume, pod state.PodUI
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() == nil && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.EOPNOTSUPP)):
-		// The file system has no such groups, or squashes root. Retrying would not
-		// help, and the pod may work without.
+	case ctx.Err() == nil && lasts(err):
+		// Retrying would not help, and the pod may work without.
 		d.Logger.Warn("cannot give the files to the pod's fsGroup", "volume", string(v.ID), "pod", string(pod), "err", err)
-		return nil
+		return &state.CallError{Outcome: state.Partly, Call: "fsGroup", Err: err}
 	}
 	// The volume stays mounted, so the outcome is not definite.
 	return &state.CallError{Outcome: state.Uncertain, Call: "fsGroup", Err: err}
+}
+
+// lasts reports whether another walk would fail as this one did: the file system has no such groups or is read-only, a
+// file is immutable, or a server squashes root, which then may neither change a file nor enter a directory of others.
+func lasts(err error) bool {
+	for _, lasting := range []error{unix.EPERM, unix.EACCES, unix.EROFS, unix.EOPNOTSUPP} {
+		if errors.Is(err, lasting) {
+			return true
+		}
+	}
+	return false
 }
 
 // A long walk is logged after 30 seconds and then every minute; the kubelet records its

@@ -6,8 +6,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -153,9 +155,58 @@ func TestWalkThatEndsIsRepeated(t *testing.T) {
 	if err := unix.Mount("", v.Mounts["a"].Target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+	if _, err := d.Publish(t.Context(), v, "a"); !isPartly(err) || !errors.Is(err, unix.EROFS) || gidOf(t, root) != 0 {
 		t.Errorf("read-only: %v, group %d", err, gidOf(t, root))
 	}
+}
+
+// isPartly reports whether err comes with a volume that is mounted but for its group.
+func isPartly(err error) bool {
+	e, ok := errors.AsType[*state.CallError](err)
+	return ok && e.Outcome == state.Partly
+}
+
+// Where a server squashes root, root may not enter another user's directory (EACCES). As with EPERM, the pod gets its
+// volume, the other files their group, and the error says which directory has not.
+func TestRootThatIsSquashedGivesWhatItMay(t *testing.T) {
+	root, v := target(t)
+	closed := filepath.Join(root.Name(), "data/closed")
+	if err := errors.Join(os.Mkdir(closed, 0o700), os.Chown(closed, 1234, 1234)); err != nil {
+		t.Fatal(err)
+	}
+	d := Driver{publishes{}, Config{Root: root, Logger: slog.New(slog.DiscardHandler)}}
+	published := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if err := squashRoot(); err != nil {
+			published <- err
+			return
+		}
+		_, err := d.Publish(t.Context(), v, "a")
+		published <- err
+	}()
+	err := <-published
+	if !isPartly(err) || !errors.Is(err, unix.EACCES) || !strings.Contains(err.Error(), "open closed") {
+		t.Errorf("got %v", err)
+	}
+	if got := gidOf(t, root); got != 2000 {
+		t.Errorf("the other file's group is %d", got)
+	}
+	var st unix.Stat_t // the root directory, too: another attempt would get no further
+	if err := unix.Stat(filepath.Join(root.Name(), "data"), &st); err != nil || st.Gid != 2000 {
+		t.Errorf("the root directory's group is %d, %v", st.Gid, err)
+	}
+}
+
+// squashRoot makes this thread subject to the permissions of files, as root is at a server that squashes it.
+func squashRoot() error {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&h, &data[0]); err != nil {
+		return err
+	}
+	data[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	return unix.Capset(&h, &data[0])
 }
 
 // A walk reports its progress every second, and when it ends.
@@ -224,7 +275,7 @@ func TestHelperGivesFilesToTheGroup(t *testing.T) {
 	if err := os.Chown(filepath.Join(root.Name(), "data/f"), 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Publish(t.Context(), v, "a"); err != nil || gidOf(t, root) != 0 {
+	if _, err := d.Publish(t.Context(), v, "a"); !isPartly(err) || gidOf(t, root) != 0 {
 		t.Errorf("read-only: %v, group %d; a file system that cannot is no failure", err, gidOf(t, root))
 	}
 }

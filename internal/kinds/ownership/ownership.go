@@ -130,9 +130,10 @@ func (w *walk) fail(name, op string, err error) {
 }
 
 // isLasting reports whether another attempt would fail in the same way: the file is
-// immutable, the file system has no groups or is read-only, or the tree is too deep.
+// immutable, the file system has no groups or is read-only, a server squashes root (only
+// there root gets EACCES), or the tree is too deep.
 func isLasting(err error) bool {
-	for _, lasting := range []error{unix.EPERM, unix.EROFS, unix.EOPNOTSUPP, unix.ELOOP} {
+	for _, lasting := range []error{unix.EPERM, unix.EACCES, unix.EROFS, unix.EOPNOTSUPP, unix.ELOOP} {
 		if errors.Is(err, lasting) {
 			return true
 		}

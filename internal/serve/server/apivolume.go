@@ -135,6 +135,8 @@ type VolumeMount struct {
 	// showed no mount. A driver may count each of them as a publication, so an
 	// Unpublish of its own undoes each.
 	NoEffect int `json:"noEffect,omitempty"`
+	// GroupFailed says which files could not be given to FSGroup; "" if all were.
+	GroupFailed string `json:"groupFailed,omitempty"`
 }
 
 // Renewal is what a CSI driver wants in a publish call that differs from call to call.

@@ -86,7 +86,7 @@ func mountOf(m state.Mount) VolumeMount {
 			Tokens: each(m.Renewal.Tokens, tokenOf), InSecrets: m.Renewal.InSecrets, Republish: m.Renewal.Republish,
 		},
 		Revision: m.Revision, RevisionAt: m.RevisionAt, Seen: seenOf(m.Seen), Waits: m.Waits, RenewAt: m.RenewAt,
-		NoEffect: m.NoEffect,
+		NoEffect: m.NoEffect, GroupFailed: m.GroupFailed,
 	}
 }
 

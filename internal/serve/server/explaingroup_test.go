@@ -41,3 +41,26 @@ func TestAnFSGroupThatIsNotAppliedIsExplained(t *testing.T) {
 		}
 	}
 }
+
+// A pod with files that could not be given to its fsGroup is a problem, and its explanation names them; the page, which
+// every user of the host reads, does not.
+func TestFilesWithoutTheirGroupAreAProblem(t *testing.T) {
+	f := AllFine()
+	v := &f.Volumes[0].Volume
+	uid := f.Pods[0].Pod.UID
+	m := v.Mounts[uid]
+	m.FSGroup, m.GroupFailed = new(int64(4711)), "set group of /x: 1 files failed: chown secret-name: operation not permitted"
+	v.Mounts = map[state.PodUID]state.Mount{uid: m}
+	name := f.Pods[0].Pod.Namespace + "/" + f.Pods[0].Pod.Name
+	e, err := Explain(f, "pod", name)
+	if got := e.String(); err != nil || e.Verdict == Fine || !strings.Contains(got, "fsGroup 4711 is not applied to all files: set group of /x: 1 files failed: chown secret-name") || !strings.Contains(got, "you can") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	problems := f.StuckProblems()
+	if len(problems) != 1 || problems[0].Object != "pod "+name || !strings.Contains(problems[0].Message, "chown secret-name") {
+		t.Errorf("problems: %+v", problems)
+	}
+	if e, _ := Explain(f.public(), "pod", name); e.Verdict == Fine || strings.Contains(e.String(), "secret-name") {
+		t.Errorf("in public:\n%s", e)
+	}
+}

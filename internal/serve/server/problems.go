@@ -19,9 +19,9 @@ func (f Facts) StuckProblems() (out []Problem) {
 		out = append(out, Problem{Source: source, Object: object, Message: e.cause() +
 			"; look with: csi-volmgr explain " + look})
 	}
-	explained := map[string]bool{}
+	explained, groupless := map[string]bool{}, f.groupless()
 	for _, p := range f.Pods {
-		if !troubled(p) {
+		if !troubled(p) && !groupless[p.Pod.UID] {
 			continue
 		}
 		name := p.Pod.Namespace + "/" + p.Pod.Name

@@ -134,6 +134,9 @@ func redactVolume(v state.Volume) state.Volume {
 	v.Mounts = maps.Clone(v.Mounts)
 	for uid, m := range v.Mounts {
 		m.Fact = redactFact(m.Fact)
+		if m.GroupFailed != "" {
+			m.GroupFailed = ownersOnly // it names the volume's files
+		}
 		v.Mounts[uid] = m
 	}
 	return v

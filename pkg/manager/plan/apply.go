@@ -10,7 +10,7 @@ import (
 
 // Result is the outcome of a call and of the look at the kernel after it.
 type Result struct {
-	// Err is nil for success.
+	// Err is nil for success. Of outcome [state.Partly] it comes with a success, and says what is missing.
 	Err *state.CallError
 	// PublishContext is what Attach returned.
 	PublishContext map[string]string
@@ -20,8 +20,17 @@ type Result struct {
 	RenewAt time.Time
 	// Seen is what the kernel shows at the path that Stage or Publish made.
 	Seen state.Seen
-	// NoEffect: Err says that the driver answered OK and the kernel shows no effect.
-	NoEffect bool
+}
+
+// failed reports whether the call did not succeed.
+func (r Result) failed() bool { return r.Err != nil && r.Err.Outcome != state.Partly }
+
+// groupFailed returns what of a successful Publish is missing; "" for nothing.
+func (r Result) groupFailed() string {
+	if r.Err == nil {
+		return ""
+	}
+	return r.Err.Err.Error()
 }
 
 // mostNoEffect bounds [state.Mount.NoEffect], and so the number of calls in one removal.
@@ -204,7 +213,7 @@ func revisionAt(op Op, now time.Time) time.Time {
 
 // Complete returns v, a result of Begin, after op's call has ended with r.
 func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
-	if op.Kind == Publish && r.NoEffect {
+	if op.Kind == Publish && r.failed() && r.Err.Reason == state.NoEffect {
 		m := v.Mounts[op.Pod]
 		m.NoEffect = min(m.NoEffect+1, mostNoEffect)
 		v.Mounts = withMount(v.Mounts, op.Pod, m)
@@ -215,7 +224,7 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 	if (op.Kind == Publish || op.Kind == Republish) && v.Mounts[op.Pod].Phase == state.Leaving {
 		return v // the pod left during the call, and a removal is never turned back (rule 2)
 	}
-	if r.Err != nil {
+	if r.failed() {
 		return fail(v, op, r.Err, now)
 	}
 	switch op.Kind {
@@ -225,7 +234,7 @@ func Complete(v state.Volume, op Op, r Result, now time.Time) state.Volume {
 		v.Stage, v.Staged = state.Fact{Phase: state.Present}, r.Seen
 	case Publish:
 		m := v.Mounts[op.Pod]
-		m.Fact, m.Seen = state.Fact{Phase: state.Present}, r.Seen
+		m.Fact, m.Seen, m.GroupFailed = state.Fact{Phase: state.Present}, r.Seen, r.groupFailed()
 		m.Revision, m.RevisionAt = op.Revision, revisionAt(op, now)
 		m.RenewAt = renewAt(v.ID, m, r.RenewAt, now)
 		v.Mounts = withMount(v.Mounts, op.Pod, m)

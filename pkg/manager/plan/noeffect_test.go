@@ -9,7 +9,7 @@ import (
 
 // Faults: A160.
 func TestPublicationsWithoutEffectAreCounted(t *testing.T) {
-	lie := Result{Err: &state.CallError{Err: errAny}, NoEffect: true}
+	lie := Result{Err: &state.CallError{Err: errAny, Reason: state.NoEffect}}
 	v := state.Volume{ID: "v", Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}, NoEffect: mostNoEffect - 1}}}
 	for range 2 {
 		v = Complete(v, Op{Kind: Publish, Pod: "a"}, lie, time.Time{})
