@@ -87,7 +87,7 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 		return err
 	}
 	var failed error
-	var warnings []string
+	var warnings []server.Applied
 	objects := 0
 	for _, file := range files {
 		m, err := p.read(file)
@@ -109,15 +109,15 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 				return err
 			}
 			switch {
-			case a.Kind == "StorageClass":
-				warnings = nil // a claim in an earlier file may have waited for it
+			case a.Kind == "StorageClass": // a claim in an earlier file may have waited for it
+				warnings = slices.DeleteFunc(warnings, func(w server.Applied) bool { return w.Kind == "PersistentVolumeClaim" })
 			case a.Warning != "":
-				warnings = append(warnings, a.Warning)
+				warnings = append(warnings, a)
 			}
 		}
 	}
 	for _, w := range warnings {
-		if err := writeAll(p.stderr, "warning: "+plain(w)+"\n"); err != nil {
+		if err := writeAll(p.stderr, "warning: "+plain(w.Warning)+"\n"); err != nil {
 			return err
 		}
 	}

@@ -311,6 +311,8 @@ func (b *backend) Apply(_ context.Context, m server.Manifest) ([]server.Applied,
 	case "kind: PersistentVolumeClaim\n":
 		a := server.Applied{Kind: "PersistentVolumeClaim", Namespace: "default", Name: "data", Result: "created", Warning: "claim default/data: StorageClass fast not found"}
 		return []server.Applied{a}, err
+	case "kind: Token\n":
+		return []server.Applied{{Kind: "Pod", Namespace: "default", Name: "web", Result: "created", Warning: "pod default/web: volume kube-api-access: no issuer"}}, err
 	case "kind: StorageClass\n":
 		return []server.Applied{{Kind: "StorageClass", Name: "fast", Result: "created"}}, err
 	}

@@ -157,6 +157,8 @@ func podState(p server.PodStatus) string {
 		return "Leaving"
 	case p.Ready:
 		return "Mounted"
+	case len(p.Volumes) == 0:
+		return "Ended" // by its status.phase: a pod that runs is ready without a volume
 	default:
 		return "Mounting"
 	}

@@ -55,3 +55,15 @@ func TestVolumeReasonIsThatOfItsStep(t *testing.T) {
 		}
 	}
 }
+
+// A pod that has ended is not "Mounting" for ever.
+func TestPodStatusOfThePodThatHasEnded(t *testing.T) {
+	for want, p := range map[string]server.PodStatus{
+		"Ended": {Listed: true}, "Mounted": {Listed: true, Ready: true},
+		"Mounting": {Listed: true, Volumes: make([]server.PodVolumeStatus, 1)}, "Leaving": {},
+	} {
+		if got := podState(p); got != want {
+			t.Errorf("%+v: got %s, want %s", p, got, want)
+		}
+	}
+}

@@ -78,6 +78,25 @@ func TestAClaimJustAppliedIsDeletedWhole(t *testing.T) {
 	}
 }
 
+// A pod as kubectl gives it out has a status and a token of its cluster: apply says what becomes of each.
+func TestApplyTellsOfWhatAPodHasFromItsCluster(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec:\n  containers: [{name: c, image: i, volumeMounts: [{name: kube-api-access-1, mountPath: /v}]}]\n" +
+		"  volumes: [{name: kube-api-access-1, projected: {sources: [{serviceAccountToken: {path: token}}]}}]\n"
+	n, _ := start(t, dirs(t))
+	applied, err := n.Apply(t.Context(), manifestOf(pod))
+	if err != nil || len(applied) != 1 || applied[0].Note != "" || !strings.HasPrefix(applied[0].Warning, "pod shop/web: volume kube-api-access-1: no issuer of service account tokens here: remove the volume") {
+		t.Errorf("%+v, %v", applied, err)
+	}
+	applied, err = n.Apply(t.Context(), manifestOf(strings.Replace(pod, "name: web,", "name: done,", 1)+"status: {phase: Succeeded}\n"))
+	if err != nil || len(applied) != 1 || applied[0].Warning != "" || !strings.HasPrefix(applied[0].Note, "status.phase is Succeeded: it has ended and gets no volume; remove status") {
+		t.Errorf("%+v, %v", applied, err)
+	}
+	applied, err = n.Apply(t.Context(), manifestOf("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: c, namespace: shop}\nprovisioner: d\n"))
+	if err != nil || len(applied) != 1 || applied[0].Note != "metadata.namespace is ignored: a StorageClass has none" {
+		t.Errorf("%+v, %v", applied, err)
+	}
+}
+
 // A claim that nothing can serve is applied all the same, and apply says so: in any namespace, once for each claim.
 func TestApplyWarnsOfAClassThatDoesNotExist(t *testing.T) {
 	const claim = "---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: NAME, namespace: shop}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}CLASS}\n"

@@ -37,6 +37,9 @@ func (p *Provider) follow() {
 	known := len(p.Silent()) == 0
 	for _, c := range p.Controller.Claims() {
 		policy := controller.ReclaimPolicy(says[c.VolumeName])
+		if says[c.VolumeName] == corev1.PersistentVolumeReclaimRecycle {
+			policy = controller.Retain
+		}
 		if policy != "" && c.Volume != nil && c.Volume.ReclaimPolicy != policy {
 			p.Controller.SetReclaim(c.Claim, c.VolumeName, policy)
 		}

@@ -81,12 +81,14 @@ func TestAMadeVolumeFollowsItsReclaimPolicy(t *testing.T) {
 			synctest.Wait()
 			s, _ := w.c.Claim(controller.Key{Namespace: "default", Name: "a"})
 			shown := w.catalog.Get(source.Key{Kind: resolve.KindVolume, Name: "pvc-u1"}).(*corev1.PersistentVolume)
-			if string(s.Volume.ReclaimPolicy) != want || string(shown.Spec.PersistentVolumeReclaimPolicy) != want || shown.Spec.CSI.VolumeHandle != "h-pvc-u1" {
+			if string(s.Volume.ReclaimPolicy) != want || string(shown.Spec.PersistentVolumeReclaimPolicy) != want && policy != "Recycle" || shown.Spec.CSI.VolumeHandle != "h-pvc-u1" {
 				t.Errorf("%s says %q: %+v, want %s", provider, policy, s.Volume, want)
 			}
 		}
 		says("api", named("h-pvc-u1", "a"), "", "Delete")
 		says("api", named("h-pvc-u1", "a"), "Retain", "Retain")
+		says("api", named("h-pvc-u1", "a"), "Delete", "Delete")
+		says("api", named("h-pvc-u1", "a"), "Recycle", "Retain") // as a cluster's old PersistentVolume
 		says("api", named("theirs", "a"), "Delete", "Retain")
 		says("file", named("h-pvc-u1", ""), "Delete", "Delete")
 		says("api", named("h-pvc-u1", "a"), "Retain", "Delete") // the file takes precedence

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,7 +86,7 @@ func NewObjects(c ObjectsConfig) *Objects {
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects). A check (m.Check)
 // does not notice changes to fields that an earlier apply has fixed.
 func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, err := o.decode(ctx, m)
+	objects, notes, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +116,35 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	for i, r := range results {
 		applied[i] = server.Applied{
 			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
-			Result: changeWord(r.Change), Warning: o.missingClass(r.Key),
+			Result: changeWord(r.Change), Warning: o.missingClass(r.Key), Note: notes[r.Key],
 		}
 	}
 	o.waitFollowed(ctx, objects)
 	o.show(ctx)
+	o.remark(applied)
 	return applied, nil
+}
+
+// remark adds what keeps applied pods from getting their volumes and what their author does not expect: a manifest
+// that was written out of a cluster has the pod's status and its token.
+func (o *Objects) remark(applied []server.Applied) {
+	for i, a := range applied {
+		pod, ok := o.c.Catalog.Get(source.Key{Kind: a.Kind, Namespace: a.Namespace, Name: a.Name}).(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		if phase := pod.Status.Phase; phase == corev1.PodSucceeded || phase == corev1.PodFailed {
+			applied[i].Note = fmt.Sprintf("status.phase is %s: it has ended and gets no volume; %s", phase, server.AdviceEnded)
+			continue
+		}
+		status, _ := o.c.Manager.Pod(state.PodUID(pod.UID))
+		for _, v := range status.Volumes {
+			if v.Cause.Code == state.CauseCode(state.NoIssuer) {
+				applied[i].Warning = fmt.Sprintf("pod %s/%s: volume %s: no issuer of service account tokens here: %s", a.Namespace,
+					a.Name, strings.Join(v.Names, ", "), server.AdviceNoIssuer)
+			}
+		}
+	}
 }
 
 // missingClass warns that the class of an applied claim does not exist, and no volume that would do either; ""
@@ -150,21 +174,23 @@ func (o *Objects) Note(a audit.Act, result string, err error) {
 // takes about a hundred times that memory.
 const largeManifest = 256 << 10
 
-// decode returns the objects of a manifest. It stops when ctx ends.
-func (o *Objects) decode(ctx context.Context, m server.Manifest) ([]runtime.Object, error) {
+// decode returns the objects of a manifest, and notes on them. It stops when ctx ends.
+func (o *Objects) decode(ctx context.Context, m server.Manifest) (
+	objects []runtime.Object, notes map[source.Key]string, err error,
+) {
 	if len(m.Data) >= largeManifest {
 		select {
 		case o.decoding <- struct{}{}:
 			defer func() { <-o.decoding }()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait while another large manifest is decoded: %w", context.Cause(ctx))
+			return nil, nil, fmt.Errorf("wait while another large manifest is decoded: %w", context.Cause(ctx))
 		}
 	}
-	objects, err := manifest.DecodeContext(ctx, m.Name, m.Data)
+	objects, notes, err = manifest.DecodeContext(ctx, m.Name, m.Data)
 	if err != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+		return nil, nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
 	}
-	return objects, err
+	return objects, notes, err
 }
 
 // show waits until the manager shows the change, so that a client that applies a change and then waits
@@ -181,7 +207,7 @@ func changeWord(c api.Change) string {
 
 // Withdraw withdraws the objects that a manifest names, except claims and snapshots (server.Objects).
 func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, err := o.decode(ctx, m)
+	objects, _, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}

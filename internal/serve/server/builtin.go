@@ -9,6 +9,12 @@ import (
 // adviceAway is the advice while the API server is away.
 const adviceAway = "wait until the API server answers; csi-volmgr get problems says why it does not"
 
+// AdviceNoIssuer is the advice on a volume with a token that nothing on this node issues, as the kube-api-access volume
+// that a cluster adds to each pod.
+const AdviceNoIssuer = "remove the volume and its volumeMounts from the pod, if it calls no API server (a cluster adds " +
+	"kube-api-access to each pod), or give the node a key (csi-volmgr run --token-signing-key=FILE) or a cluster " +
+	"(--kubeconfig=FILE)"
+
 // adviceOnBuiltin returns the advice on a failure of a built-in kind, which has no
 // driver and no log of its own.
 func (s step) adviceOnBuiltin() string {
@@ -27,8 +33,7 @@ func (s step) adviceOnBuiltin() string {
 	case state.NoObject:
 		return "apply the object or the key that the message names, or make it optional in the volume: optional: true"
 	case state.NoIssuer:
-		return "give the node a key (csi-volmgr run --token-signing-key=FILE) or a cluster (--kubeconfig=FILE), or remove " +
-			"this source from the volume"
+		return AdviceNoIssuer
 	case state.NoProgram:
 		return adviceProgram
 	case state.WrongDisk:

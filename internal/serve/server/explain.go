@@ -144,9 +144,15 @@ func (f Facts) explainPod(e *Explanation) {
 			mounted++
 		}
 	}
-	if p.Listed {
+	switch {
+	case hasEnded(p):
+		e.add("wanted", "nothing: its status.phase says that its containers have ended (pod uid %s)", p.Pod.UID)
+		if !f.Cluster {
+			e.add("you can", "%s", AdviceEnded)
+		}
+	case p.Listed:
 		e.add("wanted", "%s, %d mounted (pod uid %s)", count(len(p.Volumes), "volume"), mounted, p.Pod.UID)
-	} else {
+	default:
 		e.add("wanted", "nothing: the pod is gone, and its volumes are being unmounted (pod uid %s)", p.Pod.UID)
 	}
 	for _, v := range p.Volumes {
@@ -154,6 +160,13 @@ func (f Facts) explainPod(e *Explanation) {
 	}
 	f.explainNamed(e)
 }
+
+// AdviceEnded is the advice on an applied pod that was written out of a cluster after its end.
+const AdviceEnded = "remove status from the manifest and apply it again, if the pod is to run here"
+
+// hasEnded reports whether the pod's source says that its containers have ended for good: it wants no volume, and is
+// not ready.
+func hasEnded(p manager.PodStatus) bool { return p.Listed && !p.Ready && len(p.Volumes) == 0 }
 
 func (f Facts) explainPodVolume(e *Explanation, pod state.Pod, v manager.PodVolumeStatus) {
 	e.add("volume", "%s", f.titleOf(v))

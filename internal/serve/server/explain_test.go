@@ -543,3 +543,20 @@ func TestFindVolumeKnowsAShortenedID(t *testing.T) {
 		}
 	}
 }
+
+// A pod whose status says that it has ended is explained as that, and is no pod that is being mounted.
+func TestAPodThatHasEndedIsExplained(t *testing.T) {
+	f := Facts{Now: now, Pods: []manager.PodStatus{{Pod: web, Listed: true}}}
+	e, err := Explain(f, "pod", "default/web")
+	if got := e.String(); err != nil || e.Verdict != Fine || !strings.Contains(got, "nothing: its status.phase says that its containers have ended") || !strings.Contains(got, AdviceEnded) {
+		t.Errorf("%v\n%s", err, got)
+	}
+	f.Cluster = true
+	if e, _ := Explain(f, "pod", "default/web"); strings.Contains(e.String(), AdviceEnded) {
+		t.Errorf("in a cluster:\n%s", e)
+	}
+	f.Pods[0].Ready = true
+	if e, _ := Explain(f, "pod", "default/web"); strings.Contains(e.String(), "ended") {
+		t.Errorf("a pod without volumes:\n%s", e)
+	}
+}

@@ -18,6 +18,7 @@ func CauseCodes() []state.CauseCode {
 		state.DriverAway, state.DriverSilent, state.DriverUnable, state.NoClass, state.NoDefaultClass, state.NoVolume,
 		state.BadClass, state.BadClaim, state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.HasPod,
 		state.Halfway, state.BadRecord, state.RecordsLost, state.ClaimGoes, state.ClusterBinds, state.NoStorageID,
+		state.CauseCode(state.NoIssuer),
 	}
 }
 
@@ -25,7 +26,7 @@ func CauseCodes() []state.CauseCode {
 func needsPerson(c Cause) bool {
 	switch c.Code {
 	case state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim, state.Halfway,
-		state.BadRecord, state.RecordsLost, state.NoStorageID:
+		state.BadRecord, state.RecordsLost, state.NoStorageID, state.CauseCode(state.NoIssuer):
 		return true
 	}
 	return false
@@ -108,6 +109,8 @@ func (f Facts) nextOn(cause Cause, r state.Retry) string {
 		return "not automatically: a claim that is being deleted gets no new user"
 	case cause.Code == state.ClusterBinds:
 		return "continues automatically as soon as the cluster binds the claim"
+	case cause.Code == state.CauseCode(state.NoIssuer):
+		return "continues automatically as soon as the pod has no such volume"
 	case cause.Code == state.NoStorageID:
 		return "not automatically: when the daemon starts with a storage id"
 	case r.Final:
@@ -158,6 +161,8 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 		return "stop the daemon and take older values from the spare copy: csi-volmgr journal repair"
 	case state.RecordsLost:
 		return adviceLost
+	case state.CauseCode(state.NoIssuer):
+		return AdviceNoIssuer
 	case state.NoStorageID:
 		return "end the daemon and start it with a storage id that no other node has (in the configuration file: " +
 			"storage-id): csi-volmgr run --storage-id=NAME"

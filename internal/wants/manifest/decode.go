@@ -38,6 +38,7 @@ type decoder struct {
 	anchors  map[*yaml.Node]weight
 
 	seen    map[resolve.Key]int
+	notes   map[resolve.Key]string
 	fields  map[reflect.Type]map[string][]int
 	objects []runtime.Object
 	errs    Errors

@@ -96,6 +96,8 @@ func decodeDocument(document scanned) (object, resolve.Key, bool) {
 		}
 	case obj.GetNamespace() != "":
 		return nil, resolve.Key{}, false
+	case recycles(obj):
+		return nil, resolve.Key{}, false
 	}
 	fill(obj, k, key)
 	return obj, key, len(resolve.Check(obj)) == 0

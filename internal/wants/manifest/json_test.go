@@ -60,7 +60,7 @@ func agree(t *testing.T, data []byte) {
 	if !ok {
 		return
 	}
-	slow, err := decode(never, "f", data, maxWork)
+	slow, _, err := decode(never, "f", data, maxWork)
 	if err != nil && strings.Contains(err.Error(), "not YAML:") {
 		return // a line break that is one in JSON only
 	} else if err != nil {

@@ -36,12 +36,15 @@ const (
 // defaults and checks the objects with [resolve.Check]. file is for messages. If there is an error,
 // it is of type [Errors], and Decode returns no objects.
 func Decode(file string, data []byte) ([]runtime.Object, error) {
-	return decodeUntil(never, file, data)
+	objects, _, err := decodeUntil(never, file, data)
+	return objects, err
 }
 
 // DecodeContext is like Decode, but stops when ctx ends and then returns an error that wraps ctx's
-// cause.
-func DecodeContext(ctx context.Context, file string, data []byte) ([]runtime.Object, error) {
+// cause. notes say, by object, what of it is taken otherwise than it is written.
+func DecodeContext(ctx context.Context, file string, data []byte) (
+	objects []runtime.Object, notes map[resolve.Key]string, err error,
+) {
 	return decodeUntil(func() error {
 		if ctx.Err() == nil {
 			return nil
@@ -53,15 +56,15 @@ func DecodeContext(ctx context.Context, file string, data []byte) ([]runtime.Obj
 // never is a gone function for callers that wait indefinitely.
 func never() error { return nil }
 
-func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object, error) {
+func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object, map[resolve.Key]string, error) {
 	if len(data) > MaxBytes {
-		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
+		return nil, nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
 	}
 	if objects, ok := decodeJSON(data); ok {
-		return objects, nil
+		return objects, nil, nil
 	}
 	if n := marks(data); n > maxMarks {
-		return nil, Errors{{File: file, Problem: fmt.Sprintf("found %d line ends, commas and other marks of YAML, "+
+		return nil, nil, Errors{{File: file, Problem: fmt.Sprintf("found %d line ends, commas and other marks of YAML, "+
 			"want at most %d in a file", n, maxMarks)}}
 	}
 	return decode(gone, file, data, maxWork)
@@ -80,7 +83,8 @@ func Reload(name string, data []byte) ([]runtime.Object, error) {
 	if obj, ok := reload(data); ok {
 		return []runtime.Object{obj}, nil
 	}
-	return decode(never, name, data, math.MaxInt)
+	objects, _, err := decode(never, name, data, math.MaxInt)
+	return objects, err
 }
 
 // reload decodes one object as Encode writes it, some ten times as fast as decode, which is for
@@ -119,9 +123,11 @@ func kindEncoded(data []byte) (kind, bool) {
 }
 
 // decode decodes YAML documents until gone returns an error.
-func decode(gone func() error, file string, data []byte, budget int) ([]runtime.Object, error) {
+func decode(gone func() error, file string, data []byte, budget int) (
+	objects []runtime.Object, notes map[resolve.Key]string, err error,
+) {
 	d := decoder{
-		file: file, budget: budget, gone: gone,
+		file: file, budget: budget, gone: gone, notes: map[resolve.Key]string{},
 		seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{},
 	}
 	stream := yaml.NewDecoder(until(gone, plainJSON(data)))
@@ -147,12 +153,12 @@ func decode(gone func() error, file string, data []byte, budget int) ([]runtime.
 		}
 	}
 	if err := gone(); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", file, err)
+		return nil, nil, fmt.Errorf("decode %s: %w", file, err)
 	}
 	if len(d.errs) > 0 {
-		return nil, d.errs[:min(len(d.errs), maxErrors)]
+		return nil, nil, d.errs[:min(len(d.errs), maxErrors)]
 	}
-	return d.objects, nil
+	return d.objects, d.notes, nil
 }
 
 // syntaxLine matches the start of the YAML parser's messages.
@@ -258,10 +264,7 @@ func (d *decoder) typed(n *yaml.Node, k kind) {
 	if len(d.errs) > before {
 		return
 	}
-	if key.Namespace == "" && namespace != "" {
-		d.add(lineOf(n, "metadata.namespace"), "metadata.namespace", "want none, since a "+k.name+" has no namespace")
-		return
-	}
+	d.note(obj, key)
 	fill(obj, k, key)
 	for _, f := range resolve.Check(obj) {
 		d.add(lineOf(n, f.Field), f.Field, strings.TrimPrefix(f.String(), f.Field+": "))
@@ -276,6 +279,27 @@ func (d *decoder) typed(n *yaml.Node, k kind) {
 		return
 	}
 	d.objects = append(d.objects, obj)
+}
+
+// note says what fill takes otherwise than obj says it, as an API server takes it, or as no volume is emptied here.
+func (d *decoder) note(obj object, key resolve.Key) {
+	var notes []string
+	if key.Namespace == "" && obj.GetNamespace() != "" {
+		notes = append(notes, "metadata.namespace is ignored: a "+key.Kind+" has none")
+	}
+	if recycles(obj) {
+		notes = append(notes, "spec.persistentVolumeReclaimPolicy Recycle is taken as Retain: csi-volmgr empties no volume")
+	}
+	if len(notes) > 0 {
+		d.notes[key] = strings.Join(notes, "; ")
+	}
+}
+
+// recycles reports whether obj is a PersistentVolume that is to be emptied for the next claim, which Kubernetes takes
+// only for nfs and hostPath, and only from old objects.
+func recycles(obj runtime.Object) bool {
+	pv, ok := obj.(*corev1.PersistentVolume)
+	return ok && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle
 }
 
 // Default sets the defaults that Decode sets, in an object that a program made. It changes obj, and does nothing to an
@@ -299,6 +323,10 @@ func fill(obj object, k kind, key resolve.Key) {
 	obj.SetNamespace(key.Namespace)
 	obj.GetObjectKind().SetGroupVersionKind(gvk(k))
 	switch o := obj.(type) {
+	case *corev1.PersistentVolume:
+		if recycles(o) {
+			o.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		}
 	case *corev1.Pod, *corev1.PersistentVolumeClaim, *snapshotv1.VolumeSnapshot, *groupv1.VolumeGroupSnapshot:
 		if obj.GetUID() == "" {
 			obj.SetUID(resolve.UID(key))

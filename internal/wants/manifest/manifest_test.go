@@ -263,10 +263,6 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 			`x.yaml:1: document 1: configMap default/"": metadata.name: found "", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`,
 		},
 		{
-			"namespace of none", "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: a, namespace: b}\n",
-			"x.yaml:3: document 1: volume a: metadata.namespace: want none, since a PersistentVolume has no namespace",
-		},
-		{
 			"name that is a path", "apiVersion: v1\nkind: Pod\nmetadata: {name: ../../etc}\n",
 			`x.yaml:3: document 1: pod default/"../../etc": metadata.name: found "../../etc", want 1 to 253 lower-case letters, digits, dashes and dots, a letter or digit first and last`,
 		},
@@ -458,4 +454,31 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What the API server takes otherwise than it is written is taken so here, and noted: an object without a namespace has
+// none, and a PersistentVolume that was to be emptied is retained. JSON, as of kubectl get, is decoded alike.
+func TestWhatIsTakenOtherwiseIsNoted(t *testing.T) {
+	const volume = `{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "a"%s}, "spec": {%s` +
+		`"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": {"driver": "d", "volumeHandle": "h"}}}`
+	const space, recycle = `, "namespace": "b"`, `"persistentVolumeReclaimPolicy": "Recycle", `
+	for text, want := range map[string]string{
+		fmt.Sprintf(volume, "", ""):      "",
+		fmt.Sprintf(volume, space, ""):   "metadata.namespace is ignored: a PersistentVolume has none",
+		fmt.Sprintf(volume, "", recycle): "spec.persistentVolumeReclaimPolicy Recycle is taken as Retain: csi-volmgr empties no volume",
+		"\n# YAML\n" + fmt.Sprintf(volume, space, recycle): "metadata.namespace is ignored: a PersistentVolume has none; " +
+			"spec.persistentVolumeReclaimPolicy Recycle is taken as Retain: csi-volmgr empties no volume",
+	} {
+		objects, notes, err := manifest.DecodeContext(t.Context(), "f", []byte(text))
+		if err != nil || len(objects) != 1 {
+			t.Fatalf("%s: %v, %v", text, objects, err)
+		}
+		pv := objects[0].(*corev1.PersistentVolume)
+		if pv.Namespace != "" || pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+			t.Errorf("%s: namespace %q, policy %s", text, pv.Namespace, pv.Spec.PersistentVolumeReclaimPolicy)
+		}
+		if got := notes[resolve.Key{Kind: "PersistentVolume", Name: "a"}]; got != want {
+			t.Errorf("%s: note %q, want %q", text, got, want)
+		}
+	}
 }

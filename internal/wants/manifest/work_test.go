@@ -20,7 +20,7 @@ func TestWorkIsBounded(t *testing.T) {
 			strings.Repeat("  - *v\n", 3),
 		"nothing": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [" + strings.Repeat("~,", 5000) + "]}\n",
 	} {
-		_, err := decode(never, "x.yaml", []byte(text), 20000)
+		_, _, err := decode(never, "x.yaml", []byte(text), 20000)
 		if err == nil || !strings.Contains(err.Error(), "too many values; split the file") || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -110,7 +110,7 @@ func TestDecodingEndsWithItsCaller(t *testing.T) {
 				}
 				return nil
 			}
-			if _, err := decode(over, "x.yaml", []byte(head+entriesOf(200_000, "x")), maxWork); !errors.Is(err, gone) {
+			if _, _, err := decode(over, "x.yaml", []byte(head+entriesOf(200_000, "x")), maxWork); !errors.Is(err, gone) {
 				t.Errorf("got %v", err)
 			}
 			if looks > at+8 {
@@ -120,7 +120,7 @@ func TestDecodingEndsWithItsCaller(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	if _, err := DecodeContext(ctx, "x.yaml", []byte(head+entriesOf(1, "x"))); !errors.Is(err, gone) {
+	if _, _, err := DecodeContext(ctx, "x.yaml", []byte(head+entriesOf(1, "x"))); !errors.Is(err, gone) {
 		t.Errorf("a context that has ended: got %v", err)
 	}
 }

@@ -186,7 +186,9 @@ func checkVolume(pv *corev1.PersistentVolume) []Fault {
 	if f, bad := checkSubdomain("metadata.name", pv.Name); bad {
 		faults = append(faults, f)
 	}
-	faults = append(faults, checkReclaim("spec.persistentVolumeReclaimPolicy", &pv.Spec.PersistentVolumeReclaimPolicy)...)
+	if p := &pv.Spec.PersistentVolumeReclaimPolicy; *p != corev1.PersistentVolumeReclaimRecycle { // old objects of a cluster
+		faults = append(faults, checkReclaim("spec.persistentVolumeReclaimPolicy", p)...)
+	}
 	set := sources(pv.Spec.PersistentVolumeSource)
 	if len(set) != 1 {
 		faults = append(faults, Fault{"spec", strings.Join(set, " and "), "exactly one kind of volume"})

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -43,7 +44,11 @@ func (r *resolver) podFiles(v *corev1.Volume, field string) (state.VolumeWant, e
 		found, err = read.Projected(*v.Projected)
 	}
 	if err != nil {
-		return state.VolumeWant{}, fmt.Errorf("%s: %s: %w", r.name(), field, err)
+		err = fmt.Errorf("%s: %s: %w", r.name(), field, err)
+		if errors.Is(err, content.ErrNoIssuer) {
+			err = because(state.CauseCode(state.NoIssuer), "", err)
+		}
+		return state.VolumeWant{}, err
 	}
 	w, err := r.builtin(of, v.Name, source)
 	w.Revision = found.Revision(key)

@@ -112,6 +112,9 @@ func TestFilesThatCannotBeAreAProblem(t *testing.T) {
 		if got := w.only(t); !strings.HasPrefix(got.Problem, "pod default/web: "+tc.want) {
 			t.Errorf("%s: got %q, want %q", name, got.Problem, tc.want)
 		}
+		if got := w.only(t); (got.Cause.Code == state.CauseCode(state.NoIssuer)) != (name == "token") {
+			t.Errorf("%s: cause %v", name, got.Cause)
+		}
 	}
 }
 

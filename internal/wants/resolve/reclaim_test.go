@@ -26,9 +26,12 @@ func TestAReclaimPolicyIsFollowedOrRefused(t *testing.T) {
 			"reclaimPolicy":                      &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Provisioner: "d", ReclaimPolicy: &policy},
 			"spec.persistentVolumeReclaimPolicy": volume,
 		} {
-			got := ""
+			got, want := "", want
 			for _, f := range resolve.Check(obj) {
 				got = f.String()
+			}
+			if policy == corev1.PersistentVolumeReclaimRecycle && obj == runtime.Object(volume) {
+				want = "" // a cluster may have it from old times; it is taken as Retain
 			}
 			if want != "" && got != field+": "+want || want == "" && got != "" {
 				t.Errorf("%q: got %q, want %q", policy, got, want)

@@ -81,6 +81,8 @@ func podRows(p manager.PodStatus, why func(state.PodUID, manager.PodVolumeStatus
 	switch {
 	case !p.Listed:
 		pod.State, pod.What = worse(working, worst), "leaving"
+	case !p.Ready && len(p.Volumes) == 0: // its status.phase says so
+		pod.What = "ended"
 	case !p.Ready || worst == bad:
 		pod.State, pod.What = worse(working, worst), fmt.Sprintf("%d of %d mounted", mounted, len(p.Volumes))
 	}

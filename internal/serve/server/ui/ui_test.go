@@ -96,6 +96,14 @@ func TestRows(t *testing.T) {
 	}
 }
 
+// A pod whose status says that it has ended is not being mounted for ever.
+func TestThePodThatHasEndedHasARow(t *testing.T) {
+	p := manager.PodStatus{Pod: state.Pod{UID: "u", Namespace: "default", Name: "done"}, Listed: true}
+	if got := podRows(p, nil); len(got) != 1 || got[0].State != good || got[0].What != "ended" {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestDriverRows(t *testing.T) {
 	d := manager.DriverStatus{DriverInfo: manager.DriverInfo{Name: "d.example"}, Up: true, Volumes: 2, Calls: 1}
 	for want, change := range map[string]func(*manager.DriverStatus){
