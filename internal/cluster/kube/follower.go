@@ -32,6 +32,7 @@ type follower struct {
 	restores int64
 	// listing is that of [attachments] when the attachment that the catalog has was read.
 	listing uint64
+	refusal refusal
 }
 
 func newFollower(ctx context.Context, p *Provider, key source.Key) *follower {
@@ -250,7 +251,10 @@ func (f *follower) noteError(err error, wait time.Duration) {
 	if f.ctx.Err() != nil {
 		return
 	}
-	f.p.noteError(f.key.String(), err, wait)
+	changed := f.p.note(f.key.String(), err)
+	if level, log := f.refusal.levelOf(err, changed, time.Now()); log {
+		f.p.logError(level, f.key.String(), err, wait)
+	}
 	if err != nil {
 		f.apply(source.Update{Remote: source.Remote{Unread: map[source.Key]string{f.key: fmt.Sprintf("not read: %s",
 			outage.Explain(err))}}})

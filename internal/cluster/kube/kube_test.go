@@ -1,10 +1,12 @@
 package kube_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -488,6 +490,51 @@ func TestClaimsThatMayNotBeWatchedAreGot(t *testing.T) {
 			t.Errorf("problems: %v", w.provider.Findings())
 		}
 	})
+}
+
+// The node authorizer may know a pod, and so its objects, later than the node. A refusal that ends is a debug line, and one
+// that lasts a warning, once; any other failure is a warning at once.
+func TestARefusalIsAWarningOnlyIfItLasts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		code  int
+		lasts time.Duration
+		want  []string
+	}{
+		"refused at first": {http.StatusForbidden, 20 * time.Second, []string{"DEBUG"}},
+		"refused for long": {http.StatusForbidden, time.Hour, []string{"DEBUG", "WARN"}},
+		"failing":          {http.StatusInternalServerError, time.Second, []string{"WARN"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var lines bytes.Buffer
+			began := time.Now()
+			w, stop := startAs(t, func(s *fakeapi.Server) {
+				s.Put(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m"}},
+					pod("p", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "m"}}}))
+				s.Fail(func(r fakeapi.Request) *fakeapi.Answer {
+					if r.Resource == "configmaps" && time.Since(began) < tc.lasts {
+						return &fakeapi.Answer{Code: tc.code}
+					}
+					return nil
+				})
+			}, func(c *kube.Config) {
+				c.Logger = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			})
+			advance(tc.lasts + 2*time.Minute)
+			w.expect("p", "", "")
+			stop()
+			var got []string
+			for line := range strings.Lines(lines.String()) {
+				if strings.Contains(line, "API server not read") && strings.Contains(line, "configMap default/m") {
+					_, level, _ := strings.Cut(line, "level=")
+					level, _, _ = strings.Cut(level, " ")
+					got = append(got, level)
+				}
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("%s: logged at %v, want %v\n%s", name, got, tc.want, lines.String())
+			}
+		})
+	}
 }
 
 // The provider reads an immutable secret once and does not watch it; a new one of the same name gets its own value.

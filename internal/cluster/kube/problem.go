@@ -1,23 +1,64 @@
 package kube
 
 import (
+	"context"
+	"log/slog"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/outage"
 )
 
-// noteError reports the error of reading the object; nil clears it.
+// noteError reports the error of reading the object, and logs it if it is another than before; nil clears it.
 func (p *Provider) noteError(what string, err error, wait time.Duration) {
+	if p.note(what, err) && err != nil {
+		p.logError(slog.LevelWarn, what, err, wait)
+	}
+}
+
+// logError logs that an object was not read.
+func (p *Provider) logError(level slog.Level, what string, err error, wait time.Duration) {
+	p.logger.Log(context.Background(), level, "API server not read", "object", what, "err", err, "retry",
+		wait.Round(time.Millisecond))
+}
+
+// note stores the error of reading the object, nil for none, and reports whether it is another than before.
+func (p *Provider) note(what string, err error) (changed bool) {
 	if err == nil {
-		p.setFinding(outage.Finding{What: what})
-		return
+		return p.setFinding(outage.Finding{What: what})
 	}
 	f := outage.Finding{What: what, Cause: outage.CauseOf(err), Reason: outage.Explain(err)}
 	f.Text = f.Reason + "; its last known state stays in use"
 	f.Vital = what == p.whatPods() || what == p.whatNode()
-	if p.setFinding(f) {
-		p.logger.Warn("API server not read", "object", what, "err", err, "retry", wait.Round(time.Millisecond))
+	return p.setFinding(f)
+}
+
+// refusedPatience is how long the API server may refuse a node an object that a pod names until that is a warning. The
+// node authorizer learns of pods, claims and attachments by watches of its own, and may be behind this node's.
+const refusedPatience = 30 * time.Second
+
+// refusal is what a follower knows of the server's refusals (403) of its object. The zero value means that there was none.
+type refusal struct {
+	since  time.Time
+	warned bool
+}
+
+// levelOf returns the level to log an error at, and whether to log it. changed means that it is another than before.
+func (r *refusal) levelOf(err error, changed bool, now time.Time) (level slog.Level, log bool) {
+	switch {
+	case !apierrors.IsForbidden(err):
+		*r = refusal{}
+		return slog.LevelWarn, changed && err != nil
+	case r.since.IsZero():
+		r.since = now
+		return slog.LevelDebug, true
+	case now.Sub(r.since) < refusedPatience:
+		return slog.LevelDebug, changed
 	}
+	first := !r.warned
+	r.warned = true
+	return slog.LevelWarn, changed || first
 }
 
 // whatPods and whatNode name the reads without which nothing new is learned.
