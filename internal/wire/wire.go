@@ -150,7 +150,8 @@ func (n *Node) wireOperators() {
 		Root: n.cfg.Root, Manager: n.manager, Journal: n.journal, Audit: n.audit, Kernel: n.kernel,
 		Silent: n.views.NotReady, Stale: n.Named.Stale, RetrySnapshot: n.controller.RetrySnapshot,
 		ForgetClaim: n.controller.ForgetClaim, ForgetSnapshot: n.controller.ForgetSnapshot,
-		RetryGroup: n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
+		ForgetAttachment: n.controller.ForgetAttachment,
+		RetryGroup:       n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
 		Accepted: func() { n.controller.LossAccepted(); n.Named.LossAccepted() },
 	})
 	list := listing{
@@ -170,6 +171,14 @@ func (n *Node) wireOperators() {
 	})
 }
 
+// nodeIDProblems lists the drivers with volumes attached to a node id that they no longer give this node.
+func (n *Node) nodeIDProblems() (out []source.Problem) {
+	for _, o := range n.controller.OtherNodeIDs() {
+		out = append(out, source.Problem{Provider: server.SourceDrivers, Where: "driver " + string(o.Driver), Text: o.String()})
+	}
+	return out
+}
+
 // newViews makes the views that the node API shows.
 func (n *Node) newViews(storage *storageid.Keeper) *operate.Views {
 	c := operate.ViewsConfig{
@@ -177,7 +186,7 @@ func (n *Node) newViews(storage *storageid.Keeper) *operate.Views {
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
 		Inputs: []func() []source.Problem{
 			n.api.Problems, n.catalog.Problems, storage.Problems,
-			func() []source.Problem { return append(n.Named.Problems(), n.Bindings.Problems()...) },
+			func() []source.Problem { return append(n.Named.Problems(), n.Bindings.Problems()...) }, n.nodeIDProblems,
 		},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
 		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },

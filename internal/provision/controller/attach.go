@@ -98,14 +98,24 @@ func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 		return
 	}
 	k := call{driver: d.Driver, caps: d.caps, op: op{verb: n.verb}, volume: n.volume}
-	k.rec.NodeID = d.NodeID
+	nodeID, err := c.foreignNodeID(ctx, n, d)
+	if err != nil {
+		n.answer(nil, failure(n.verb.String(), err))
+		return
+	}
+	k.rec.NodeID = nodeID
 	c.snapshots.foreign[id]++
 	c.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
 		defer cancel()
 		defer context.AfterFunc(n.ctx, cancel)()
 		a := c.perform(ctx, k)
-		c.post(func(context.Context) { c.foreignEnded(id) })
+		c.post(func(run context.Context) {
+			if n.verb == detachVolume && a.err == nil {
+				_ = c.setForeignNodeID(run, n.volume, "") // logged; a later attach writes its own
+			}
+			c.foreignEnded(id)
+		})
 		n.answer(a.publish, a.err)
 	})
 }

@@ -134,6 +134,8 @@ type Controller struct {
 	snapshots snapshots          // owned by Run
 	groups    table[*groupEntry] // owned by Run
 
+	nodeIDs nodeIDs
+
 	view view
 }
 
@@ -154,8 +156,9 @@ func New(cfg Config) *Controller {
 		claims:  newTable(func(key Key) *entry { return &entry{row: newRow[record](key)} }),
 		drivers: map[state.DriverName]*driver{},
 		handles: map[state.VolumeID]Key{}, clones: map[Key]map[Key]struct{}{},
-		slots: map[state.DriverName]*slots{},
-		view:  newView(), snapshots: newSnapshots(),
+		slots:   map[state.DriverName]*slots{},
+		nodeIDs: nodeIDs{now: map[state.DriverName]string{}, of: map[state.DriverName]map[string]string{}},
+		view:    newView(), snapshots: newSnapshots(),
 		groups: newTable(func(key Key) *groupEntry { return &groupEntry{row: newRow[groupRecord](key)} }),
 	}
 	if cfg.StorageID == nil {

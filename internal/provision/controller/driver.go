@@ -69,6 +69,7 @@ func (c *Controller) DriverUp(up Driver) {
 			d.attaching = old.attaching
 		}
 		c.drivers[up.Name] = d
+		c.nodeIDs.called(up.Name, up.NodeID)
 		if !c.cfg.OnDemand || len(d.attaching) > 0 {
 			c.askCaps(ctx, d)
 		}

@@ -31,12 +31,12 @@ type disk struct {
 	unreadable map[string]string
 	broken     error  // if set, every commit fails with it
 	refuses    string // commits to this bucket fail; "" for none
-	// cuts has the records of snapshots, groups those of group snapshots.
-	cuts, groups map[string][]byte
+	// cuts has the records of snapshots, groups those of group snapshots, attached those of attached volumes without a claim.
+	cuts, groups, attached map[string][]byte
 }
 
 func newDisk() *disk {
-	return &disk{values: map[string][]byte{}, cuts: map[string][]byte{}, groups: map[string][]byte{}}
+	return &disk{values: map[string][]byte{}, cuts: map[string][]byte{}, groups: map[string][]byte{}, attached: map[string][]byte{}}
 }
 
 var errDead = errors.New("the disk is dead")
@@ -49,6 +49,8 @@ func (d *disk) LoadBucket(_ context.Context, bucket string) (state.Values, error
 		return state.Values{Sound: maps.Clone(d.cuts)}, nil
 	case GroupBucket:
 		return state.Values{Sound: maps.Clone(d.groups)}, nil
+	case AttachmentBucket:
+		return state.Values{Sound: maps.Clone(d.attached)}, nil
 	}
 	return state.Values{Sound: maps.Clone(d.values), Unreadable: maps.Clone(d.unreadable)}, nil
 }
@@ -76,6 +78,8 @@ func (d *disk) CommitBucket(_ context.Context, bucket string, changes map[string
 		values = d.cuts
 	case GroupBucket:
 		values = d.groups
+	case AttachmentBucket:
+		values = d.attached
 	}
 	for key, value := range changes {
 		if value == nil {
@@ -108,8 +112,11 @@ func (d *disk) refuse(bucket string) {
 func (d *disk) count(bucket string) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if bucket == GroupBucket {
+	switch bucket {
+	case GroupBucket:
 		return len(d.groups)
+	case AttachmentBucket:
+		return len(d.attached)
 	}
 	return len(d.cuts)
 }

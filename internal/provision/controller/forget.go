@@ -107,6 +107,32 @@ func (c *Controller) forgetSnapshot(ctx context.Context, key Key, gone bool) (le
 	return left, nil
 }
 
+// ForgetAttachment drops that a volume is attached to this node, without a call, after the manager has forgotten the
+// volume. The deletion of a claim's volume goes on then.
+func (c *Controller) ForgetAttachment(ctx context.Context, v state.Volume) error {
+	err := c.do(ctx, func(run context.Context) error {
+		e := c.claims.entries[c.handles[state.SharedID(v.Spec.Driver, v.Spec.Handle)]]
+		switch {
+		case e == nil:
+			return c.setForeignNodeID(run, v, "")
+		case e.attaching != nil:
+			return inFlight(e.attaching.verb.String())
+		}
+		rec := e.rec
+		rec.Attach, rec.NodeID = state.Absent, ""
+		if err := claimBucket().commit(run, c.cfg, map[Key]record{e.key: rec}); err != nil {
+			return err
+		}
+		c.setRecord(e, rec)
+		c.claims.touch(e.key)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget that volume %s is attached: %w", v.Spec.Name, err)
+	}
+	return nil
+}
+
 func inFlight(verb string) error {
 	return fmt.Errorf("%w: %s is in flight: wait for its end", ErrNotForgotten, verb)
 }

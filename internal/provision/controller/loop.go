@@ -127,6 +127,9 @@ func (c *Controller) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := c.loadAttachments(ctx); err != nil {
+		return err
+	}
 	c.publishClaims(slices.Collect(maps.Keys(c.claims.dirty)))
 	c.publishSnapshots(slices.Collect(maps.Keys(c.snapshots.dirty)))
 	c.publishGroups(slices.Collect(maps.Keys(c.groups.dirty)))
@@ -144,6 +147,10 @@ func (c *Controller) setRecord(e *entry, rec record) {
 	}
 	if id := e.id(); id != "" {
 		c.handles[id] = e.key
+	}
+	if old.NodeID != rec.NodeID || old.Handle != rec.Handle {
+		c.nodeIDs.set(old.Spec.Driver, old.Handle, "")
+		c.nodeIDs.set(rec.Spec.Driver, rec.Handle, rec.NodeID)
 	}
 	if rec.Spec.Source.Volume != "" {
 		c.addClone(rec.Spec.Source.Claim, e.key)

@@ -41,6 +41,11 @@ func (o *Operator) Forget(ctx context.Context, by audit.By, f server.Forget) (no
 		} else if err != nil {
 			return "", err
 		}
+		if v.Volume.Spec != nil && v.Volume.Needs.Attach {
+			if err := o.c.ForgetAttachment(ctx, v.Volume); err != nil {
+				return "", err
+			}
+		}
 		return "left mounted at: " + strings.Join(mounted, ", "), nil
 	})
 }

@@ -50,6 +50,8 @@ type Config struct {
 	Stale func(ctx context.Context, end named.Ending) ([]named.Stale, error)
 	// RetrySnapshot and RetryGroup end the wait of a snapshot or group snapshot after a failure.
 	RetrySnapshot, RetryGroup func(controller.Key)
+	// ForgetAttachment drops that a volume is attached, after its record is dropped, without a call.
+	ForgetAttachment func(ctx context.Context, v state.Volume) error
 	// ForgetClaim and ForgetSnapshot drop the record of a claim's volume or of a snapshot without a call.
 	ForgetClaim, ForgetSnapshot func(ctx context.Context, key controller.Key, gone bool) (left string, err error)
 	// Accepted carries out what waits for the word that lost records are accepted.

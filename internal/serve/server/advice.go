@@ -208,6 +208,7 @@ func (f Facts) explainDriver(e *Explanation) {
 			e.add("limit", "%s at once, %d in flight: fewer after an overload, more if many "+
 				"calls take no longer than one", count(d.Limit, "call"), d.Calls)
 		}
+		f.explainNodeID(e)
 	} else {
 		e.worsen(Waiting)
 		e.add("because", "%s", f.driverWhy(name))
@@ -220,6 +221,19 @@ func (f Facts) explainDriver(e *Explanation) {
 		}
 	}
 	f.explainUsers(e, users)
+}
+
+// SourceDrivers is the source of the problems of registered drivers.
+const SourceDrivers = "drivers"
+
+// explainNodeID says that the driver's node id has changed while its volumes are attached.
+func (f Facts) explainNodeID(e *Explanation) {
+	for _, p := range f.Problems {
+		if p.Source == SourceDrivers && p.Object == "driver "+e.Name {
+			e.worsen(Stuck)
+			e.add("but", "%s", p.Message)
+		}
+	}
 }
 
 // explainUsers names up to maxNamed of the driver's volumes that are not as wanted.

@@ -560,3 +560,16 @@ func TestAPodThatHasEndedIsExplained(t *testing.T) {
 		t.Errorf("a pod without volumes:\n%s", e)
 	}
 }
+
+// A driver whose node id has changed while its volumes are attached is explained with that; another driver is not.
+func TestAChangedNodeIDIsExplained(t *testing.T) {
+	f := Facts{Now: now, Drivers: []manager.DriverStatus{
+		{DriverInfo: manager.DriverInfo{Name: "d"}, Up: true}, {DriverInfo: manager.DriverInfo{Name: "other"}, Up: true},
+	}, Problems: []Problem{{Source: SourceDrivers, Object: "driver d", Message: "its volumes h are attached to node id n1"}}}
+	for name, want := range map[string]string{"d": Stuck, "other": Fine} {
+		e, err := Explain(f, "driver", name)
+		if err != nil || e.Verdict != want || strings.Contains(e.String(), "attached to node id n1") != (want == Stuck) {
+			t.Errorf("%v\n%s", err, e)
+		}
+	}
+}
