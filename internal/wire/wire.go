@@ -174,7 +174,8 @@ func (n *Node) wireOperators() {
 // nodeIDProblems lists the drivers with volumes attached to a node id that they no longer give this node.
 func (n *Node) nodeIDProblems() (out []source.Problem) {
 	for _, o := range n.controller.OtherNodeIDs() {
-		out = append(out, source.Problem{Provider: server.SourceDrivers, Where: "driver " + string(o.Driver), Text: o.String()})
+		where := "driver " + string(o.Driver)
+		out = append(out, source.Problem{Provider: server.SourceDrivers, Where: where, Text: o.String()})
 	}
 	return out
 }

@@ -38,7 +38,8 @@ func (p *Provider) note(what string, err error) (changed bool) {
 // node authorizer learns of pods, claims and attachments by watches of its own, and may be behind this node's.
 const refusedPatience = 30 * time.Second
 
-// refusal is what a follower knows of the server's refusals (403) of its object. The zero value means that there was none.
+// refusal is what a follower knows of the server's refusals (403) of its object. The zero value means that there was
+// none.
 type refusal struct {
 	since  time.Time
 	warned bool

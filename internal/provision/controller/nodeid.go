@@ -96,8 +96,8 @@ func (o OtherNodeID) String() string {
 	if more := len(o.Handles) - maxHandles; more > 0 {
 		named += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("it gives this node the id %q now, and its volumes %s are attached to node id %q: they are detached "+
-		"from that one when no pod needs them; if the id has changed by mistake, give the driver the former one",
+	return fmt.Sprintf("it gives this node the id %q now, and its volumes %s are attached to node id %q: they are "+
+		"detached from that one when no pod needs them; if the id has changed by mistake, give the driver the former one",
 		o.Is, named, o.Was)
 }
 
@@ -121,8 +121,8 @@ func (c *Controller) OtherNodeIDs() (out []OtherNodeID) {
 	return out
 }
 
-// loadAttachments reads the node ids of the volumes without a claim. The id of a record that cannot be read is unknown, and
-// the volume is detached from the node id that its driver says.
+// loadAttachments reads the node ids of the volumes without a claim. The id of a record that cannot be read is unknown,
+// and the volume is detached from the node id that its driver says.
 func (c *Controller) loadAttachments(ctx context.Context) error {
 	return attachmentBucket().load(ctx, c.cfg, func(key Key, a attachment, unreadable string) {
 		if unreadable == "" {
@@ -132,7 +132,8 @@ func (c *Controller) loadAttachments(ctx context.Context) error {
 }
 
 // foreignNodeID returns the node id for the call of a volume without a claim. That of an attach is durable when it
-// returns. A detach has the recorded one; a volume that an earlier version attached has none, and the driver's is taken.
+// returns. A detach has the recorded one; a volume that an earlier version attached has none, and the driver's is
+// taken.
 func (c *Controller) foreignNodeID(ctx context.Context, n *attachCall, d *driver) (string, error) {
 	was := c.nodeIDs.get(d.Name, n.volume.Spec.Handle)
 	switch {

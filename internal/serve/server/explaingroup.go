@@ -7,9 +7,9 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
 
-// explainFSGroup says which files of a volume that a pod has mounted could not be given to its fsGroup, or warns that the
-// fsGroup is not applied. The rules are those of a CSIDriver's fsGroupPolicy: a record without an ownership has a policy
-// other than File.
+// explainFSGroup says which files of a volume that a pod has mounted could not be given to its fsGroup, or warns that
+// the fsGroup is not applied. The rules are those of a CSIDriver's fsGroupPolicy: a record without an ownership has a
+// policy other than File.
 func (f Facts) explainFSGroup(e *Explanation, pod state.PodUID, id state.VolumeID) {
 	v, _ := f.volume(id)
 	m, spec := v.Volume.Mounts[pod], v.Volume.Spec.Value()

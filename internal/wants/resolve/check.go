@@ -186,7 +186,8 @@ func checkVolume(pv *corev1.PersistentVolume) []Fault {
 	if f, bad := checkSubdomain("metadata.name", pv.Name); bad {
 		faults = append(faults, f)
 	}
-	if p := &pv.Spec.PersistentVolumeReclaimPolicy; *p != corev1.PersistentVolumeReclaimRecycle { // old objects of a cluster
+	// Old objects of a cluster may have Recycle.
+	if p := &pv.Spec.PersistentVolumeReclaimPolicy; *p != corev1.PersistentVolumeReclaimRecycle {
 		faults = append(faults, checkReclaim("spec.persistentVolumeReclaimPolicy", p)...)
 	}
 	set := sources(pv.Spec.PersistentVolumeSource)
