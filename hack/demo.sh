@@ -168,7 +168,7 @@ echo "nothing is mounted; the claims' data is kept:"
 shown get pvc
 
 say "The claims are deleted, by name, and so is their data"
-shown delete pvc data disk more-own
+shown delete pvc data disk
 none() { ! volmgr get "$1" 2>/dev/null | grep -qE "$2"; }
 until_true 20 "the claims are gone" none pvc '(data|disk|more-own)'
 shown delete -f examples

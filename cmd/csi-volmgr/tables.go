@@ -79,6 +79,7 @@ var claimColumns = []column[server.ClaimStatus]{
 		}
 		return v.reason(s.Reason)
 	}},
+	{head: "POD", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(s.Pod) }},
 	{head: "REQUESTED", wide: true, value: func(s server.ClaimStatus, _ view) string { return size(s.RequestedBytes) }},
 	{head: "MODE", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Mode)) }},
 	{head: "DRIVER", wide: true, value: func(s server.ClaimStatus, _ view) string { return orNone(string(s.Driver)) }},

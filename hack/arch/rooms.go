@@ -100,6 +100,7 @@ var rooms = []room{
 
 	{dir: "internal/wants/api", may: []string{"manifest", "resolve", "source"}},
 	{dir: "internal/wants/content", pure: true, timeless: true},
+	{dir: "internal/wants/ephemeral", may: []string{"resolve", "source"}},
 	{dir: "internal/wants/file", may: []string{"manifest", "resolve", "source"}},
 	{dir: "internal/wants/kind", pure: true, timeless: true},
 	{dir: "internal/wants/manifest", may: []string{"resolve"}},

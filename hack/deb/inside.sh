@@ -71,7 +71,7 @@ echo "deb-test: remove, install again, remove, purge"
 csi-volmgr delete pod web more
 csi-volmgr wait pod web --for=unmounted --timeout=2m
 csi-volmgr wait pod more --for=unmounted --timeout=2m
-csi-volmgr delete pvc data disk more-own
+csi-volmgr delete pvc data disk
 for _ in $(seq 600); do csi-volmgr get pv -o jsonpath='{.items[*].name}' | grep -q pvc- || break; sleep 0.1; done # no user needs the examples' data
 dpkg -r csi-volmgr
 rm "$class"

@@ -167,7 +167,7 @@ func read() []mutant {
 		{"A26", resolve + "/csi.go", "w.GID = u.readOnly || readOnly, gid(pv)", "w.GID = u.readOnly || readOnly, nil", resolve, "TestGroupsThatVolumesBring"},
 		{"A14", resolve + "/pod.go", `each("initContainers", i, c.VolumeMounts, c.VolumeDevices)`, "_ = c.Name; _ = i", resolve, "TestFullPodResolvesAsGolden"},
 		{"A14", resolve + "/pod.go", `each("ephemeralContainers", i, c.VolumeMounts, c.VolumeDevices)`, "_ = c.Name; _ = i", resolve, "TestFullPodResolvesAsGolden"},
-		{"A07", resolve + "/pod.go", `name: r.pod.Name + "-" + v.Name, owned: true`, "name: v.Name, owned: true", resolve, "TestFullPodResolvesAsGolden"},
+		{"A07", resolve + "/pod.go", `name: EphemeralClaim(r.pod, *v).Name, owned: true`, "name: v.Name, owned: true", resolve, "TestFullPodResolvesAsGolden"},
 		{"A12", resolve + "/pod.go", "w.Volumes = mergeSame(w.Volumes)", "_ = mergeSame", resolve, "TestTwoNamesForOneVolumeAreOneWant"},
 		{"B07", resolve + "/pod.go", "case len(faults) > 0:", "case len(w.Volumes) > 0:", resolve, "TestProblemHurtsNoOtherVolume"},
 		{"F22", resolve + "/inline.go", "rules == nil || slices", "true || slices", resolve, "TestWhoMayHaveInlineVolumes"},

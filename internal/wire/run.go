@@ -48,6 +48,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	if n.cluster != nil {
 		parts = append(parts, n.cluster.Parts()...)
+	} else {
+		parts = append(parts, n.Ephemeral.Run)
 	}
 	for _, sweep := range n.sweeps {
 		parts = append(parts, n.AfterStart(sweep))

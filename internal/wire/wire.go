@@ -26,6 +26,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/takeover"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/ephemeral"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
@@ -123,6 +124,9 @@ func (c Config) sources() []string {
 	if c.Manifests != "" {
 		names = append(names, file.Name)
 	}
+	if c.Cluster == nil {
+		names = append(names, ephemeral.Name)
+	}
 	if c.Cluster != nil {
 		names = append(names, source.Kube)
 	}
@@ -134,7 +138,7 @@ func (n *Node) wireOperators() {
 	n.Objects = operate.NewObjects(operate.ObjectsConfig{
 		API: n.api, Journal: n.journal, Catalog: n.catalog, Controller: n.controller, Manager: n.manager, Usage: usage{n},
 		Audit: n.audit, Manifests: n.cfg.Manifests, Loaded: n.loaded,
-		Silent: n.views.NotReady, Lost: lost(n.journal), Changed: n.changed.next, Logger: n.log,
+		Silent: n.views.NotReady, SilentSources: n.sync.Silent, Lost: lost(n.journal), Changed: n.changed.next, Logger: n.log,
 		Bindings: binding.New(binding.Config{
 			Catalog: n.catalog, Journal: n.journal, Remote: source.Kube, Made: n.made.Provisions, Silent: n.sync.Silent,
 			Volumes: n.manager.Volumes, Logger: n.log,
@@ -152,7 +156,7 @@ func (n *Node) wireOperators() {
 		ForgetClaim: n.controller.ForgetClaim, ForgetSnapshot: n.controller.ForgetSnapshot,
 		ForgetAttachment: n.controller.ForgetAttachment,
 		RetryGroup:       n.controller.RetryGroup, BootID: n.bootID, Logger: n.log,
-		Accepted: func() { n.controller.LossAccepted(); n.Named.LossAccepted() },
+		Accepted: func() { n.controller.LossAccepted(); n.Named.LossAccepted(); n.Ephemeral.Wake() },
 	})
 	list := listing{
 		n.controller, n.made, n.sync, n.catalog, &n.changed,
@@ -160,6 +164,8 @@ func (n *Node) wireOperators() {
 	}
 	if n.cluster != nil {
 		list.sources = append(list.sources, n.cluster.Kube.Run)
+	} else {
+		list.sources = append(list.sources, n.Ephemeral.Load)
 	}
 	n.Transfer = takeover.New(takeover.Config{
 		Layout: n.layout, NodeName: n.cfg.Name, Kernel: n.kernel, Journal: n.journal, BootID: n.bootID, Audit: n.audit,

@@ -65,7 +65,7 @@ func TestTheExampleOfEachKindIsMounted(t *testing.T) {
 		}
 	}
 	n.DeletePods(pods...)
-	n.DeleteClaims("example-claim", "example-ephemeral-data")
+	n.DeleteClaims("example-claim")
 	for _, file := range files {
 		n.Do("", "delete", "-f", file)
 	}
@@ -115,7 +115,7 @@ func TestTheExamplesAreOneOfEachKind(t *testing.T) {
 	wantFile(t, filepath.Join(n.HostPath("more", "model"), "weights", "layer-1"), "0.1 0.2 0.3\n")
 	n.serviceStarts("../../examples/systemd/web.service", n.HostPath("web", "data"))
 	n.DeletePods("web", "more")
-	n.DeleteClaims("data", "disk", "more-own")
+	n.DeleteClaims("data", "disk")
 	n.Do("", "delete", "-f", "../../examples/")
 	n.nothingLeft()
 }

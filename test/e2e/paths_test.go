@@ -147,5 +147,5 @@ func TestPathsPageIsOfWhatIsThere(t *testing.T) {
 		}
 	}
 	n.DeletePods("web", "more")
-	n.DeleteClaims("data", "disk", "more-own")
+	n.DeleteClaims("data", "disk")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/ephemeral"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/source"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -292,7 +293,8 @@ func (o *Objects) waitDeleted(ctx context.Context, key controller.Key) error {
 	for {
 		changed := o.c.Changed() // runClaims signals it after the catalog has what the controller shows
 		c, ok := o.c.Controller.Claim(key)
-		if !ok && !o.showsVolume(key) {
+		anew := o.c.Catalog.Provider(made.CatalogKey(key)) == ephemeral.Name // made for a pod that waited for the end
+		if anew || !ok && !o.showsVolume(key) {
 			return nil
 		}
 		select {

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/ephemeral"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/manifest"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
@@ -54,6 +55,8 @@ type ObjectsConfig struct {
 	Loaded <-chan struct{}
 	// Silent lists the sources that have not spoken yet.
 	Silent func() []string
+	// SilentSources lists the names of those sources.
+	SilentSources func() []string
 	// Lost reports whether the journal may have lost records and no operator has accepted that.
 	Lost func() bool
 	// Changed returns a channel that closes at the next change of claims, volumes or inputs.
@@ -66,6 +69,8 @@ type ObjectsConfig struct {
 type Objects struct {
 	Bindings  *binding.Binder
 	Schedules *Schedules
+	// Ephemeral makes the claims of generic ephemeral volumes. It does not run where a cluster makes them.
+	Ephemeral *ephemeral.Provider
 	c         ObjectsConfig
 	decoding  chan struct{} // holds a token while a large manifest is decoded
 	// places returns where the host has a named volume mounted; set once by NewNamed.
@@ -80,6 +85,7 @@ type Objects struct {
 func NewObjects(c ObjectsConfig) *Objects {
 	o := &Objects{Bindings: c.Bindings, c: c, decoding: make(chan struct{}, 1)}
 	o.Schedules = newSchedules(o, c.Journal)
+	o.Ephemeral = newEphemeral(o)
 	return o
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/api"
+	"github.com/csi-volmgr/csi-volmgr/internal/wants/ephemeral"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/file"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/named"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
@@ -51,6 +52,9 @@ func (o origin) words() (whose, ends string) {
 		return "is the cluster's", ends
 	case named.Name:
 		return "belongs to " + o.of.Whose(), o.of.Ends(o.places)
+	case ephemeral.Name:
+		return "was made for a pod", "it goes with the pod; see what it waits for: csi-volmgr explain pvc " + o.key.Name +
+			" -n " + o.key.Namespace
 	case made.Name, binding.Name:
 		return "was made for its claim", "it goes with the claim"
 	}

@@ -14,6 +14,7 @@ import (
 // SourceSpoke notes that a source has delivered all its objects, for which bindings and named volumes may wait.
 func (o *Objects) SourceSpoke() {
 	o.Bindings.Wake()
+	o.Ephemeral.Wake()
 	if p := o.rows.Load(); p != nil {
 		p.Wake()
 	}

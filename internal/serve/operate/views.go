@@ -87,6 +87,7 @@ func (v *Views) Claims() []server.ClaimStatus {
 			Namespace: claim.Namespace, Name: claim.Name, Phase: string(controller.Pending),
 			RequestedBytes: claim.Spec.Resources.Requests.Storage().Value(),
 			AccessModes:    made.AccessModes(claim.Spec.AccessModes), Mode: made.ModeOf(claim.Spec.VolumeMode),
+			Pod: podOf(claim),
 		}
 		if claim.Spec.StorageClassName != nil {
 			s.Class = *claim.Spec.StorageClassName

@@ -175,6 +175,8 @@ type Applied struct {
 type ClaimStatus struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+	// Pod is the pod of that namespace that the claim is made for and goes with; "" if it is not made for one.
+	Pod string `json:"pod,omitempty"`
 	// Phase is Pending, Bound, Lost or Deleting.
 	Phase string `json:"phase"`
 	// Reason says why the claim is not bound, or smaller than requested; "" if neither.

@@ -62,8 +62,7 @@ func (r *resolver) claim(u claimUse) (*corev1.PersistentVolumeClaim, error) {
 			return nil, err
 		}
 		if u.owned {
-			return nil, fmt.Errorf("%s: not found; the claim of a generic ephemeral volume has the pod's and the volume's "+
-				"name and the pod as its controller", key)
+			return nil, r.notMade(key)
 		}
 		return nil, fmt.Errorf("%s: not found", key)
 	}

@@ -267,7 +267,7 @@ func (r *resolver) volume(name string, u use) (state.VolumeWant, error) {
 		src := v.PersistentVolumeClaim
 		return r.claimed(claimUse{volume: v.Name, name: src.ClaimName, readOnly: src.ReadOnly, use: u})
 	case "ephemeral":
-		return r.claimed(claimUse{volume: v.Name, name: r.pod.Name + "-" + v.Name, owned: true, use: u})
+		return r.claimed(claimUse{volume: v.Name, name: EphemeralClaim(r.pod, *v).Name, owned: true, use: u})
 	}
 	if u.device != "" {
 		return state.VolumeWant{}, fmt.Errorf(

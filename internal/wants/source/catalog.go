@@ -98,6 +98,7 @@ type Catalog struct {
 	objects map[string]map[Key]byProvider // by kind, so that listing one kind does not walk over all objects
 	index   index
 	notes   map[Key]resolve.Binding // each has a Note and its Cause
+	waits   map[Key]string          // why no source lists a claim that a template asks for
 	// bindings are the volumes chosen for claims.
 	bindings  map[Key]resolve.Binding
 	owners    map[string]resolve.Owner // by the volume's name
@@ -140,6 +141,7 @@ func New(c Config) *Catalog {
 		objects: map[string]map[Key]byProvider{},
 		index:   newIndex(),
 		notes:   map[Key]resolve.Binding{}, bindings: map[Key]resolve.Binding{}, owners: map[string]resolve.Owner{},
+		waits:     map[Key]string{},
 		owned:     map[Key]Ownership{},
 		pods:      map[Key]*pod{},
 		users:     map[Key]*smallSet[Key]{},

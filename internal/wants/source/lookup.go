@@ -82,6 +82,9 @@ func (c *Catalog) binding(claim Key) resolve.Binding {
 	if b.Note == "" {
 		b.Note, b.Cause = c.notes[claim].Note, c.notes[claim].Cause
 	}
+	if text := c.waits[claim]; text != "" && c.holder(claim) == nil {
+		b.Note, b.Cause = text, state.Cause{}
+	}
 	return b
 }
 
@@ -216,20 +219,6 @@ func (c *Catalog) ClassOf(claim *corev1.PersistentVolumeClaim) *storagev1.Storag
 		}
 	}
 	return found
-}
-
-// UserOf returns a pod that names the claim, by a volume or because the claim is made for one of its volumes.
-func (c *Catalog) UserOf(namespace, claim string) (pod Key, found bool) {
-	for _, p := range c.Pods() {
-		uses := func(v corev1.Volume) bool {
-			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim ||
-				v.Ephemeral != nil && p.Name+"-"+v.Name == claim
-		}
-		if p.Namespace == namespace && slices.ContainsFunc(p.Spec.Volumes, uses) {
-			return Key{Kind: resolve.KindPod, Namespace: namespace, Name: p.Name}, true
-		}
-	}
-	return Key{}, false
 }
 
 // MissingClass says that the class of a claim that is to get a volume does not exist, and which do; "" if it exists, or
