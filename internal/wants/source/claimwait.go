@@ -2,7 +2,6 @@ package source
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 )
@@ -39,8 +38,7 @@ func (c *Catalog) UserOf(namespace, claim string) (pod Key, found bool) {
 	return Key{}, false
 }
 
-// uses reports whether the pod's volume is the claim. A template whose claim is another pod's, or waits to be made, uses
-// none.
+// uses reports whether the pod's volume is the claim. A template whose claim waits to be made uses none.
 func (c *Catalog) uses(p *corev1.Pod, v corev1.Volume, claim Key) bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -48,9 +46,5 @@ func (c *Catalog) uses(p *corev1.Pod, v corev1.Volume, claim Key) bool {
 	case v.Ephemeral == nil || resolve.EphemeralClaim(p, v) != claim:
 		return false
 	}
-	of, listed := c.holder(claim).(*corev1.PersistentVolumeClaim)
-	if !listed {
-		return c.waits[claim] == ""
-	}
-	return metav1.GetControllerOf(of) == nil || metav1.IsControlledBy(of, p)
+	return c.waits[claim] == "" || c.holder(claim) != nil
 }
