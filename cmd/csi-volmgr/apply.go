@@ -18,11 +18,13 @@ import (
 
 func (p *program) applyCommand() *cobra.Command {
 	var files []string
+	var skip bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIRECTORY|-",
 		Short: "Create or update the objects in a manifest",
 		Long: `Create or update the objects in manifests, which are YAML or JSON. The daemon takes all
-objects of a file, or none. The kinds are:
+objects of a file, or none. A vendor's file often has objects that run its driver in a
+cluster; --skip-unknown leaves them out. The kinds are:
 
 ` + wrapped(manifest.KindNames()),
 		Example: `  csi-volmgr apply -f web.yaml
@@ -40,14 +42,22 @@ objects of a file, or none. The kinds are:
 			c := p.client()
 			defer c.Close()
 			return p.manifests(files, func(m server.Manifest) ([]server.Applied, error) {
+				m.SkipUnknown = skip
 				return c.Apply(cmd.Context(), m)
 			})
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil,
 		"`FILE`, directory, or - for standard input; may be repeated")
+	skipFlag(cmd, &skip)
 	noKustomize(cmd)
 	return cmd
+}
+
+// skipFlag adds --skip-unknown.
+func skipFlag(cmd *cobra.Command, skip *bool) {
+	cmd.Flags().BoolVar(skip, "skip-unknown", false,
+		"leave out objects of kinds that csi-volmgr does not read; fields that it does not know stay errors")
 }
 
 // wrapped returns words, separated by commas, in lines of a help text.
@@ -88,6 +98,7 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 	}
 	var failed error
 	var warnings []server.Applied
+	var skipped []manifest.Other
 	objects := 0
 	for _, file := range files {
 		m, err := p.read(file)
@@ -105,6 +116,10 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 			continue
 		}
 		for _, a := range done {
+			if a.Result == "skipped" {
+				skipped = append(skipped, manifest.Other{Kind: a.Kind})
+				continue
+			}
 			if err := writeAll(p.stdout, appliedLine(a)); err != nil {
 				return err
 			}
@@ -114,6 +129,13 @@ func (p *program) manifests(paths []string, do func(server.Manifest) ([]server.A
 			case a.Warning != "":
 				warnings = append(warnings, a)
 			}
+		}
+	}
+	if len(skipped) > 0 {
+		line := fmt.Sprintf("skipped: %s; they run a driver, or are for other programs of a cluster\n",
+			plain(manifest.Count(skipped)))
+		if err := writeAll(p.stderr, line); err != nil {
+			return err
 		}
 	}
 	for _, w := range warnings {

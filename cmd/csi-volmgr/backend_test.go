@@ -316,10 +316,14 @@ func (b *backend) Apply(_ context.Context, m server.Manifest) ([]server.Applied,
 	case "kind: StorageClass\n":
 		return []server.Applied{{Kind: "StorageClass", Name: "fast", Result: "created"}}, err
 	}
-	return []server.Applied{
+	applied := []server.Applied{
 		{Kind: "Pod", Namespace: "default", Name: "web", Result: "created"},
 		{Kind: "secret", Namespace: "kube", Name: "key", Result: "unchanged"},
-	}, err
+	}
+	if m.SkipUnknown {
+		applied = append(applied, server.Applied{Kind: "DaemonSet", Name: "d", Result: "skipped"}, server.Applied{Kind: "Role", Name: "r", Result: "skipped"})
+	}
+	return applied, err
 }
 
 func (b *backend) Withdraw(_ context.Context, m server.Manifest) ([]server.Applied, error) {

@@ -38,6 +38,7 @@ type deletion struct {
 	server.ClaimDeletion
 	files    []string
 	all, yes bool
+	skip     bool
 	selector string
 }
 
@@ -62,7 +63,7 @@ func (p *program) deleteCommand() *cobra.Command {
 			c := p.client()
 			defer c.Close()
 			if len(d.files) > 0 {
-				return p.withdraw(cmd.Context(), c, d.files)
+				return p.withdraw(cmd.Context(), c, d.files, d.skip)
 			}
 			if d.isSet(args) {
 				named, err := p.deleteSet(cmd.Context(), c, d, args)
@@ -82,6 +83,7 @@ func (p *program) deleteCommand() *cobra.Command {
 	f.StringVarP(&d.selector, "selector", "l", "", "those with these `labels`, such as app=web")
 	f.BoolVar(&d.yes, "yes", false, "delete what --all, -l or a pattern names of claims or snapshots")
 	noKustomize(cmd)
+	skipFlag(cmd, &d.skip)
 	f.BoolVar(&d.Data, "data", false,
 		"delete the volumes of claims and their data, or snapshots, even if the policy is Retain")
 	f.StringArrayVarP(&d.files, "filename", "f", nil, "`FILE`, directory, or - for standard input; may be repeated; "+
@@ -90,9 +92,10 @@ func (p *program) deleteCommand() *cobra.Command {
 }
 
 // withdraw withdraws the objects of manifests, and says what became of the data.
-func (p *program) withdraw(ctx context.Context, c *client.Client, files []string) error {
+func (p *program) withdraw(ctx context.Context, c *client.Client, files []string, skip bool) error {
 	pods, kept := 0, 0
 	err := p.manifests(files, func(m server.Manifest) ([]server.Applied, error) {
+		m.SkipUnknown = skip
 		done, err := c.Withdraw(ctx, m)
 		for _, a := range done {
 			switch {
@@ -120,6 +123,8 @@ func (p *program) withdraw(ctx context.Context, c *client.Client, files []string
 // flagsOfNames refuses flags that have no effect on the objects of manifests.
 func flagsOfNames(cmd *cobra.Command, manifests bool) error {
 	switch flags := cmd.Flags(); {
+	case !manifests && flags.Changed("skip-unknown"):
+		return usagef("--skip-unknown is for manifests: name one with -f")
 	case !manifests:
 		return nil
 	case flags.Changed("namespace"):

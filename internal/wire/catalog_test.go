@@ -79,3 +79,21 @@ func TestDeletionOfWhatIsNotThereSaysSo(t *testing.T) {
 		t.Errorf("claim: %v", err)
 	}
 }
+
+// apply --skip-unknown takes what csi-volmgr reads of a vendor's whole file, and delete -f withdraws it by the same file.
+func TestTheRestOfAVendorsFileIsApplied(t *testing.T) {
+	n, _ := start(t, dirs(t))
+	m := manifestOf("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: d, namespace: kube-system}\n---\n" +
+		"apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: d.example.com}\nspec: {attachRequired: false}\n")
+	if _, err := n.Apply(t.Context(), m); !errors.Is(err, server.ErrInvalid) || !strings.Contains(err.Error(), "apply the other 1 with: csi-volmgr apply --skip-unknown") {
+		t.Errorf("%v", err)
+	}
+	m.SkipUnknown = true
+	skipped := server.Applied{Kind: "DaemonSet", Namespace: "kube-system", Name: "d", Result: "skipped"}
+	if got, err := n.Apply(t.Context(), m); err != nil || len(got) != 2 || got[0].Result != "created" || got[1] != skipped {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := n.Withdraw(t.Context(), m); err != nil || len(got) != 2 || got[0].Result != "skipped" || got[1].Result != "deleted" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

@@ -243,6 +243,9 @@ func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 func (c *Client) post(ctx context.Context, path string, m server.Manifest) ([]server.Applied, error) {
 	var out server.List[server.Applied]
 	r := request{method: http.MethodPost, path: path, query: url.Values{"file": {m.Name}}, body: m.Data}
+	if m.SkipUnknown {
+		r.query.Set("skipUnknown", "true")
+	}
 	err := c.call(ctx, r, &out)
 	return out.Items, err
 }

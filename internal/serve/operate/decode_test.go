@@ -20,19 +20,19 @@ func TestLargeManifestsAreDecodedOneAtATime(t *testing.T) {
 	end(gone)
 
 	o.decoding <- struct{}{}
-	if _, _, err := o.decode(ended, server.Manifest{Name: "-", Data: []byte(large)}); !errors.Is(err, gone) || errors.Is(err, server.ErrInvalid) {
+	if _, err := o.decode(ended, server.Manifest{Name: "-", Data: []byte(large)}); !errors.Is(err, gone) || errors.Is(err, server.ErrInvalid) {
 		t.Errorf("a large one while another is decoded: got %v", err)
 	}
-	if _, _, err := o.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(small)}); err != nil {
+	if _, err := o.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(small)}); err != nil {
 		t.Errorf("a small one while a large one is decoded: got %v", err)
 	}
 	<-o.decoding
 	for range 2 {
-		if _, _, err := o.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(large)}); err != nil {
+		if _, err := o.decode(t.Context(), server.Manifest{Name: "-", Data: []byte(large)}); err != nil {
 			t.Errorf("a large one: got %v", err)
 		}
 	}
-	if _, _, err := o.decode(ended, server.Manifest{Name: "-", Data: []byte(small)}); !errors.Is(err, gone) {
+	if _, err := o.decode(ended, server.Manifest{Name: "-", Data: []byte(small)}); !errors.Is(err, gone) {
 		t.Errorf("of a client that has gone: got %v", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/binding"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
@@ -92,10 +91,11 @@ func NewObjects(c ObjectsConfig) *Objects {
 // Apply makes every object of a manifest wanted, durably, or none (server.Objects). A check (m.Check)
 // does not notice changes to fields that an earlier apply has fixed.
 func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, notes, err := o.decode(ctx, m)
+	decoded, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}
+	objects := decoded.Objects
 	if err := o.checkSizes(objects); err != nil {
 		return nil, err
 	}
@@ -122,13 +122,13 @@ func (o *Objects) Apply(ctx context.Context, m server.Manifest) ([]server.Applie
 	for i, r := range results {
 		applied[i] = server.Applied{
 			Kind: r.Key.Kind, Namespace: r.Key.Namespace, Name: r.Key.Name,
-			Result: changeWord(r.Change), Warning: o.missingClass(r.Key), Note: notes[r.Key],
+			Result: changeWord(r.Change), Warning: o.missingClass(r.Key), Note: decoded.Notes[r.Key],
 		}
 	}
 	o.waitFollowed(ctx, objects)
 	o.show(ctx)
 	o.remark(applied)
-	return applied, nil
+	return append(applied, skipped(decoded.Others)...), nil
 }
 
 // remark adds what keeps applied pods from getting their volumes and what their author does not expect: a manifest
@@ -180,23 +180,35 @@ func (o *Objects) Note(a audit.Act, result string, err error) {
 // takes about a hundred times that memory.
 const largeManifest = 256 << 10
 
-// decode returns the objects of a manifest, and notes on them. It stops when ctx ends.
-func (o *Objects) decode(ctx context.Context, m server.Manifest) (
-	objects []runtime.Object, notes map[source.Key]string, err error,
-) {
+// decode returns the objects of a manifest. It stops when ctx ends.
+func (o *Objects) decode(ctx context.Context, m server.Manifest) (manifest.Decoded, error) {
 	if len(m.Data) >= largeManifest {
 		select {
 		case o.decoding <- struct{}{}:
 			defer func() { <-o.decoding }()
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("wait while another large manifest is decoded: %w", context.Cause(ctx))
+			return manifest.Decoded{}, fmt.Errorf("wait while another large manifest is decoded: %w", context.Cause(ctx))
 		}
 	}
-	objects, notes, err = manifest.DecodeContext(ctx, m.Name, m.Data)
-	if err != nil && ctx.Err() == nil {
-		return nil, nil, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	var decoded manifest.Decoded
+	var err error
+	if m.SkipUnknown {
+		decoded, err = manifest.DecodeKnown(ctx, m.Name, m.Data)
+	} else {
+		decoded.Objects, decoded.Notes, err = manifest.DecodeContext(ctx, m.Name, m.Data)
 	}
-	return objects, notes, err
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", server.ErrInvalid, err)
+	}
+	return decoded, err
+}
+
+// skipped is the outcome for objects of kinds that are not read.
+func skipped(others []manifest.Other) (out []server.Applied) {
+	for _, one := range others {
+		out = append(out, server.Applied{Kind: one.Kind, Namespace: one.Namespace, Name: one.Name, Result: "skipped"})
+	}
+	return out
 }
 
 // show waits until the manager shows the change, so that a client that applies a change and then waits
@@ -213,13 +225,13 @@ func changeWord(c api.Change) string {
 
 // Withdraw withdraws the objects that a manifest names, except claims and snapshots (server.Objects).
 func (o *Objects) Withdraw(ctx context.Context, m server.Manifest) ([]server.Applied, error) {
-	objects, _, err := o.decode(ctx, m)
+	decoded, err := o.decode(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	defer o.show(ctx) // also shows what was withdrawn before an error
-	var out []server.Applied
-	for _, obj := range objects {
+	out := skipped(decoded.Others)
+	for _, obj := range decoded.Objects {
 		key, err := resolve.KeyOf(obj)
 		if err != nil {
 			return out, fmt.Errorf("%w: %w", server.ErrInvalid, err)

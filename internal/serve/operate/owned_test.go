@@ -60,7 +60,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 		}
 		objects, _, err := o.decode(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", "ours", 1))})
 		if err == nil {
-			err = o.checkOwned(objects)
+			err = o.checkOwned(objects.Objects)
 		}
 		if err != nil {
 			t.Errorf("of a claim of the node's own: %v", err)

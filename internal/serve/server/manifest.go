@@ -49,7 +49,8 @@ func readManifest(w http.ResponseWriter, r *http.Request) (Manifest, error) {
 	if _, over := errors.AsType[*http.MaxBytesError](err); over {
 		err = fmt.Errorf("%w: the manifest is over %d bytes", ErrTooLarge, MaxManifest)
 	}
-	return Manifest{Name: cmp.Or(r.URL.Query().Get("file"), "-"), Data: data}, err
+	q := r.URL.Query()
+	return Manifest{Name: cmp.Or(q.Get("file"), "-"), Data: data, SkipUnknown: q.Get("skipUnknown") == "true"}, err
 }
 
 // appliedText lists the result for each object, for the audit log.

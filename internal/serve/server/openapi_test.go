@@ -47,7 +47,7 @@ type text string
 // paths returns all requests of the API on the socket, except those for browsers and debuggers.
 func paths() []path {
 	const watch = "watch: true for a stream: an event for each item, one of type listed, then one for each change"
-	file := []string{"file: the manifest's name, for messages"}
+	manifest := []string{"file: the manifest's name, for messages", "skipUnknown: true leaves out objects of kinds that csi-volmgr does not read"}
 	frontEnd := "frontEnd: mount or nomad, for its own volumes; without it, all volumes are reached"
 	reason := "reason: the operator's reason, for the audit log"
 	return []path{
@@ -83,9 +83,9 @@ func paths() []path {
 		{pattern: "GET /v1/stats", summary: "How full and how healthy volumes are, by their drivers' last answers", answer: List[stats.Status]{}},
 		{pattern: "GET /v1/problems", summary: "What the sources could not read", answer: List[Problem]{}},
 		{pattern: "GET /v1/sockets", summary: "The registration sockets", answer: List[SocketStatus]{}},
-		{pattern: "POST /v1/apply", summary: "Create or update all objects of a manifest, or none", query: file, body: text(""), answer: List[Applied]{}},
-		{pattern: "POST /v1/check", summary: "Check whether a manifest could be applied; apply nothing", query: file, body: text(""), answer: List[Applied]{}},
-		{pattern: "POST /v1/withdraw", summary: "Withdraw the objects of a manifest, except claims and snapshots", query: file, body: text(""), answer: List[Applied]{}},
+		{pattern: "POST /v1/apply", summary: "Create or update all objects of a manifest, or none", query: manifest, body: text(""), answer: List[Applied]{}},
+		{pattern: "POST /v1/check", summary: "Check whether a manifest could be applied; apply nothing", query: manifest, body: text(""), answer: List[Applied]{}},
+		{pattern: "POST /v1/withdraw", summary: "Withdraw the objects of a manifest, except claims and snapshots", query: manifest, body: text(""), answer: List[Applied]{}},
 		{pattern: "GET /v1/explain/{kind}/{name...}", summary: "Explain the state of a pod, pvc, snapshot, groupsnapshot, volume or driver", answer: Explanation{}},
 		{pattern: "GET /v1/trace", summary: "The last calls of every volume", answer: List[EndedCall]{}},
 		{pattern: "GET /v1/trace/{kind}/{name...}", summary: "The last calls of a volume, or of a pod's volumes", answer: List[EndedCall]{}},

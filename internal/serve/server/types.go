@@ -156,6 +156,8 @@ type Manifest struct {
 	Data []byte
 	// Check only checks the manifest and changes nothing.
 	Check bool
+	// SkipUnknown takes the other objects if some are of kinds that csi-volmgr does not read.
+	SkipUnknown bool
 }
 
 // Applied is the outcome for one object of a manifest.
@@ -163,7 +165,7 @@ type Applied struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// Result is created, configured, unchanged, deleted, absent or kept.
+	// Result is created, configured, unchanged, deleted, absent, kept or skipped.
 	Result string `json:"result"`
 	// Note says why, if the result does not say it; "" otherwise.
 	Note string `json:"note,omitempty"`

@@ -41,7 +41,10 @@ type decoder struct {
 	notes   map[resolve.Key]string
 	fields  map[reflect.Type]map[string][]int
 	objects []runtime.Object
-	errs    Errors
+	// others are objects of kinds that are not read; skips means that they are no errors.
+	others []Other
+	skips  bool
+	errs   Errors
 }
 
 func (d *decoder) add(line int, field, problem string) {

@@ -36,8 +36,8 @@ const (
 // defaults and checks the objects with [resolve.Check]. file is for messages. If there is an error,
 // it is of type [Errors], and Decode returns no objects.
 func Decode(file string, data []byte) ([]runtime.Object, error) {
-	objects, _, err := decodeUntil(never, file, data)
-	return objects, err
+	d, err := decodeUntil(never, file, data, false)
+	return d.Objects, err
 }
 
 // DecodeContext is like Decode, but stops when ctx ends and then returns an error that wraps ctx's
@@ -45,29 +45,46 @@ func Decode(file string, data []byte) ([]runtime.Object, error) {
 func DecodeContext(ctx context.Context, file string, data []byte) (
 	objects []runtime.Object, notes map[resolve.Key]string, err error,
 ) {
-	return decodeUntil(func() error {
+	d, err := decodeUntil(goneWith(ctx), file, data, false)
+	return d.Objects, d.Notes, err
+}
+
+// goneWith returns a gone function for a caller that waits until ctx ends.
+func goneWith(ctx context.Context) func() error {
+	return func() error {
 		if ctx.Err() == nil {
 			return nil
 		}
 		return context.Cause(ctx)
-	}, file, data)
+	}
+}
+
+// Decoded is what a file has.
+type Decoded struct {
+	Objects []runtime.Object
+	Others  []Other
+	// Notes say, by object, what of it is taken otherwise than it is written.
+	Notes map[resolve.Key]string
 }
 
 // never is a gone function for callers that wait indefinitely.
 func never() error { return nil }
 
-func decodeUntil(gone func() error, file string, data []byte) ([]runtime.Object, map[resolve.Key]string, error) {
+func decodeUntil(gone func() error, file string, data []byte, skips bool) (Decoded, error) {
 	if len(data) > MaxBytes {
-		return nil, nil, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
+		return Decoded{}, Errors{{File: file, Problem: fmt.Sprintf("found %d bytes, want at most %d", len(data), MaxBytes)}}
 	}
 	if objects, ok := decodeJSON(data); ok {
-		return objects, nil, nil
+		return Decoded{Objects: objects}, nil
 	}
 	if n := marks(data); n > maxMarks {
-		return nil, nil, Errors{{File: file, Problem: fmt.Sprintf("found %d line ends, commas and other marks of YAML, "+
+		return Decoded{}, Errors{{File: file, Problem: fmt.Sprintf("found %d line ends, commas and other marks of YAML, "+
 			"want at most %d in a file", n, maxMarks)}}
 	}
-	return decode(gone, file, data, maxWork)
+	d := newDecoder(gone, file, maxWork)
+	d.skips = skips
+	err := d.all(data)
+	return Decoded{d.objects, d.others, d.notes}, err
 }
 
 // Reload decodes the output of Keep or Encode. It has no size limit, since the output may be larger
@@ -126,11 +143,21 @@ func kindEncoded(data []byte) (kind, bool) {
 func decode(gone func() error, file string, data []byte, budget int) (
 	objects []runtime.Object, notes map[resolve.Key]string, err error,
 ) {
-	d := decoder{
+	d := newDecoder(gone, file, budget)
+	err = d.all(data)
+	return d.objects, d.notes, err
+}
+
+func newDecoder(gone func() error, file string, budget int) *decoder {
+	return &decoder{
 		file: file, budget: budget, gone: gone, notes: map[resolve.Key]string{},
 		seen: map[resolve.Key]int{}, fields: map[reflect.Type]map[string][]int{},
 	}
-	stream := yaml.NewDecoder(until(gone, plainJSON(data)))
+}
+
+// all decodes YAML documents. After an error there are no objects.
+func (d *decoder) all(data []byte) error {
+	stream := yaml.NewDecoder(until(d.gone, plainJSON(data)))
 	for d.document = 1; len(d.errs) < maxErrors; d.document++ {
 		var n yaml.Node
 		err := stream.Decode(&n)
@@ -152,13 +179,18 @@ func decode(gone func() error, file string, data []byte, budget int) (
 			d.top(n.Content[0], "")
 		}
 	}
-	if err := gone(); err != nil {
-		return nil, nil, fmt.Errorf("decode %s: %w", file, err)
+	d.refuseOthers()
+	err := d.gone()
+	switch {
+	case err != nil:
+		err = fmt.Errorf("decode %s: %w", d.file, err)
+	case len(d.errs) > 0:
+		err = d.errs[:min(len(d.errs), maxErrors)]
+	default:
+		return nil
 	}
-	if len(d.errs) > 0 {
-		return nil, nil, d.errs[:min(len(d.errs), maxErrors)]
-	}
-	return d.objects, d.notes, nil
+	d.objects, d.others, d.notes = nil, nil, nil
+	return err
 }
 
 // syntaxLine matches the start of the YAML parser's messages.
@@ -210,8 +242,7 @@ func (d *decoder) top(n *yaml.Node, in string) {
 	case name == "":
 		d.add(n.Line, "kind", "missing; want one of "+strings.Join(KindNames(), ", "))
 	case !ok:
-		d.add(lineOf(n, "kind"), "kind", "found "+strconv.Quote(cut(name))+", want one of "+strings.Join(KindNames(),
-			", ")+suggest(name, KindNames()))
+		d.otherKind(n, name)
 	case !k.has(apiVersion) && (apiVersion != "" || item == ""):
 		d.add(lineOf(n, "apiVersion"), "apiVersion", "found "+strconv.Quote(cut(apiVersion))+", want "+k.apiVersion+
 			" for a "+k.name)

@@ -246,10 +246,6 @@ func TestErrorNamesFileLineDocumentAndField(t *testing.T) {
 			"x.yaml:4: document 1: configMap default/a: data: found a merge key (<<) as the name of a field, want a plain name",
 		},
 		{
-			"unknown kind", "apiVersion: apps/v1\nkind: Deployment\n",
-			`x.yaml:2: document 1: kind: found "Deployment", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List`,
-		},
-		{
 			"kind misspelt", "apiVersion: v1\nkind: persistentvolumeclaim\n",
 			`x.yaml:2: document 1: kind: found "persistentvolumeclaim", want one of CSIDriver, ClusterTrustBundle, ConfigMap, Endpoints, PersistentVolume, PersistentVolumeClaim, Pod, Secret, StorageClass, VolumeAttachment, VolumeAttributesClass, VolumeGroupSnapshot, VolumeGroupSnapshotClass, VolumeGroupSnapshotContent, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, List; did you mean PersistentVolumeClaim?`,
 		},
