@@ -30,8 +30,9 @@ var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
 
 const maxDriverName = 63
 
-// errIgnored means a plugin of another type in a directory that a kubelet watches too.
-var errIgnored = errors.New("plugin of another type")
+// errIgnored means a plugin of another type. Its registrar is told nothing: a kubelet may serve it, and a refusal would
+// make it exit.
+var errIgnored = errors.New("ignored")
 
 // dial returns a new connection to a registration socket. Each step of the protocol has
 // its own connection, because the process may have been replaced in between.
@@ -111,12 +112,9 @@ func notify(ctx context.Context, path string, s *registerapi.RegistrationStatus)
 
 // checkInfo converts a plugin's answer to GetInfo to a Plugin. Its error wraps ErrRefused
 // or is errIgnored, because a retry would give the same answer.
-func checkInfo(info *registerapi.PluginInfo, socket string, shared bool) (Plugin, error) {
+func checkInfo(info *registerapi.PluginInfo, socket string) (Plugin, error) {
 	if info.GetType() != registerapi.CSIPlugin {
-		if shared {
-			return Plugin{}, errIgnored
-		}
-		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served", shown(info.GetType()), ErrRefused,
+		return Plugin{}, fmt.Errorf("plugin type %q: %w: only %s is served here", shown(info.GetType()), errIgnored,
 			registerapi.CSIPlugin)
 	}
 	name := info.GetName()

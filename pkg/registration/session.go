@@ -67,7 +67,10 @@ func (s *session) run(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errIgnored):
-			s.set(Ignored, nil)
+			if s.w.shared { // it is the kubelet's
+				err = nil
+			}
+			s.set(Ignored, err)
 			<-ctx.Done()
 		case errors.Is(err, ErrRefused):
 			s.set(Refused, err)
@@ -88,7 +91,7 @@ func (s *session) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := checkInfo(info, s.path, s.w.shared)
+	p, err := checkInfo(info, s.path)
 	s.describe(p)
 	if err != nil {
 		return err

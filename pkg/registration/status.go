@@ -23,7 +23,7 @@ const (
 	Waiting State = "waiting"
 	// Refused means that the plugin cannot be served until it creates a new socket.
 	Refused State = "refused"
-	// Ignored means that the plugin has another type, which is left to the kubelet.
+	// Ignored means that the plugin has another type, which is left to a kubelet.
 	Ignored State = "ignored"
 )
 

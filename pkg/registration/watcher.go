@@ -68,7 +68,7 @@ type Config struct {
 	// subdirectories count; names that begin with a dot do not.
 	Dir string
 	// Shared is set if a kubelet watches the directory too. Then no registrar is sent a
-	// notification, and plugins of other types are ignored.
+	// notification.
 	Shared  bool
 	Handler Handler
 	// Logger may be nil for no log.
@@ -134,7 +134,7 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 	defer stop(errStopped)
 	ticker := time.NewTicker(w.times.rescan)
 	defer ticker.Stop()
-	for watched := true; ; {
+	for watched, news := true, (heard{all: true}); ; {
 		was := watched
 		var found map[string]unixsocket.Identity
 		found, watched, err = w.scan()
@@ -153,18 +153,24 @@ func (w *Watcher) Run(ctx context.Context) (err error) {
 			again = time.After(scanPause)
 			fallthrough
 		default:
-			w.reconcile(life, found, &sessions)
+			w.reconcile(life, found, news, &sessions)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-again:
-		case <-ticker.C:
-		case <-events:
-		case err := <-lost:
-			w.log.Warn("events of the registration directory were lost", "err", err)
+		for news = (heard{}); news.nothing(); {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-again:
+				news.all = true
+			case <-ticker.C:
+				news.all = true
+			case e := <-events:
+				w.hear(&news, e)
+			case err := <-lost:
+				w.log.Warn("events of the registration directory were lost", "err", err)
+				news.all = true
+			}
+			w.drain(&news, events, lost)
 		}
-		drain(events, lost)
 	}
 }
 
@@ -192,20 +198,10 @@ func (w *Watcher) watch(path string) error {
 	return err
 }
 
-// drain discards the pending events: one scan serves them all.
-func drain(events <-chan fsnotify.Event, lost <-chan error) {
-	for {
-		select {
-		case <-events:
-		case <-lost:
-		default:
-			return
-		}
-	}
-}
-
 // reconcile ends the sessions of sockets that are gone, and starts one for each new socket.
-func (w *Watcher) reconcile(ctx context.Context, found map[string]unixsocket.Identity, running *sync.WaitGroup) {
+func (w *Watcher) reconcile(
+	ctx context.Context, found map[string]unixsocket.Identity, events heard, running *sync.WaitGroup,
+) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for path, s := range w.sessions {
@@ -218,7 +214,7 @@ func (w *Watcher) reconcile(ctx context.Context, found map[string]unixsocket.Ide
 		case id != s.id:
 			s.end(errReplaced)
 			delete(w.sessions, path)
-		default:
+		case events.concerns(s):
 			s.poke()
 		}
 	}

@@ -164,14 +164,13 @@ func TestSocketOfADeadProcessWaitsUntilItIsMadeAnew(t *testing.T) {
 	x.untilState("a-reg.sock", Up)
 }
 
-// Items: J02, J09, N-01, N-12.
+// Items: J02, N-01, N-12.
 func TestRefusalsAreReportedAndToldOnce(t *testing.T) {
 	type change func(*registerapi.PluginInfo)
 	for name, c := range map[string]struct {
 		change change
 		want   string
 	}{
-		"type":                 {func(i *registerapi.PluginInfo) { i.Type = registerapi.DevicePlugin }, `plugin type "DevicePlugin"`},
 		"version 0":            {func(i *registerapi.PluginInfo) { i.SupportedVersions = []string{"0.3.0"} }, "none is a CSI version 1.x"},
 		"version 2":            {func(i *registerapi.PluginInfo) { i.SupportedVersions = []string{"2.0.0"} }, "none is a CSI version 1.x"},
 		"no version":           {func(i *registerapi.PluginInfo) { i.SupportedVersions = nil }, "none is a CSI version 1.x"},
@@ -426,6 +425,84 @@ func TestARegistrarThatDiesAloneLeavesItsDriverUp(t *testing.T) {
 	x.untilState("a.sock", Up)
 }
 
+// A plugin of another type is a kubelet's, even where nothing says that one watches the directory: its registrar is told
+// nothing, since a refusal would end it. The kubelet's own requests to it change nothing.
+//
+// Items: J09.
+func TestAPluginOfAnotherTypeIsToldNothing(t *testing.T) {
+	dir := t.TempDir()
+	var plugins []*registrar
+	for _, kind := range []string{registerapi.DRAPlugin, registerapi.DevicePlugin, "Later"} {
+		r := serve(t, filepath.Join(dir, kind+".sock"), &registerapi.PluginInfo{Type: kind, Name: "a.example.com", SupportedVersions: []string{"1.0.0"}})
+		plugins = append(plugins, r)
+	}
+	x := start(t, dir)
+	for _, r := range plugins {
+		if s := x.untilState(filepath.Base(r.path), Ignored); !strings.Contains(s.Problem, "only CSIPlugin is served here") {
+			t.Errorf("problem %q", s.Problem)
+		}
+		info, err := getInfo(t.Context(), r.path, patience) // as the kubelet's plugin manager does
+		if err == nil {
+			err = notify(t.Context(), r.path, &registerapi.RegistrationStatus{PluginRegistered: true})
+		}
+		if told := r.news(); err != nil || info.GetType() == registerapi.CSIPlugin || !told.GetPluginRegistered() {
+			t.Errorf("%s: the kubelet's registration: %v, %v", r.path, told, err)
+		}
+	}
+	x.end()
+	for _, r := range plugins {
+		if len(r.told) > 0 {
+			t.Errorf("%s was told %v", r.path, <-r.told)
+		}
+	}
+}
+
+// What a program writes beside a driver's socket, or beside registration sockets, causes no attempt to register.
+func TestWhatIsWrittenBesideASocketCausesNoAttempt(t *testing.T) {
+	dir, drivers := t.TempDir(), t.TempDir()
+	info := csi("a.example.com")
+	info.Endpoint = filepath.Join(drivers, "csi.sock")
+	r := serve(t, filepath.Join(dir, "a.sock"), info)
+	x := start(t, dir, func(w *Watcher, h *recorder) {
+		w.times.retry = 10 * patience
+		h.refuse = func(p Plugin) error {
+			if p.Name == "a.example.com" {
+				_, err := os.Stat(p.Endpoint)
+				return err
+			}
+			return nil
+		}
+	})
+	x.untilState("a.sock", Retrying)
+	for i := range 20 {
+		for _, at := range []string{drivers, dir} {
+			if err := os.WriteFile(filepath.Join(at, "driver.log"), []byte{byte(i)}, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(at, "driver.log"), filepath.Join(at, "driver.log.1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		name := fmt.Sprintf("%d.sock", i) // its events come after those
+		made := filepath.Join(t.TempDir(), name)
+		serve(t, made, csi(fmt.Sprint(i)))
+		if err := os.Rename(made, x.path(name)); err != nil { // a socket that is seen before it listens is tried later
+			t.Fatal(err)
+		}
+		x.untilState(name, Up)
+	}
+	if asked := r.asked.Load(); asked != 1 {
+		t.Errorf("the registrar was asked %d times, want once", asked)
+	}
+	if err := os.WriteFile(info.Endpoint, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	x.untilState("a.sock", Up)
+	if asked := r.asked.Load(); asked != 2 {
+		t.Errorf("the registrar was asked %d times, want twice", asked)
+	}
+}
+
 // Items: J07, N-93.
 // Sidecars: SN-04.
 func TestAFailedUpIsTriedAgain(t *testing.T) {
@@ -647,7 +724,7 @@ func TestWhatAPluginSaysIsBoundedAndOneLine(t *testing.T) {
 	info := csi("a.example.com")
 	info.Type = "Tape\x1b[2J\nlevel=ERROR" + strings.Repeat("x", 100_000)
 	serve(t, filepath.Join(dir, "a.sock"), info)
-	s := start(t, dir).untilState("a.sock", Refused)
+	s := start(t, dir).untilState("a.sock", Ignored)
 	if len(s.Problem) > 2*maxText || strings.ContainsAny(s.Problem, "\x1b\n") {
 		t.Errorf("problem %q", s.Problem)
 	}

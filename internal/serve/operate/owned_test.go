@@ -58,7 +58,7 @@ func TestWhatTheClusterMakesIsRefused(t *testing.T) {
 				t.Errorf("check of %s: %v", name, err)
 			}
 		}
-		objects, _, err := o.decode(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", "ours", 1))})
+		objects, err := o.decode(t.Context(), server.Manifest{Name: "x", Data: []byte(strings.Replace(text, "CLAIM", "ours", 1))})
 		if err == nil {
 			err = o.checkOwned(objects.Objects)
 		}
