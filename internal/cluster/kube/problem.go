@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -19,8 +18,11 @@ func (p *Provider) noteError(what string, err error, wait time.Duration) {
 
 // logError logs that an object was not read.
 func (p *Provider) logError(level slog.Level, what string, err error, wait time.Duration) {
-	p.logger.Log(context.Background(), level, "API server not read", "object", what, "err", err, "retry",
-		wait.Round(time.Millisecond))
+	log := p.logger.Warn
+	if level == slog.LevelDebug {
+		log = p.logger.Debug
+	}
+	log("API server not read", "object", what, "err", err, "retry", wait.Round(time.Millisecond))
 }
 
 // note stores the error of reading the object, nil for none, and reports whether it is another than before.
