@@ -248,7 +248,7 @@ vendors: ## compare the requests of vendors' classes in test/faults/testdata wit
 	cd test/cluster/sidecars && $(GO) test -count=1 . $(if $(WRITE),-args -write)
 
 parity: vendors ## run the tests that show what a host of CSI drivers must do, and print the result of each item; fail on an item without a test or reason, or on a case of the sidecars' tests that has none (root)
-	$(GO) run ./hack/parity -run
+	$(GO) run ./hack/parity -run $(if $(SEED),-seed $(SEED))
 
 parity-mutants: ## remove behaviours, one at a time, and fail if the test cited for one still passes
 	$(GO) run ./hack/parity -holes -mutants

@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/csi-volmgr/csi-volmgr/hack/items"
 )
 
 // sidecarModules has the go.mod that says which release of each sidecar the catalogue is of.
@@ -211,4 +214,33 @@ func compareCases(have []sidecarCase, named map[string]string) (problems []strin
 	}
 	slices.Sort(problems)
 	return problems
+}
+
+// showSidecars runs the tests that show what the sidecars do, compares the catalogue with the sidecars, plants some of
+// the mutants, which seed chooses, and reports whether nothing is wrong.
+func showSidecars(ctx context.Context, root string, seed uint64, out io.Writer) (bool, error) {
+	found, _, err := items.Collect(root) // run has printed the problems
+	if err != nil {
+		return false, err
+	}
+	t := compare(items.Catalog(items.Sidecars), found[items.Sidecars], nil)
+	problems := runCited(ctx, root, t, found[items.Sidecars], out)
+	have, err := readSidecars(ctx, root)
+	if err != nil {
+		return false, err
+	}
+	named, err := items.SidecarCases()
+	if err != nil {
+		return false, err
+	}
+	problems = append(problems, compareCases(have, named)...)
+	fmt.Fprintf(out, "%d mutants of the sidecars' behaviours, by -seed %d\n", ofARun, seed)
+	live, err := plantMutants(ctx, root, chosen(plantedSidecars(), seed, ofARun), out)
+	if err != nil {
+		return false, err
+	}
+	if problems = append(problems, live...); len(problems) > 0 {
+		_, err = fmt.Fprintf(out, "\nwrong:\n  %s\n", strings.Join(problems, "\n  "))
+	}
+	return len(problems) == 0, err
 }

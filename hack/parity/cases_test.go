@@ -84,3 +84,19 @@ func TestCasesOfSidecarsAreCompared(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A seed chooses the same mutants each time, another seed others, and none twice.
+func TestASeedChoosesMutants(t *testing.T) {
+	all := plantedSidecars()
+	some := chosen(all, 1, ofARun)
+	if !slices.Equal(some, chosen(all, 1, ofARun)) || slices.Equal(some, chosen(all, 2, ofARun)) {
+		t.Error("the seed does not decide")
+	}
+	seen := map[mutant]bool{}
+	for _, m := range some {
+		seen[m] = true
+	}
+	if len(some) != ofARun || len(seen) != ofARun || len(chosen(all[:3], 1, ofARun)) != 3 {
+		t.Errorf("%d mutants, %d of them different", len(some), len(seen))
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,11 +28,17 @@ func main() {
 	holes := flag.Bool("holes", false, "print what is missing only")
 	tests := flag.Bool("run", false, "run the tests that items cite")
 	mutants := flag.Bool("mutants", false, "plant each mutant and run its test, which must fail")
+	seed := flag.Uint64("seed", rand.Uint64(), "with -run, chooses the mutants of the sidecars' behaviours")
 	flag.Parse()
 	ok, err := run(*root, *write, *holes, os.Stdout)
 	if err == nil && (*tests || *mutants) {
 		var shown bool
 		shown, err = show(context.Background(), *root, *tests, *mutants)
+		ok = ok && shown
+	}
+	if err == nil && *tests {
+		var shown bool
+		shown, err = showSidecars(context.Background(), *root, *seed, os.Stdout)
 		ok = ok && shown
 	}
 	if err != nil {
@@ -76,6 +83,7 @@ func run(root string, write, holes bool, out io.Writer) (bool, error) {
 	t.print(out, holes)
 	problems = append(problems, t.problems()...)
 	problems = append(problems, staleMutants(root, planted(), found[items.Parity])...)
+	problems = append(problems, staleMutants(root, plantedSidecars(), found[items.Sidecars])...)
 	for _, c := range catalogues() {
 		all, wrong := c.scenarios(items.Catalog(c.kind), found[c.kind])
 		problems = append(problems, wrong...)
@@ -114,17 +122,6 @@ func show(ctx context.Context, root string, tests, mutants bool) (bool, error) {
 		t := compare(items.Catalog(items.Parity), found[items.Parity], nil)
 		t.mark(open, otherwise)
 		problems = append(problems, runCited(ctx, root, t, found[items.Parity], os.Stdout)...)
-		sidecars := compare(items.Catalog(items.Sidecars), found[items.Sidecars], nil)
-		problems = append(problems, runCited(ctx, root, sidecars, found[items.Sidecars], os.Stdout)...)
-		have, err := readSidecars(ctx, root)
-		if err != nil {
-			return false, err
-		}
-		named, err := items.SidecarCases()
-		if err != nil {
-			return false, err
-		}
-		problems = append(problems, compareCases(have, named)...)
 	}
 	if mutants {
 		live, err := plantMutants(ctx, root, planted(), os.Stdout)

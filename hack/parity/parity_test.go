@@ -144,7 +144,8 @@ func TestTheMutantsOfTheTree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range staleMutants("../..", planted(), found[items.Parity]) {
+	problems := staleMutants("../..", planted(), found[items.Parity])
+	for _, problem := range append(problems, staleMutants("../..", plantedSidecars(), found[items.Sidecars])...) {
 		t.Error(problem)
 	}
 }

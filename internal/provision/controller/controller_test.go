@@ -730,7 +730,7 @@ func TestCloneWaitsForItsSourceAndKeepsItAlive(t *testing.T) {
 	})
 }
 
-// Sidecars: SA-07, SP-03, SP-38.
+// Sidecars: SA-07, SP-03.
 func TestSecretsAreReadAtCallTimeAndNeverTold(t *testing.T) {
 	b := newBackend()
 	b.secret = map[string]string{"password": "hunter2-planted"}

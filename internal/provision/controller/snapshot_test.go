@@ -474,7 +474,8 @@ func TestSecretsOfASnapshotClass(t *testing.T) {
 		},
 		{
 			map[string]string{name: "x", namespace: "y", reserved + "group-snapshotter-secret-name": "g"},
-			state.SecretRef{Name: "x", Namespace: "y"}, "",
+			state.SecretRef{Name: "x", Namespace: "y"},
+			"",
 		},
 		{map[string]string{name: "x"}, state.SecretRef{}, "without the other"},
 		{map[string]string{name: "${pvc.name}", namespace: "y"}, state.SecretRef{}, `found "${pvc.name}"`},

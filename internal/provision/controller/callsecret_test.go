@@ -58,3 +58,16 @@ func TestTheCallsOfASnapshotHaveItsSecrets(t *testing.T) {
 		}
 	})
 }
+
+// Each call for a volume has the secret that the class names for it.
+//
+// Sidecars: SP-38, SR-08.
+func TestEachCallOfAVolumeHasTheSecretOfItsClass(t *testing.T) {
+	ref := func(name string) state.SecretRef { return state.SecretRef{Namespace: "n", Name: name} }
+	r := record{Spec: spec{Secrets: secrets{Provision: ref("make"), Expand: ref("grow"), Modify: ref("modify")}}}
+	for v, want := range map[verb]string{createVolume: "make", deleteVolume: "make", expandVolume: "grow", modifyVolume: "modify"} {
+		if got := r.secretOf(v); got != ref(want) {
+			t.Errorf("%s: %v, want %s", v, got, want)
+		}
+	}
+}
