@@ -54,8 +54,8 @@ func (d *decoder) refuseOthers() {
 	if n := len(d.objects); n > 0 {
 		rest = fmt.Sprintf("apply the other %d with: csi-volmgr apply --skip-unknown", n)
 	}
-	e := &Error{File: d.file, Field: "kind", Problem: fmt.Sprintf("found %s: objects that run a driver or give it rights in "+
-		"a cluster; csi-volmgr runs no containers: start the driver as docs/drivers.md says; %s", Count(d.others), rest)}
+	e := &Error{File: d.file, Field: "kind", Problem: fmt.Sprintf("found %s: objects that run a driver or give it rights "+
+		"in a cluster; csi-volmgr runs no containers: start the driver as docs/drivers.md says; %s", Count(d.others), rest)}
 	d.errs = append(Errors{e}, d.errs...)
 }
 
