@@ -147,7 +147,7 @@ It hands back all volumes, or none: it refuses if a kubelet could not take one o
 	handoverFlags(cmd, &o)
 	for _, name := range []string{
 		"manifests", "kubeconfig", "host-path-allow", "inline-allow", "selinux-mount",
-		"registration-dir", "token-signing-key", "token-issuer", "volumes-per-pod",
+		"registration-dir", "registration-shared", "token-signing-key", "token-issuer", "volumes-per-pod",
 	} {
 		cmd.Flag(name).Hidden = true
 	}

@@ -132,6 +132,8 @@ func daemonFlags(cmd *cobra.Command, o *runOptions) {
 		"`URL` that those tokens name as their issuer (default https://NODE-NAME)")
 	f.StringVar(&o.node.RegistrationDir, "registration-dir", "",
 		"`directory` of drivers' registration sockets (default ROOT-DIR/plugins_registry)")
+	f.BoolVar(&o.node.RegistrationShared, "registration-shared", false,
+		"a kubelet watches that directory too: only it tells registrars whether they are registered")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says how to reach the API server that binds pods to this "+
 		"node, or in-cluster for the pod's service account (default no cluster)")
 	f.DurationVar(&o.node.NodeAlive.Heartbeat, "node-condition", 0,

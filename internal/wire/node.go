@@ -68,6 +68,8 @@ type Config struct {
 	StorageID string
 	// RegistrationDir holds the drivers' registration sockets; "" means Root/plugins_registry.
 	RegistrationDir string
+	// RegistrationShared is set if a kubelet watches RegistrationDir too: then only it tells registrars the result.
+	RegistrationShared bool
 	// Manifests is a directory of manifests to watch; "" means none.
 	Manifests string
 	// HostPaths lists the clean absolute paths at or below which hostPath and local volumes may be; nil means none.

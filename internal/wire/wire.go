@@ -88,7 +88,9 @@ func (n *Node) wire(storage *storageid.Keeper) error {
 	}
 	n.wireOperators()
 	n.wireDrivers()
-	n.registry = registration.New(registration.Config{Dir: n.cfg.RegistrationDir, Handler: n.drivers, Logger: n.log})
+	n.registry = registration.New(registration.Config{
+		Dir: n.cfg.RegistrationDir, Shared: n.cfg.RegistrationShared, Handler: n.drivers, Logger: n.log,
+	})
 	return nil
 }
 
