@@ -59,7 +59,7 @@ func (d *decoder) refuseOthers() {
 	d.errs = append(Errors{e}, d.errs...)
 }
 
-// Count says how many objects there are of which kinds, sorted.
+// Count says how many objects there are of each kind, sorted.
 func Count(all []Other) string {
 	number := map[string]int{}
 	for _, o := range all {
