@@ -246,6 +246,37 @@ func (s *sheet) driver(d server.DriverStatus) {
 	s.add(0, "Volumes", fmt.Sprint(d.Volumes))
 	s.add(0, "Calls in flight", fmt.Sprint(d.Calls))
 	s.add(0, "Capabilities", orNone(strings.Join(d.Capabilities, ", ")))
+	if !d.Builtin {
+		s.controller(d)
+	}
+}
+
+// controller adds the driver's Controller service.
+func (s *sheet) controller(d server.DriverStatus) {
+	c := d.Controller
+	switch {
+	case c == nil:
+		return
+	case c.Endpoint == "" && !c.Up:
+		s.add(0, "Controller", "none: "+c.Problem)
+		return
+	case c.Endpoint == "":
+		s.add(0, "Controller", "at the same endpoint")
+	default:
+		s.add(0, "Controller", controllerState(*c)+", for "+s.now.age(c.Since))
+		s.addSome(1, "Problem", c.Problem)
+		s.add(1, "Generation", fmt.Sprint(c.Generation))
+		s.addSome(1, "Version", c.Version)
+		s.add(1, "Endpoint", c.Endpoint)
+	}
+	s.add(1, "Capabilities", orNone(strings.Join(c.Capabilities, ", ")))
+}
+
+func controllerState(c server.ControllerStatus) string {
+	if c.Up {
+		return "Up"
+	}
+	return "Down"
 }
 
 func joined(uids []state.PodUID) string {

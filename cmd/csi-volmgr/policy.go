@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/provision/made"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/kind"
 	volumes "github.com/csi-volmgr/csi-volmgr/internal/wants/named"
@@ -97,6 +99,42 @@ func driverUIDs(values []string) (map[state.DriverName][]uint32, error) {
 		all[state.DriverName(name)] = append(all[state.DriverName(name)], uint32(uid))
 	}
 	return all, nil
+}
+
+// controllers reads values of --driver-controller, DRIVER=ENDPOINT.
+func controllers(values []string) (map[state.DriverName]controller.Endpoint, error) {
+	all := map[state.DriverName]controller.Endpoint{}
+	for _, v := range values {
+		name, text, _ := strings.Cut(v, "=")
+		driver := state.DriverName(name)
+		_, twice := all[driver]
+		at, err := controllerAt(text)
+		if name == "" || name == resolve.Any || twice || err != nil {
+			return nil, flagf("driver-controller", v, "expected DRIVER=PATH, or "+
+				"DRIVER=tcp://HOST:PORT,ca=FILE,cert=FILE,key=FILE with absolute paths, once for a driver")
+		}
+		all[driver] = at
+	}
+	return all, nil
+}
+
+var errField = errors.New("not ca, cert or key")
+
+// controllerAt reads ENDPOINT of --driver-controller.
+func controllerAt(text string) (controller.Endpoint, error) {
+	address, rest, more := strings.Cut(text, ",")
+	at := controller.Endpoint{Address: address}
+	files := map[string]*string{"ca": &at.CA, "cert": &at.Cert, "key": &at.Key}
+	for more {
+		var field string
+		field, rest, more = strings.Cut(rest, ",")
+		key, file, _ := strings.Cut(field, "=")
+		if files[key] == nil {
+			return at, errField
+		}
+		*files[key] = file
+	}
+	return at.Parsed()
 }
 
 // fsTypes reads values of --default-fstype, DRIVER=FSTYPE.

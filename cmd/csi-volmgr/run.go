@@ -41,7 +41,8 @@ type runOptions struct {
 
 // rules are the values of flags that have a syntax of their own.
 type rules struct {
-	nodeLabels, inlineAllow, snapshotHandles, nomadAllow, translate, fsTypes, deadlines, driverUIDs, unmountSteps []string
+	nodeLabels, inlineAllow, snapshotHandles, nomadAllow, translate, fsTypes, deadlines, driverUIDs []string
+	controllers, unmountSteps                                                                       []string
 }
 
 type logOptions struct{ level, format string }
@@ -179,6 +180,8 @@ func ruleFlags(f *pflag.FlagSet, r *rules) {
 		"system, as of external-provisioner's --default-fstype; repeatable (default none)")
 	f.StringArrayVar(&r.driverUIDs, "driver-uid", nil,
 		"`DRIVER=UID` of a user besides root whose process may be the driver and get its secrets; repeatable")
+	f.StringArrayVar(&r.controllers, "driver-controller", nil, "`DRIVER=ENDPOINT` of its controller, if that is not the "+
+		"driver's own: an absolute path, or tcp://HOST:PORT,ca=FILE,cert=FILE,key=FILE; repeatable (default none)")
 	f.StringArrayVar(&r.deadlines, "deadline", nil, "`DRIVER/RPC=DURATION` that a call may take, * for every "+
 		"driver; repeatable (default 2m)")
 	f.StringArrayVar(&r.unmountSteps, "unmount-steps", nil,
@@ -254,7 +257,7 @@ func (o *runOptions) complete() error {
 
 // readRules reads the flags that have a syntax of their own.
 func (o *runOptions) readRules() error {
-	var inline, handles, nomad, kinds, types, limits, uids, steps, label error
+	var inline, handles, nomad, kinds, types, limits, uids, ends, steps, label error
 	o.node.InlineAllow, inline = inlineRules(o.rules.inlineAllow)
 	o.node.SnapshotHandles, handles = namespaces("snapshot-handle-allow", o.rules.snapshotHandles)
 	o.node.NomadAllow, nomad = nomadRules(o.rules.nomadAllow)
@@ -262,6 +265,7 @@ func (o *runOptions) readRules() error {
 	o.node.FSTypes, types = fsTypes(o.rules.fsTypes)
 	o.node.Deadlines, limits = deadlines(o.rules.deadlines)
 	o.node.DriverUIDs, uids = driverUIDs(o.rules.driverUIDs)
+	o.node.Controllers, ends = controllers(o.rules.controllers)
 	o.node.Ladders, steps = unmountSteps(o.rules.unmountSteps)
 	o.node.Labels, label = nodeLabels(o.rules.nodeLabels)
 	_, group := readers(o.readers)
@@ -274,7 +278,7 @@ func (o *runOptions) readRules() error {
 	if label == nil && len(o.node.Labels) > 0 && o.kubeconfig != "" {
 		label = usagef("--node-label and --kubeconfig: expected one of them; in a cluster the Node's labels hold")
 	}
-	return cmp.Or(inline, handles, nomad, kinds, types, limits, uids, steps, group, label)
+	return cmp.Or(inline, handles, nomad, kinds, types, limits, uids, ends, steps, group, label)
 }
 
 // completeTokens sets the issuer of tokens, which may follow from the node's name.

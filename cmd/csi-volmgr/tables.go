@@ -32,6 +32,8 @@ func driverState(d server.DriverStatus) string {
 		return "Down"
 	case len(d.Lacks) > 0:
 		return "Unusable"
+	case controllerAway(d):
+		return "Degraded"
 	}
 	return "Up"
 }
@@ -41,7 +43,15 @@ func driverProblem(d server.DriverStatus) string {
 	if len(d.Lacks) > 0 {
 		return strings.Join(d.Lacks, ", ") + " is not installed; csi-volmgr doctor says what to install"
 	}
+	if d.Problem == "" && controllerAway(d) {
+		return fmt.Sprintf("its controller at %s is away: %s", d.Controller.Endpoint, d.Controller.Problem)
+	}
 	return d.Problem
+}
+
+// controllerAway reports whether the driver's controller has an endpoint of its own, which does not answer.
+func controllerAway(d server.DriverStatus) bool {
+	return d.Controller != nil && d.Controller.Endpoint != "" && !d.Controller.Up
 }
 
 var socketColumns = []column[server.SocketStatus]{

@@ -8,7 +8,9 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 )
 
 // ErrName means that a driver's name is invalid.
@@ -33,3 +35,21 @@ func NameOf(ctx context.Context, endpoint string) (string, error) {
 	}
 	return info.GetName(), nil
 }
+
+// CheckNode returns an error that says what to register if the driver at a socket serves no Node service, as the
+// controller part of a driver in two parts does not.
+func CheckNode(ctx context.Context, endpoint string) error {
+	conn, err := grpc.NewClient("unix://"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("reach the driver at %s: %w", endpoint, err)
+	}
+	defer conn.Close()
+	_, err = csi.NewNodeClient(conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{}, grpc.WaitForReady(true))
+	if status.Code(err) == codes.Unimplemented {
+		return fmt.Errorf("%s: %w: if it is the controller part of a driver, register the socket of the node part: "+
+			"csi-volmgr driver register SOCKET --controller=%s", endpoint, errNoNode, endpoint)
+	}
+	return nil // any other fault is the registration's to tell
+}
+
+var errNoNode = errors.New("no Node service is served here")

@@ -21,7 +21,7 @@ func (n *Node) wireCluster() (err error) {
 	n.cluster, err = cluster.New(cluster.Config{
 		REST: n.cfg.Cluster, NodeName: n.cfg.Name, Root: n.cfg.Root, BootID: n.bootID, Alive: n.cfg.NodeAlive,
 		Translate: n.cfg.translated(), Loop: n.manager, Catalog: n.catalog, Journal: n.journal,
-		Limit: func(ctx context.Context, name state.DriverName) (int64, error) { return n.drivers.Limit(ctx, name) },
+		Limit: func(ctx context.Context, name state.DriverName) (int64, error) { return n.Drivers.Limit(ctx, name) },
 		Lost:  n.views.Lost, Facts: func() server.Facts {
 			return server.Facts{
 				Pods: n.manager.Pods(), Volumes: n.manager.Volumes(), Drivers: n.manager.Drivers(),

@@ -115,6 +115,8 @@ type Config struct {
 	Deadlines map[state.DriverName]csiclient.Deadlines
 	// DriverUIDs lists, by driver, the users besides root whose processes may be the driver.
 	DriverUIDs map[state.DriverName][]uint32
+	// Controllers are the endpoints of drivers' controllers that have one of their own.
+	Controllers map[state.DriverName]controller.Endpoint
 	// Ladders tell what to do about unmounts that keep failing; without one, only normal unmounts are made.
 	Ladders plan.Ladders
 	// Metrics registers the metrics; nil means that there are none.
@@ -129,6 +131,7 @@ type Config struct {
 
 // Node is one node's volume manager. Any goroutine may call its methods.
 type Node struct {
+	*drivers.Drivers                   // registered drivers, and their controllers
 	*containers.Giver                  // mounts of containers (server.Containers)
 	*operate.Objects                   // objects of clients (server.Objects)
 	*operate.Operator                  // operators' verbs (server.Operator, server.Drainer)
@@ -158,7 +161,6 @@ type Node struct {
 	views      *operate.Views
 	api        *api.Provider
 	file       *file.Provider // nil without Manifests
-	drivers    *drivers.Drivers
 	registry   *registration.Watcher
 	cluster    *cluster.Cluster   // nil without Cluster
 	runtime    *cri.Runtime       // nil without ContainerRuntime
@@ -217,7 +219,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.wire(storage); err != nil {
 		return nil, err
 	}
-	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
+	asker := newAsker(n.builtins, n.manager, n.Drivers, n.controller, n.mounts)
 	n.Collector = stats.New(stats.Config{
 		// The collector learns of changes in the controller through the manager: the catalog shows them
 		// as a source that speaks.

@@ -23,7 +23,7 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 		}
 	}
 	asked := 0
-	for s := range newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts).Subjects {
+	for s := range newAsker(n.builtins, n.manager, n.Drivers, n.controller, n.mounts).Subjects {
 		if strings.Contains(s.Key, "configmap") || s.Watched || s.Mortal {
 			t.Errorf("%+v is asked, or watched", s)
 		}
@@ -47,8 +47,8 @@ func TestBuiltinKindsAreAsked(t *testing.T) {
 // questions returns the questions that can be asked now.
 func questions(n *Node) map[stats.Subject]stats.Question {
 	all := map[stats.Subject]stats.Question{}
-	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts).Subjects) { // collected first: a question locks the snapshot again
-		if q, ok := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts).Question(s); ok {
+	for _, s := range slices.Collect(newAsker(n.builtins, n.manager, n.Drivers, n.controller, n.mounts).Subjects) { // collected first: a question locks the snapshot again
+		if q, ok := newAsker(n.builtins, n.manager, n.Drivers, n.controller, n.mounts).Question(s); ok {
 			all[s] = q
 		}
 	}

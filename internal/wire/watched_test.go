@@ -67,7 +67,7 @@ func watchedOf(t *testing.T, n *Node, can ...csi.NodeServiceCapability_RPC_Type)
 		t.Fatal(err)
 	}
 	defer c.Close()
-	asker := newAsker(n.builtins, n.manager, n.drivers, n.controller, n.mounts)
+	asker := newAsker(n.builtins, n.manager, n.Drivers, n.controller, n.mounts)
 	asker.Controller = silent{} // the local driver's judges every claim
 	asker.Drivers = func() map[state.DriverName]*csiclient.Driver {
 		return map[state.DriverName]*csiclient.Driver{localdriver.DefaultName: c}

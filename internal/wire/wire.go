@@ -89,7 +89,7 @@ func (n *Node) wire(storage *storageid.Keeper) error {
 	n.wireOperators()
 	n.wireDrivers()
 	n.registry = registration.New(registration.Config{
-		Dir: n.cfg.RegistrationDir, Shared: n.cfg.RegistrationShared, Handler: n.drivers, Logger: n.log,
+		Dir: n.cfg.RegistrationDir, Shared: n.cfg.RegistrationShared, Handler: n.Drivers, Logger: n.log,
 	})
 	return nil
 }
@@ -176,6 +176,7 @@ func (n *Node) wireOperators() {
 	})
 	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
 		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,
+		Controllers: controllers{n},
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/unixsocket"
@@ -34,6 +35,8 @@ const (
 	// delay the return of a driver.
 	redialMin = 50 * time.Millisecond
 	redialMax = time.Second
+	// redialMaxRemote is redialMax for another machine, which all nodes of a site ask.
+	redialMaxRemote = 5 * time.Second
 	// connectTimeout bounds a connect(2) to a local socket whose backlog is full.
 	connectTimeout = 10 * time.Second
 	// askAgainMin and askAgainMax are the shortest and longest pause between attempts
@@ -77,7 +80,8 @@ type SecretReader interface {
 type Config struct {
 	// Name is the registered name; GetPluginInfo must return the same.
 	Name state.DriverName
-	// Endpoint is the driver's socket: an absolute path or unix:///path.
+	// Endpoint is the driver's socket: an absolute path or unix:///path. With TLS it is
+	// tcp://host:port.
 	Endpoint string
 	// Peers are the users, besides root and this process's own, as whom the driver may
 	// run. Others are refused, because the driver receives secrets and decides what the
@@ -94,6 +98,12 @@ type Config struct {
 	// NodeOnly skips ControllerGetCapabilities; Info then only says whether the plugin has a
 	// Controller service. In a cluster its sidecars call that service, possibly at another endpoint.
 	NodeOnly bool
+	// ControllerOnly is for an endpoint that serves the Controller service, and not the Node
+	// service, of a driver. Dial then does not wait for an answer: OnChange is called for the
+	// first connection too, and says why there is none.
+	ControllerOnly bool
+	// TLS proves to each other who is at the ends of a connection to tcp://host:port.
+	TLS credentials.TransportCredentials
 	// Deadlines defaults to the values documented there.
 	Deadlines Deadlines
 	// Metrics may be nil.
@@ -102,7 +112,7 @@ type Config struct {
 	Logger *slog.Logger
 	// OnChange is called when the connection to the driver is lost (err says why) and
 	// when it is back and its Info was read again (err is nil). It is not called
-	// concurrently, nor after Close returned, nor for the connection that Dial made.
+	// concurrently, nor after Close returned, nor for the connection over which Dial read Info.
 	// It must not call Close. It may be nil.
 	OnChange func(i Info, err error)
 
@@ -122,9 +132,12 @@ type Driver struct {
 	tokens    TokenSource
 	deadlines Deadlines
 	nodeOnly  bool
+	tls       credentials.TransportCredentials
 	metrics   *Metrics
 	log       *slog.Logger
 	onChange  func(Info, error)
+	// controllerOnly is Config.ControllerOnly; dirs is nil then.
+	controllerOnly bool
 
 	oversize sync.Once // see warnOversize
 
@@ -136,9 +149,11 @@ type Driver struct {
 }
 
 // Dial connects to a driver and reads its Info. It does not wait for a listener on
-// the socket. The error wraps ErrName,
-// ErrNotReady, or a [state.CallError].
+// the socket. The error wraps ErrName or a [state.CallError].
 func Dial(ctx context.Context, c Config) (*Driver, error) {
+	if c.ControllerOnly {
+		return dialController(ctx, c)
+	}
 	path, err := unixsocket.EndpointPath(c.Endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("driver %s: %w", c.Name, err)
@@ -147,26 +162,8 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("driver %s: open root directory: %w", c.Name, err)
 	}
-	d := &Driver{
-		name:      c.Name,
-		endpoint:  path,
-		sock:      &socket{path: path, peers: c.Peers},
-		dirs:      dirs,
-		secrets:   c.Secrets,
-		tokens:    c.Tokens,
-		deadlines: c.Deadlines.withDefaults(),
-		nodeOnly:  c.NodeOnly,
-		metrics:   c.Metrics,
-		log:       c.Logger,
-		onChange:  c.OnChange,
-	}
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
-	}
-	d.log = d.log.With("driver", string(c.Name))
-	if d.onChange == nil {
-		d.onChange = func(Info, error) {}
-	}
+	d := newDriver(c)
+	d.endpoint, d.sock, d.dirs = path, &socket{path: path, peers: c.Peers}, dirs
 	if err := d.checkPeer(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("driver %s: %w", c.Name, err), dirs.close())
 	}
@@ -180,17 +177,54 @@ func Dial(ctx context.Context, c Config) (*Driver, error) {
 	d.info.Store(&info)
 	// If the connection broke meanwhile, watch reads Info again.
 	d.sock.setKnown(1)
-	// The driver outlives ctx: Close ends it.
+	d.live(ctx)
+	return d, nil
+}
+
+// newDriver returns the Driver of c without a connection.
+func newDriver(c Config) *Driver {
+	d := &Driver{
+		name:      c.Name,
+		secrets:   c.Secrets,
+		tokens:    c.Tokens,
+		deadlines: c.Deadlines.withDefaults(),
+		nodeOnly:  c.NodeOnly,
+		tls:       c.TLS,
+		metrics:   c.Metrics,
+		log:       c.Logger,
+		onChange:  c.OnChange,
+
+		controllerOnly: c.ControllerOnly,
+	}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.log = d.log.With("driver", string(c.Name))
+	if d.onChange == nil {
+		d.onChange = func(Info, error) {}
+	}
+	return d
+}
+
+// live starts to follow the connection. The driver outlives ctx: Close ends it.
+func (d *Driver) live(ctx context.Context) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.cancel = cancel
-	if d.events, err = fsnotify.NewWatcher(); err != nil {
-		d.log.Warn("cannot watch the driver's socket", "err", err)
-	} else {
-		d.addWatch()
-		d.done.Go(func() { d.watchSocket(life) })
+	if !d.sock.remote() {
+		d.followSocket(life)
 	}
 	d.done.Go(func() { d.watch(life) })
-	return d, nil
+}
+
+// followSocket watches the socket's directory, if the kernel has a watch left.
+func (d *Driver) followSocket(life context.Context) {
+	var err error
+	if d.events, err = fsnotify.NewWatcher(); err != nil {
+		d.log.Warn("cannot watch the driver's socket", "err", err)
+		return
+	}
+	d.addWatch()
+	d.done.Go(func() { d.watchSocket(life) })
 }
 
 // checkPeer returns an error if a user that is not allowed listens on the endpoint.
@@ -201,11 +235,17 @@ func (d *Driver) checkPeer(ctx context.Context) error {
 	if err == nil {
 		return conn.Close()
 	}
+	return d.foreignPeer(err) // the first call reports any other fault
+}
+
+// foreignPeer returns an error that says what to do if err is about a user that is not
+// allowed, else nil.
+func (d *Driver) foreignPeer(err error) error {
 	if e, other := errors.AsType[*unixsocket.PeerError](err); other {
 		return fmt.Errorf("endpoint %s: %w, and the driver is given secrets: it must be root's, or --driver-uid=%s=%d "+
 			"allows that user", d.endpoint, err, d.name, e.UID)
 	}
-	return nil // the first call reports any other fault
+	return nil
 }
 
 // connect makes the client. The target's scheme makes the authority
@@ -214,14 +254,18 @@ func (d *Driver) checkPeer(ctx context.Context) error {
 // timeout, so that the state of the connection shows whether the driver runs; and
 // no retry by gRPC, because the caller must see each failure.
 func (d *Driver) connect(redial time.Duration) (err error) {
-	d.conn, err = grpc.NewClient("unix://"+d.endpoint,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	target, creds, longest := "unix://"+d.endpoint, insecure.NewCredentials(), redialMax
+	if d.sock.remote() {
+		target, creds, longest = "passthrough:///"+d.sock.address, handshaker{d.tls, d.sock}, redialMaxRemote
+	}
+	d.conn, err = grpc.NewClient(target,
+		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(d.sock.dial),
 		grpc.WithIdleTimeout(0),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: redial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: max(redial, redialMax)},
+			Backoff:           backoff.Config{BaseDelay: redial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: max(redial, longest)},
 			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithPerRPCCredentials(gate{d}),
@@ -252,5 +296,8 @@ func (d *Driver) Close() error {
 	d.cancel()
 	err := d.conn.Close()
 	d.done.Wait()
+	if d.dirs == nil {
+		return err
+	}
 	return errors.Join(err, d.dirs.close())
 }

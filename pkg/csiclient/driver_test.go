@@ -38,6 +38,7 @@ func TestDialReadsWhatADriverCanDoOnce(t *testing.T) {
 		Capabilities: []string{"4", "99", "EXPAND_VOLUME", "GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME", "VOLUME_MOUNT_GROUP"},
 		Stage:        true, Expand: true, Stats: true, MountGroup: true, singleNodeMultiWriter: true, OldCondition: true,
 		OnlineExpand: true, OfflineExpand: true, ControllerService: true, Attach: true, Topological: true,
+		ControllerCapabilities: []string{"PUBLISH_UNPUBLISH_VOLUME"},
 	}
 	if diff := cmp.Diff(want, n.d.Info(), cmp.AllowUnexported(Info{})); diff != "" {
 		t.Error(diff)
@@ -77,7 +78,7 @@ func TestDialAsksWhetherTheDriverIsReady(t *testing.T) {
 	}{
 		"says nothing":        {},
 		"ready":               {ready: wrapperspb.Bool(true)},
-		"not ready":           {ready: wrapperspb.Bool(false), want: ErrNotReady},
+		"not ready":           {ready: wrapperspb.Bool(false), want: errNotReady},
 		"has no Probe":        {err: status.Error(codes.Unimplemented, "no")},
 		"FAILED_PRECONDITION": {err: status.Error(codes.FailedPrecondition, "no backend"), want: &state.CallError{}},
 	} {
@@ -89,7 +90,7 @@ func TestDialAsksWhetherTheDriverIsReady(t *testing.T) {
 			}
 			err := dialOnly(t, f, driverName)
 			_, isCall := errors.AsType[*state.CallError](err)
-			if ok := c.want == nil && err == nil || c.want == ErrNotReady && errors.Is(err, ErrNotReady) || c.err != nil && c.want != nil && isCall; !ok {
+			if ok := c.want == nil && err == nil || c.want == errNotReady && errors.Is(err, errNotReady) || c.err != nil && c.want != nil && isCall; !ok {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})

@@ -18,8 +18,12 @@ var (
 	// ErrName means that the driver at the endpoint has another name than the one
 	// registered. Retrying does not help.
 	ErrName = errors.New("driver name is not the registered one")
-	// ErrNotReady means that Probe answered that the driver is still starting.
-	ErrNotReady = errors.New("driver says that it is not ready")
+	// errNotReady means that Probe answered that the driver is still starting.
+	errNotReady = errors.New("driver says that it is not ready")
+	// errNoController means that an endpoint that is to serve the Controller service does not.
+	errNoController = errors.New("no Controller service is served here")
+	// errNoNode means that the endpoint of a driver does not serve the Node service.
+	errNoNode = errors.New("no Node service is served here")
 )
 
 // Info holds the abilities that a driver reports. They are read once per connection.
@@ -50,6 +54,9 @@ type Info struct {
 	OfflineExpand         bool // plugin capability VolumeExpansion OFFLINE
 	// ControllerService is set if the endpoint has a Controller service.
 	ControllerService bool
+	// ControllerCapabilities lists the CSI names of the capabilities of the Controller service,
+	// sorted, if they were read.
+	ControllerCapabilities []string
 	// Attach is set if the Controller service has PUBLISH_UNPUBLISH_VOLUME.
 	Attach bool
 	// Topological is plugin capability VOLUME_ACCESSIBILITY_CONSTRAINTS.
@@ -69,6 +76,9 @@ func (d *Driver) readInfo(ctx context.Context) (Info, error) {
 	i := Info{Endpoint: d.endpoint}
 	steps := []func(context.Context, *Info) error{
 		d.readPlugin, d.readPluginCapabilities, d.probe, d.readController, d.readNodeCapabilities, d.readNode,
+	}
+	if d.controllerOnly {
+		steps = steps[:4] // the others ask the Node service
 	}
 	for _, step := range steps {
 		if err := step(ctx, &i); err != nil {
@@ -130,7 +140,7 @@ func (d *Driver) probe(ctx context.Context, _ *Info) error {
 	case err != nil:
 		return CallError("Probe", err)
 	case r.GetReady() != nil && !r.GetReady().GetValue():
-		return fmt.Errorf("call Probe: %w", ErrNotReady)
+		return fmt.Errorf("call Probe: %w", errNotReady)
 	}
 	return nil
 }
@@ -139,27 +149,44 @@ func (d *Driver) probe(ctx context.Context, _ *Info) error {
 // announce a service that it does not serve at this endpoint; then
 // ControllerService becomes false.
 func (d *Driver) readController(ctx context.Context, i *Info) error {
-	if !i.ControllerService || d.nodeOnly {
+	switch {
+	case d.controllerOnly && !i.ControllerService:
+		return fmt.Errorf("GetPluginCapabilities: %w: CONTROLLER_SERVICE is missing", errNoController)
+	case !i.ControllerService || d.nodeOnly:
 		return nil
 	}
 	r, err := csi.NewControllerClient(d.conn).ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{})
-	if status.Code(err) == codes.Unimplemented {
+	switch {
+	case status.Code(err) == codes.Unimplemented && d.controllerOnly:
+		return fmt.Errorf("%w: %w", errNoController, CallError("ControllerGetCapabilities", err))
+	case status.Code(err) == codes.Unimplemented:
 		i.ControllerService = false
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return CallError("ControllerGetCapabilities", err)
 	}
 	for _, c := range r.GetCapabilities() {
-		if c.GetRpc().GetType() == csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
+		if c.GetRpc() == nil {
+			continue
+		}
+		t := c.GetRpc().GetType()
+		i.ControllerCapabilities = append(i.ControllerCapabilities, t.String())
+		if t == csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
 			i.Attach = true
 		}
 	}
+	slices.Sort(i.ControllerCapabilities)
+	i.ControllerCapabilities = slices.Compact(i.ControllerCapabilities)
 	return nil
 }
 
 func (d *Driver) readNodeCapabilities(ctx context.Context, i *Info) error {
 	r, err := d.node.NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	if status.Code(err) == codes.Unimplemented && i.ControllerService {
+		return fmt.Errorf("%w, only the driver's controller part: register the socket of its node part, and this one as its "+
+			"controller: csi-volmgr driver register SOCKET --controller=%s: %w", errNoNode, d.endpoint,
+			CallError("NodeGetCapabilities", err))
+	}
 	if err != nil {
 		return CallError("NodeGetCapabilities", err)
 	}

@@ -17,8 +17,9 @@ import (
 
 // socket dials the driver's socket, and knows for which connection Info was read.
 type socket struct {
-	path  string
-	peers []uint32 // Config.Peers
+	path    string
+	peers   []uint32 // Config.Peers
+	address string   // host:port of another machine; path is "" then
 
 	mu    sync.Mutex          // guards the fields below
 	conn  net.Conn            // the last connection made
@@ -26,18 +27,18 @@ type socket struct {
 	made  int                 // number of connections made
 	known int                 // number of the connection for which Info was last read; 0 before
 	wake  func()              // called once at the next connection
+	err   error               // why the last attempt to connect failed
 }
 
-// dial is gRPC's context dialer. It ignores the address, which is always s.path.
+// dial is gRPC's context dialer. It ignores the address, which is always s.path or s.address.
 func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
-	conn, id, err := identified(ctx, s.path, func() (net.Conn, error) {
-		return unixsocket.DialTrusted(ctx, s.path, s.peers...)
-	})
+	conn, id, err := s.open(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.conn, s.id = conn, id
 	s.made++
 	if s.wake != nil {
@@ -45,6 +46,24 @@ func (s *socket) dial(ctx context.Context, _ string) (net.Conn, error) {
 		s.wake = nil
 	}
 	return conn, nil
+}
+
+// open makes a connection.
+func (s *socket) open(ctx context.Context) (net.Conn, unixsocket.Identity, error) {
+	if s.remote() {
+		conn, err := remoteDialer().DialContext(ctx, "tcp", s.address)
+		return conn, unixsocket.Identity{}, err
+	}
+	return identified(ctx, s.path, func() (net.Conn, error) {
+		return unixsocket.DialTrusted(ctx, s.path, s.peers...)
+	})
+}
+
+// failure returns why the last attempt to connect failed; nil if it did not.
+func (s *socket) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 // identified calls connect and returns the connection with the identity of the socket
@@ -138,13 +157,13 @@ func (gate) RequireTransportSecurity() bool { return false }
 // watch follows the connection until ctx ends. Only watch calls onChange and, after
 // Dial, sets info.
 func (d *Driver) watch(ctx context.Context) {
-	up, reason := true, ""
+	up, reason := !d.controllerOnly, ""
 	lost := func(err error) {
 		if !up && reason == err.Error() {
 			return
 		}
 		up, reason = false, err.Error()
-		d.log.Warn("driver is away", "err", err)
+		d.log.Warn(d.part()+" is away", "err", err)
 		d.onChange(d.Info(), err)
 	}
 	pause, settled := askAgainMin, false
@@ -159,8 +178,8 @@ func (d *Driver) watch(ctx context.Context) {
 		switch {
 		case s == connectivity.Idle:
 			d.conn.Connect()
-		case s == connectivity.Ready && !up:
-			info, err := d.readInfo(ctx)
+		case d.asks(s) && !up:
+			info, err := d.ask(ctx, s)
 			if ctx.Err() != nil {
 				break
 			}
@@ -175,7 +194,7 @@ func (d *Driver) watch(ctx context.Context) {
 			d.sock.setKnown(made)
 			up, reason, pause = true, "", askAgainMin
 			d.addWatch()
-			d.log.Info("driver is back")
+			d.log.Info(d.part() + " is back")
 			d.onChange(info, nil)
 		}
 		d.sock.wakeAfter(made, cancel)

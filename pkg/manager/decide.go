@@ -194,7 +194,7 @@ func (l *loop) facts(v *volume, r state.Volume, w state.Want, d *driver) plan.Fa
 		Full: cmp.Or(plan.OutOfReach(w.Topology, d.status.Up, d.status.Topology),
 			plan.Unattachable(w, d.status.Up, attaches), l.noRoom(d)),
 		Attach: attaches, Stage: d.status.Stage, Expand: d.status.Expand, MountGroup: d.status.MountGroup,
-		Offline: d.status.Offline, Lacks: d.status.Unusable,
+		Offline: d.status.Offline, Lacks: d.status.Unusable, Controller: d.apart.problem(),
 	}}
 	f.Doubt, f.Taken = l.doubt(r, w), l.takenPlaces(v, r, w)
 	v.old = v.old && len(w.Pods) == 0
@@ -266,7 +266,7 @@ func neverUp(name state.DriverName) string {
 func (l *loop) driver(name state.DriverName) *driver {
 	d := l.drivers[name]
 	if d == nil {
-		d = &driver{keys: set[state.VolumeID]{}, status: DriverStatus{
+		d = &driver{keys: set[state.VolumeID]{}, info: &DriverInfo{Name: name}, status: DriverStatus{
 			DriverInfo: DriverInfo{Name: name}, Problem: neverUp(name),
 		}}
 		l.drivers[name] = d

@@ -135,6 +135,9 @@ func (l *loop) driverUp(info DriverInfo, impl Driver) {
 	d := l.driver(info.Name)
 	d.driver, d.info = impl, &info
 	d.status.DriverInfo, d.status.Up, d.status.Problem, d.status.Since = info, true, "", time.Now()
+	if d.apart != nil {
+		d.status.Attach = d.apart.attaches
+	}
 	d.status.Generation++
 	d.pace, d.running.More, d.running.First = plan.Pace{}, 0, 0 // the estimate was for another process
 	l.log.Info("driver is up", "driver", info.Name, "version", info.Version, "generation", d.status.Generation)

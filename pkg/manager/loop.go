@@ -94,7 +94,8 @@ func (s set[K]) has(k K) bool { _, ok := s[k]; return ok }
 type driver struct {
 	status  DriverStatus
 	driver  Driver
-	info    *DriverInfo // given to DriverUp with driver
+	info    *DriverInfo // given to DriverUp with driver; only its name before
+	apart   *apart      // the driver's controller, if that has an endpoint of its own
 	running plan.Running
 	keys    set[state.VolumeID] // volumes that name it
 	pace    plan.Pace

@@ -217,6 +217,14 @@ func (m *Manager) DriverDown(name state.DriverName, why string) {
 	m.post(func(l *loop) { l.driverDown(name, why) })
 }
 
+// DriverAttaches records that the driver's Controller service has an endpoint of its own:
+// whether it attaches volumes, and why it cannot be called, "" if it can. A nil why means
+// that it has none of its own any longer, from the next DriverUp on. Until the controller has
+// answered once, attaches has to be true, so that no volume is staged without its attachment.
+func (m *Manager) DriverAttaches(name state.DriverName, attaches bool, why *string) {
+	m.post(func(l *loop) { l.driverAttaches(name, attaches, why) })
+}
+
 // DriverLimit sets how many volumes a driver can serve on the node; 0 means no known limit.
 func (m *Manager) DriverLimit(name state.DriverName, volumes int64) {
 	m.post(func(l *loop) {

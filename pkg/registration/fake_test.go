@@ -222,13 +222,13 @@ func (r *recorder) Up(_ context.Context, p Plugin) error {
 		}
 	}
 	if old, ok := r.up[p.Name]; ok {
-		r.bad = append(r.bad, fmt.Sprintf("up %s of %s while %s is up", p.Name, p.Socket, old.Socket))
+		r.bad = append(r.bad, fmt.Sprintf("up %s of %s while %s is up", p.Name, p.socket, old.socket))
 	}
 	if r.up == nil {
 		r.up = map[state.DriverName]Plugin{}
 	}
 	r.up[p.Name] = p
-	r.log = append(r.log, fmt.Sprintf("up %s %s", p.Name, filepath.Base(p.Socket)))
+	r.log = append(r.log, fmt.Sprintf("up %s %s", p.Name, filepath.Base(p.socket)))
 	return nil
 }
 
@@ -238,14 +238,14 @@ func (r *recorder) Down(p Plugin, reason string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.up[p.Name].Generation != p.Generation {
-		r.bad = append(r.bad, fmt.Sprintf("down of generation %d of %s, up is %d", p.Generation, p.Name, r.up[p.Name].Generation))
+	if r.up[p.Name].generation != p.generation {
+		r.bad = append(r.bad, fmt.Sprintf("down of generation %d of %s, up is %d", p.generation, p.Name, r.up[p.Name].generation))
 	}
 	if reason == "" {
 		r.bad = append(r.bad, "down without a reason")
 	}
 	delete(r.up, p.Name)
-	r.log = append(r.log, fmt.Sprintf("down %s %s", p.Name, filepath.Base(p.Socket)))
+	r.log = append(r.log, fmt.Sprintf("down %s %s", p.Name, filepath.Base(p.socket)))
 }
 
 func (r *recorder) plugin(name state.DriverName) Plugin {

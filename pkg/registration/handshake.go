@@ -122,7 +122,7 @@ func checkInfo(info *registerapi.PluginInfo, socket string) (Plugin, error) {
 		return Plugin{}, fmt.Errorf("driver name %q: %w: CSI allows letters, digits, '-' and '.', at most %d", shown(name),
 			ErrRefused, maxDriverName)
 	}
-	p := Plugin{Name: state.DriverName(name), Socket: socket}
+	p := Plugin{Name: state.DriverName(name), socket: socket}
 	if err := checkVersions(info.GetSupportedVersions()); err != nil {
 		return p, err
 	}

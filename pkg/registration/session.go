@@ -96,7 +96,7 @@ func (s *session) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.Generation = s.status.Generation
+	p.generation = s.status.generation
 	t := s.claim(ctx, p)
 	if t == nil {
 		return context.Cause(ctx)
@@ -330,7 +330,7 @@ func (s *session) set(to State, problem error) {
 		return
 	}
 	if s.status.State != to {
-		s.status.Since = time.Now()
+		s.status.since = time.Now()
 	}
 	s.status.State, s.status.Problem = to, text
 	s.w.change()

@@ -37,9 +37,9 @@ type SocketStatus struct {
 	State    State  `json:"state"`
 	// Problem says in a sentence what is wrong; "" if nothing is.
 	Problem string `json:"problem,omitempty"`
-	// Since is when State last changed.
-	Since      time.Time `json:"since"`
-	Generation int       `json:"generation"`
+
+	since      time.Time // when State last changed
+	generation int
 }
 
 // Sockets returns the status of all sockets, sorted by path.

@@ -44,10 +44,9 @@ type Plugin struct {
 	Name state.DriverName
 	// Endpoint is the path of the driver's CSI socket.
 	Endpoint string
-	// Socket is the path of its registration socket.
-	Socket string
-	// Generation increases with each socket that the watcher sees.
-	Generation int
+
+	socket     string // the path of its registration socket
+	generation int    // increases with each socket that the watcher sees
 }
 
 // Handler is notified of drivers that come and go. Its methods are called from several
@@ -226,7 +225,7 @@ func (w *Watcher) reconcile(
 		s := &session{
 			w: w, id: id, path: path,
 			after: w.tails[path], done: make(chan struct{}), poked: make(chan struct{}, 1),
-			status: SocketStatus{Path: path, State: Connecting, Since: time.Now(), Generation: w.generation},
+			status: SocketStatus{Path: path, State: Connecting, since: time.Now(), generation: w.generation},
 			first:  !w.scanned,
 		}
 		ctx, end := context.WithCancelCause(ctx)

@@ -40,7 +40,7 @@ func TestSocketsThatAreThereAtTheStartComeUp(t *testing.T) {
 		t.Fatalf("%d sockets are known, want 2: %+v", n, x.w.Sockets())
 	}
 	p := x.h.plugin("a.example.com")
-	if p.Endpoint != "/csi/a.example.com.sock" || p.Socket != x.path("a-reg.sock") {
+	if p.Endpoint != "/csi/a.example.com.sock" || p.socket != x.path("a-reg.sock") {
 		t.Errorf("plugin %+v", p)
 	}
 	x.untilState("sub/b-reg.sock", Up)
@@ -99,9 +99,9 @@ func TestSocketMadeAnewIsANewGenerationAndTheOldGoesDownFirst(t *testing.T) {
 	old := x.untilState("a-reg.sock", Up)
 	r.quit()
 	serve(t, r.path, csi("a.example.com"))
-	s := x.until("a-reg.sock", func(s SocketStatus) bool { return s.State == Up && s.Generation > old.Generation })
-	if p := x.h.plugin("a.example.com"); p.Generation != s.Generation {
-		t.Errorf("up is generation %d, want %d", p.Generation, s.Generation)
+	s := x.until("a-reg.sock", func(s SocketStatus) bool { return s.State == Up && s.generation > old.generation })
+	if p := x.h.plugin("a.example.com"); p.generation != s.generation {
+		t.Errorf("up is generation %d, want %d", p.generation, s.generation)
 	}
 	want := []string{"up a.example.com a-reg.sock", "down a.example.com a-reg.sock", "up a.example.com a-reg.sock"}
 	if got := x.h.lines(); !slices.Equal(got, want) {
@@ -144,8 +144,8 @@ func TestChangingASocketsModeIsNoNewGeneration(t *testing.T) {
 	}
 	serve(t, x.path("b-reg.sock"), csi("b.example.com")) // once it is up, a scan has been made since
 	x.untilState("b-reg.sock", Up)
-	if s := x.untilState("a-reg.sock", Up); s.Generation != 1 {
-		t.Errorf("generation %d, want 1", s.Generation)
+	if s := x.untilState("a-reg.sock", Up); s.generation != 1 {
+		t.Errorf("generation %d, want 1", s.generation)
 	}
 }
 
@@ -375,7 +375,7 @@ func TestARegistrarThatOutlivesItsDriverGivesTheNameToOneThatIsServed(t *testing
 	var served atomic.Bool // the second's endpoint is served
 	x := start(t, filepath.Join(dir, "r"), func(_ *Watcher, h *recorder) {
 		h.onDown = func(p Plugin) {
-			if filepath.Base(p.Socket) == "1.sock" && !served.Load() {
+			if filepath.Base(p.socket) == "1.sock" && !served.Load() {
 				t.Error("the first lost the name although the second could not serve it")
 			}
 		}
@@ -690,7 +690,7 @@ func TestAnyInterleavingOfTwoInstancesEndsWithTheLiveOneUp(t *testing.T) {
 	}
 	live["1.sock"].quit()
 	x.untilState("2.sock", Up)
-	if got := x.h.plugin("a.example.com").Socket; got != x.path("2.sock") {
+	if got := x.h.plugin("a.example.com").socket; got != x.path("2.sock") {
 		t.Errorf("up is %s, want 2.sock", got)
 	}
 	x.end()

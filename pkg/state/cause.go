@@ -17,6 +17,10 @@ const (
 	DriverAway CauseCode = "DriverAway"
 	// DriverSilent: the driver is registered, and does not say what it can do.
 	DriverSilent CauseCode = "DriverSilent"
+	// NoController: the driver is registered, and no endpoint is known that serves its Controller service.
+	NoController CauseCode = "NoController"
+	// ControllerAway: the endpoint of the driver's controller does not answer as it should.
+	ControllerAway CauseCode = "ControllerAway"
 	// DriverUnable: the driver lacks a capability that the claim needs.
 	DriverUnable CauseCode = "DriverUnable"
 	// NoClass: the StorageClass that the claim names does not exist.

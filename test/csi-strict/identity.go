@@ -1,6 +1,7 @@
 package csistrict
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -77,11 +78,12 @@ func (s Script) controllerCan() (types []csi.ControllerServiceCapability_RPC_Typ
 type identity struct {
 	csi.UnimplementedIdentityServer
 	driver *Driver
+	name   string // instead of the driver's, if it is set
 }
 
 // GetPluginInfo implements the Identity service.
 func (s *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return &csi.GetPluginInfoResponse{Name: s.driver.cfg.Name, VendorVersion: "1"}, nil
+	return &csi.GetPluginInfoResponse{Name: cmp.Or(s.name, s.driver.cfg.Name), VendorVersion: "1"}, nil
 }
 
 // GetPluginCapabilities implements the Identity service.

@@ -1,7 +1,8 @@
 // Package drivers keeps the node's registered CSI drivers: it dials each driver that
-// registers, and reports it to the loop, the controller and the cluster.
+// registers, and its controller if that has an endpoint of its own, and reports them to
+// the loop, the controller and the cluster.
 //
-// It owns the connections of registered drivers.
+// It owns the connections of registered drivers and of their controllers.
 //
 // It does not watch registration sockets (pkg/registration), call a driver itself except
 // to ask for its limit of volumes, or decide about a volume.
@@ -26,6 +27,7 @@ import (
 type Loop interface {
 	DriverUp(info manager.DriverInfo, d manager.Driver)
 	DriverDown(name state.DriverName, reason string)
+	DriverAttaches(name state.DriverName, attaches bool, why *string)
 	DriverLimit(name state.DriverName, count int64)
 }
 
@@ -33,6 +35,7 @@ type Loop interface {
 type Controllers interface {
 	DriverUp(d controller.Driver)
 	DriverDown(name state.DriverName)
+	DriverAbsent(name state.DriverName, why controller.Absence)
 }
 
 // Cluster is notified of registered drivers.
@@ -41,7 +44,7 @@ type Cluster interface {
 	DriverDown(name state.DriverName)
 }
 
-// Config is the configuration of [Drivers]. Every field except Cluster is required.
+// Config is the configuration of [Drivers]. Every field except Cluster and Changed is required.
 type Config struct {
 	Loop        Loop
 	Controllers Controllers
@@ -51,19 +54,29 @@ type Config struct {
 	// Serve returns the driver that the loop calls.
 	Serve  func(d *csiclient.Driver, i csiclient.Info) manager.Driver
 	Logger *slog.Logger
+	// Changed is called after a change of what [Drivers.Controller] returns; nil calls nothing.
+	Changed func()
 }
 
 // Drivers keeps the registered drivers. Its methods may be called from any goroutine.
 type Drivers struct {
 	Config
 
-	mu         sync.Mutex // guards the field below
+	telling sync.Mutex // held while parts are reported, so that reports are in the order of events
+
+	mu         sync.Mutex // guards the fields below, and those of what they hold
 	registered map[state.DriverName]*connection
+	parts      map[state.DriverName]*part // controllers with an endpoint of their own
+	// nodes is what the node part of each driver said last.
+	nodes map[state.DriverName]csiclient.Info
 }
 
 // New returns a Drivers without any driver.
 func New(c Config) *Drivers {
-	return &Drivers{Config: c, registered: map[state.DriverName]*connection{}}
+	return &Drivers{
+		Config: c, registered: map[state.DriverName]*connection{}, parts: map[state.DriverName]*part{},
+		nodes: map[state.DriverName]csiclient.Info{},
+	}
 }
 
 // connection is the connection to a registered driver.
@@ -80,6 +93,7 @@ func (ds *Drivers) Up(ctx context.Context, p registration.Plugin) error {
 	defer c.mu.Unlock()
 	client := ds.Client(p.Name)
 	client.Name, client.Endpoint = p.Name, p.Endpoint
+	client.NodeOnly = client.NodeOnly || ds.part(p.Name) != nil
 	client.OnChange = func(i csiclient.Info, lost error) { ds.changed(c, i, lost) }
 	d, err := csiclient.Dial(ctx, client)
 	if errors.Is(err, csiclient.ErrName) {
@@ -125,6 +139,12 @@ func (ds *Drivers) changed(c *connection, i csiclient.Info, lost error) {
 }
 
 func (ds *Drivers) reportUp(d *csiclient.Driver, i csiclient.Info) {
+	ds.telling.Lock()
+	defer ds.telling.Unlock()
+	ds.mu.Lock()
+	ds.nodes[i.Name] = i
+	p := ds.parts[i.Name]
+	ds.mu.Unlock()
 	ds.Loop.DriverUp(manager.DriverInfo{
 		Name: i.Name, Endpoint: i.Endpoint, Version: i.Version, NodeID: i.NodeID, Topology: i.Topology,
 		MaxVolumes: i.MaxVolumes, Capabilities: i.Capabilities,
@@ -135,14 +155,27 @@ func (ds *Drivers) reportUp(d *csiclient.Driver, i csiclient.Info) {
 	if ds.Cluster != nil {
 		ds.Cluster.DriverUp(report.Driver{Name: i.Name, NodeID: i.NodeID, Topology: i.Topology, MaxVolumes: i.MaxVolumes})
 	}
-	if i.ControllerService {
+	switch {
+	case p != nil:
+		ds.reportPart(p)
+	case i.ControllerService:
 		ds.Controllers.DriverUp(controller.Driver{Name: i.Name, Conn: d.Conn(), NodeID: i.NodeID, Topology: i.Topology})
+	default:
+		ds.Controllers.DriverAbsent(i.Name, controller.Absence{
+			Problem: fmt.Sprintf("driver %s is up at %s, and serves no Controller service there: its controller has an "+
+				"endpoint of its own, or it has none", i.Name, i.Endpoint),
+			Code: state.NoController,
+		})
 	}
 }
 
 func (ds *Drivers) reportDown(name state.DriverName, reason string) {
+	ds.telling.Lock()
+	defer ds.telling.Unlock()
 	ds.Loop.DriverDown(name, reason)
-	ds.Controllers.DriverDown(name)
+	if ds.part(name) == nil { // else the controller may still be called
+		ds.Controllers.DriverDown(name)
+	}
 }
 
 // Limit asks a registered driver for its limit of volumes, and passes it to the loop.

@@ -1,8 +1,10 @@
 package drivers_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -70,12 +72,28 @@ func (l loop) DriverUp(_ manager.DriverInfo, d manager.Driver) {
 	l.note("loop up")
 }
 func (l loop) DriverDown(state.DriverName, string) { l.note("loop down") }
+func (l loop) DriverAttaches(_ state.DriverName, attaches bool, why *string) {
+	if why == nil {
+		l.note("loop: no controller apart")
+		return
+	}
+	l.note(fmt.Sprintf("loop attaches %t, away %t", attaches, *why != ""))
+}
 func (l loop) DriverLimit(state.DriverName, int64) { l.note("loop limit") }
 
 type controllers struct{ *heard }
 
-func (c controllers) DriverUp(controller.Driver)  { c.note("controller up") }
+func (c controllers) DriverUp(d controller.Driver) {
+	if d.Node == nil {
+		c.note("controller up")
+		return
+	}
+	c.note("controller up, node " + cmp.Or(d.NodeID, d.Node.Unknown))
+}
 func (c controllers) DriverDown(state.DriverName) { c.note("controller down") }
+func (c controllers) DriverAbsent(_ state.DriverName, why controller.Absence) {
+	c.note("controller absent " + string(why.Code))
+}
 
 type cluster struct{ *heard }
 

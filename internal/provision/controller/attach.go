@@ -89,7 +89,11 @@ func (c *Controller) attachForeign(ctx context.Context, n *attachCall) {
 	}
 	d := c.drivers[n.volume.Spec.Driver]
 	if d == nil {
-		n.answer(nil, failure(n.verb.String(), fmt.Errorf("driver %s is not registered", n.volume.Spec.Driver)))
+		n.answer(nil, failure(n.verb.String(), errors.New(c.absence(n.volume.Spec.Driver).Problem)))
+		return
+	}
+	if why := d.nodeUnknown(); why != "" {
+		n.answer(nil, failure(n.verb.String(), errors.New(why)))
 		return
 	}
 	if d.asking() {

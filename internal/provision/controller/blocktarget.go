@@ -68,7 +68,7 @@ func (c *Controller) blockTarget(q BlockQuery) (blockTarget, error) {
 	}
 	switch d := c.drivers[later.Spec.Driver]; {
 	case d == nil:
-		return blockTarget{}, fmt.Errorf("%w: driver %s is not registered", errAway, later.Spec.Driver)
+		return blockTarget{}, fmt.Errorf("%w: %s", errAway, c.absence(later.Spec.Driver).Problem)
 	case !d.known:
 		return blockTarget{}, fmt.Errorf("%w: %s", errAway, d.problem())
 	case !d.caps.Blocks:

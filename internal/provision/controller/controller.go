@@ -126,8 +126,9 @@ type Controller struct {
 	// Owned by Run.
 	claims  table[*entry]
 	drivers map[state.DriverName]*driver
-	handles map[state.VolumeID]Key   // by handle, once a volume exists
-	clones  map[Key]map[Key]struct{} // a claim's key to the claims that will be its clones
+	absent  map[state.DriverName]Absence // why one is not among drivers; without an entry it is not registered
+	handles map[state.VolumeID]Key       // by handle, once a volume exists
+	clones  map[Key]map[Key]struct{}     // a claim's key to the claims that will be its clones
 	slots   map[state.DriverName]*slots
 	calls   sync.WaitGroup // the goroutines that Run started
 
@@ -154,7 +155,7 @@ func New(cfg Config) *Controller {
 		cfg: cfg, log: cfg.Logger,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 		claims:  newTable(func(key Key) *entry { return &entry{row: newRow[record](key)} }),
-		drivers: map[state.DriverName]*driver{},
+		drivers: map[state.DriverName]*driver{}, absent: map[state.DriverName]Absence{},
 		handles: map[state.VolumeID]Key{}, clones: map[Key]map[Key]struct{}{},
 		slots:   map[state.DriverName]*slots{},
 		nodeIDs: nodeIDs{now: map[state.DriverName]string{}, of: map[state.DriverName]map[string]string{}},

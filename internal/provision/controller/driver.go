@@ -49,6 +49,14 @@ func (d *driver) cause() state.Cause {
 	return state.Cause{Code: state.DriverSilent, Of: string(d.Name)}
 }
 
+// nodeUnknown says why NodeID, Topology and the Node service's capabilities are not known; "" if they are.
+func (d *driver) nodeUnknown() string {
+	if d.Node == nil {
+		return ""
+	}
+	return d.Node.Unknown
+}
+
 func (d *driver) stopTimer() {
 	if d.timer != nil {
 		d.timer.Stop()
@@ -70,6 +78,7 @@ func (c *Controller) DriverUp(up Driver) {
 		}
 		c.drivers[up.Name] = d
 		c.nodeIDs.called(up.Name, up.NodeID)
+		delete(c.absent, up.Name)
 		if !c.cfg.OnDemand || len(d.attaching) > 0 {
 			c.askCaps(ctx, d)
 		}
@@ -78,16 +87,42 @@ func (c *Controller) DriverUp(up Driver) {
 }
 
 // DriverDown records that a driver is gone. Its calls in flight end on their own.
-func (c *Controller) DriverDown(name state.DriverName) {
+func (c *Controller) DriverDown(name state.DriverName) { c.DriverAbsent(name, Absence{}) }
+
+// DriverAbsent records that a driver's Controller service cannot be called, and why; the zero Absence
+// is that of a driver which is not registered.
+func (c *Controller) DriverAbsent(name state.DriverName, why Absence) {
 	c.post(func(ctx context.Context) {
-		if d := c.drivers[name]; d != nil {
+		was := c.absence(name)
+		delete(c.absent, name)
+		if why != (Absence{}) {
+			c.absent[name] = why
+		}
+		d := c.drivers[name]
+		if d != nil {
 			d.end()
 			c.view.setHealthConn(name, nil)
 			delete(c.drivers, name)
 			c.takeAttaches(ctx, d)
+		}
+		if d != nil || c.absence(name) != was {
 			c.touchAll(name)
 		}
 	})
+}
+
+// absence says why the driver is not among those that are up.
+func (c *Controller) absence(name state.DriverName) Absence {
+	if why, ok := c.absent[name]; ok {
+		return why
+	}
+	return Absence{fmt.Sprintf("driver %s is not registered", name), state.DriverAway}
+}
+
+// missing is what is known of a driver that is not up.
+func (c *Controller) missing(name state.DriverName) driverFacts {
+	why := c.absence(name)
+	return driverFacts{Problem: why.Problem, Cause: state.Cause{Code: why.Code, Of: string(name)}}
 }
 
 func (d *driver) end() {
@@ -184,13 +219,9 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 		return caps{}, callError("GetPluginCapabilities", err)
 	}
 	all := pluginCaps(plugin)
-	node, err := csi.NewNodeClient(d.Conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
-	if err != nil {
-		return caps{}, callError("NodeGetCapabilities", err)
+	if e := readNodeCaps(ctx, d, &all); e != nil {
+		return caps{}, e
 	}
-	all.NodeExpand = slices.ContainsFunc(node.GetCapabilities(), func(n *csi.NodeServiceCapability) bool {
-		return n.GetRpc().GetType() == csi.NodeServiceCapability_RPC_EXPAND_VOLUME
-	})
 	if hasGroups(plugin) {
 		group, err := csi.NewGroupControllerClient(d.Conn).GroupControllerGetCapabilities(ctx,
 			&csi.GroupControllerGetCapabilitiesRequest{})
@@ -213,6 +244,22 @@ func readCaps(ctx context.Context, d Driver) (caps, *state.CallError) {
 	}
 	controllerCaps(&all, controller)
 	return all, nil
+}
+
+// readNodeCaps adds the capability of the Node service to all.
+func readNodeCaps(ctx context.Context, d Driver, all *caps) *state.CallError {
+	if d.Node != nil {
+		all.NodeExpand = d.Node.Expand
+		return nil
+	}
+	node, err := csi.NewNodeClient(d.Conn).NodeGetCapabilities(ctx, &csi.NodeGetCapabilitiesRequest{})
+	if err != nil {
+		return callError("NodeGetCapabilities", err)
+	}
+	all.NodeExpand = slices.ContainsFunc(node.GetCapabilities(), func(n *csi.NodeServiceCapability) bool {
+		return n.GetRpc().GetType() == csi.NodeServiceCapability_RPC_EXPAND_VOLUME
+	})
+	return nil
 }
 
 func pluginCaps(answer *csi.GetPluginCapabilitiesResponse) caps {

@@ -22,15 +22,12 @@ func (c *Controller) facts(e *entry) facts {
 	name := driverOf(e)
 	switch d := c.drivers[name]; {
 	case d == nil:
-		f.Driver = driverFacts{
-			Problem: fmt.Sprintf("driver %s is not registered", name),
-			Cause:   state.Cause{Code: state.DriverAway, Of: string(name)},
-		}
+		f.Driver = c.missing(name)
 	default:
 		c.ensureAsked(d)
 		f.Driver = driverFacts{
 			Problem: d.problem(), Cause: d.cause(), Asking: d.asking(), Full: c.slotsOf(name).taken >= c.cfg.MaxCalls,
-			Topology: d.Topology, caps: d.caps,
+			Topology: d.Topology, NodeUnknown: d.nodeUnknown(), caps: d.caps,
 		}
 	}
 	f.Cloning = c.cloning(e)

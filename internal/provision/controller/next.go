@@ -120,7 +120,9 @@ type driverFacts struct {
 	// Full means that the driver has its maximum of calls in flight.
 	Full     bool
 	Topology map[string]string
-	caps     caps
+	// NodeUnknown says why Topology, and EXPAND_VOLUME of the Node service, are not known yet; "" if they are.
+	NodeUnknown string
+	caps        caps
 }
 
 // away reports whether the driver cannot be called; Problem says why.
@@ -128,6 +130,11 @@ func (d driverFacts) away() bool { return d.Problem != "" }
 
 // held says that the driver is away.
 func (d driverFacts) held() held { return held{reason: d.Problem, cause: d.Cause} }
+
+// heldForNode says that what the Node service answers is needed.
+func (d driverFacts) heldForNode(name state.DriverName) held {
+	return held{reason: d.NodeUnknown}.on(state.DriverAway, string(name))
+}
 
 type sourceFacts struct {
 	Handle  string
@@ -200,6 +207,9 @@ func nextCreate(r record, w want, f facts, now time.Time) (op, held) {
 	case !f.Driver.caps.Create:
 		return op{}, heldf("driver %s cannot create volumes (it has no CREATE_DELETE_VOLUME)",
 			c.Class.Provisioner).on(state.DriverUnable, string(c.Class.Provisioner))
+	}
+	if f.Driver.caps.Topology && f.Driver.NodeUnknown != "" {
+		return op{}, f.Driver.heldForNode(c.Class.Provisioner)
 	}
 	sourceGoes := r.Volume.Phase == state.Entering && r.Spec.Source != (source{}) && f.Source.Problem != ""
 	if r.Unanswered || sourceGoes { // the volume may exist: ask for the same one again
@@ -285,6 +295,8 @@ func attachRefused(r record, node verb, f facts) (refused bool, why string) {
 		return true, fmt.Sprintf("volume %s is being deleted", r.Name)
 	case f.Driver.Asking:
 		return false, ""
+	case !f.Driver.away() && f.Driver.NodeUnknown != "" && (node == attachVolume || r.NodeID == ""):
+		return true, f.Driver.NodeUnknown
 	}
 	return f.Driver.away(), f.Driver.Problem
 }
@@ -314,6 +326,8 @@ func nextExpand(r record, w want, f facts, now time.Time) (op, held) {
 	switch {
 	case f.Driver.away():
 		return op{}, f.Driver.held()
+	case !caps.Expand && f.Driver.NodeUnknown != "":
+		return op{}, f.Driver.heldForNode(r.Spec.Driver)
 	case !caps.Expand && caps.NodeExpand:
 		return op{verb: acceptSize, bytes: bytes}, held{}
 	case !caps.Expand:

@@ -76,7 +76,7 @@ func (c *Controller) factsOfSnapshot(e *snapshotEntry) snapshotFacts {
 func (c *Controller) snapshotDriver(name state.DriverName) driverFacts {
 	d := c.drivers[name]
 	if d == nil {
-		return driverFacts{Problem: fmt.Sprintf("driver %s is not registered", name)}
+		return driverFacts{Problem: c.absence(name).Problem}
 	}
 	c.ensureAsked(d)
 	inFlight := 0

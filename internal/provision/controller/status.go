@@ -122,7 +122,7 @@ func (e *entry) status() ClaimStatus {
 		}
 		s.Rejected = e.rejected()
 		s.Stalled = !s.Begun && e.held.waits() && e.held.until.IsZero() && !e.held.slot
-		if c := s.Cause.Code; s.Stalled && (c == state.DriverAway || c == state.DriverSilent) {
+		if c := s.Cause.Code; s.Stalled && (c == state.DriverAway || c == state.DriverSilent || c == state.ControllerAway) {
 			s.Away = e.want.Claim.Class.Provisioner
 		}
 	}

@@ -142,8 +142,8 @@ func (c Claim) clone() Claim {
 // Driver is a driver that is up.
 type Driver struct {
 	Name state.DriverName
-	// Conn reaches the driver's Identity, Controller and Node services (CSI 1.13: a plugin serves
-	// all of them on one endpoint). The caller closes it after DriverDown. It comes from
+	// Conn reaches the driver's Identity, Controller and Node services, or those without the Node
+	// service if Node is set. The caller closes it after DriverDown. It comes from
 	// pkg/csiclient, which refuses requests larger than CSI allows and removes secrets from errors
 	// (rule 7).
 	Conn grpc.ClientConnInterface
@@ -151,6 +151,22 @@ type Driver struct {
 	NodeID string
 	// Topology is this node's topology as the driver reports it.
 	Topology map[string]string
+	// Node is set if the Node service has an endpoint of its own.
+	Node *NodePart
+}
+
+// NodePart is what the controller has to know of a Node service that Conn does not reach.
+type NodePart struct {
+	// Expand: the Node service has EXPAND_VOLUME.
+	Expand bool
+	// Unknown says why Expand, NodeID and Topology are not known yet; "" if they are.
+	Unknown string
+}
+
+// Absence says why a driver's Controller service cannot be called.
+type Absence struct {
+	Problem string
+	Code    state.CauseCode
 }
 
 // Volume is an existing volume, with what a PersistentVolume would contain. It is an immutable

@@ -112,10 +112,18 @@ func (c *Client) EndEmptying(ctx context.Context) (server.Drain, error) {
 }
 
 // RegisterDriver makes the daemon register the driver at a socket, also after restarts.
-func (c *Client) RegisterDriver(ctx context.Context, endpoint string) (server.Applied, error) {
+func (c *Client) RegisterDriver(ctx context.Context, r server.Registration) (server.Applied, error) {
 	var out server.Applied
-	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drivers", query: url.Values{"endpoint": {endpoint}}},
-		&out)
+	q := url.Values{"endpoint": {r.Endpoint}}
+	for key, value := range map[string]string{
+		"controller": r.Controller.Address, "controllerCA": r.Controller.CA, "controllerCert": r.Controller.Cert,
+		"controllerKey": r.Controller.Key,
+	} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	err := c.call(ctx, request{method: http.MethodPost, path: "/v1/drivers", query: q}, &out)
 	return out, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/server"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
@@ -21,6 +22,10 @@ import (
 // value is the driver's socket.
 const registeredPrefix = "driver/"
 
+// controllerPrefix begins the keys of endpoints of such drivers' controllers; the value is a controller.Endpoint. A
+// version that does not know them leaves them alone. One without the driver's own key does not count.
+const controllerPrefix = "controller/"
+
 // registerDeadline bounds how long a driver may take to answer and to be registered.
 const registerDeadline = 20 * time.Second
 
@@ -29,8 +34,17 @@ type RegistrarConfig struct {
 	// Dir holds the drivers' registration sockets.
 	Dir     string
 	Journal Journal
-	Audit   *audit.Log
-	Logger  *slog.Logger
+	// Controllers calls the controllers of drivers at endpoints of their own.
+	Controllers Controllers
+	Audit       *audit.Log
+	Logger      *slog.Logger
+}
+
+// Controllers calls the Controller services of drivers at endpoints of their own.
+type Controllers interface {
+	// SetController has the driver's Controller service called at an endpoint. The channel gives its first answer.
+	SetController(ctx context.Context, name state.DriverName, at controller.Endpoint) (<-chan error, error)
+	RemoveController(name state.DriverName)
 }
 
 // Registrar registers drivers that do not register themselves, as a registrar sidecar would, while Run
@@ -90,6 +104,7 @@ func (r *Registrar) Run(ctx context.Context) error {
 	}
 	for key, endpoint := range values.Sound {
 		if name, ok := strings.CutPrefix(key, registeredPrefix); ok {
+			r.setRecorded(ctx, state.DriverName(name), values)
 			r.announce(ctx, state.DriverName(name), string(endpoint))
 		}
 	}
@@ -145,23 +160,49 @@ func (r *Registrar) ask(ctx context.Context, f func(ctx context.Context)) error 
 
 // RegisterDriver registers the driver at a socket, durably: the daemon registers it again after a restart
 // (server.Registrar).
-func (r *Registrar) RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error) {
+func (r *Registrar) RegisterDriver(ctx context.Context, by audit.By, of server.Registration,
+) (server.Registered, error) {
+	endpoint, detail := of.Endpoint, of.Endpoint
 	if !filepath.IsAbs(endpoint) {
-		return "", fmt.Errorf("%w: endpoint: found %q, want an absolute path", server.ErrInvalid, endpoint)
+		return server.Registered{}, fmt.Errorf("%w: endpoint: found %q, want an absolute path", server.ErrInvalid, endpoint)
+	}
+	var at *controller.Endpoint
+	if of.Controller != (controller.Endpoint{}) {
+		parsed, err := of.Controller.Parsed()
+		if err != nil {
+			return server.Registered{}, fmt.Errorf("%w: %w", server.ErrInvalid, err)
+		}
+		at, detail = &parsed, detail+" controller "+parsed.Address
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, registerDeadline, fmt.Errorf("no answer from the driver within %v",
 		registerDeadline))
 	defer cancel()
 	found, err := localdriver.NameOf(ctx, endpoint)
-	if err != nil {
-		return "", fmt.Errorf("%w: register the driver at %s: %w", server.ErrConflict, endpoint, err)
+	if err == nil {
+		err = localdriver.CheckNode(ctx, endpoint)
 	}
-	name := state.DriverName(found)
-	act := audit.Act{By: by, Verb: "register", Object: string(name), Detail: endpoint}
-	return name, r.c.Audit.Do(act, func() (string, error) { return "", r.handOver(ctx, name, endpoint) })
+	if err != nil {
+		return server.Registered{}, fmt.Errorf("%w: register the driver at %s: %w", server.ErrConflict, endpoint, err)
+	}
+	done := server.Registered{Name: state.DriverName(found)}
+	act := audit.Act{By: by, Verb: "register", Object: found, Detail: detail}
+	return done, r.c.Audit.Do(act, func() (string, error) {
+		undo := func() {}
+		if at != nil {
+			if undo, done.Note, err = r.addController(ctx, done.Name, *at); err != nil {
+				return "", err
+			}
+		}
+		if err := r.handOver(ctx, done.Name, endpoint, at); err != nil {
+			undo()
+			return "", err
+		}
+		return "", nil
+	})
 }
 
-func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoint string) error {
+func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoint string, at *controller.Endpoint,
+) error {
 	var a *announced
 	var err error
 	asked := r.ask(ctx, func(run context.Context) {
@@ -173,8 +214,14 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 				server.ErrConflict, name, before.endpoint, name)
 		}
 	})
-	if err = errors.Join(asked, err); err != nil || a == nil {
+	if err = errors.Join(asked, err); err != nil {
 		return err
+	}
+	if a == nil && at == nil {
+		return nil // as before
+	}
+	if a == nil {
+		return r.record(ctx, name, endpoint, at)
 	}
 	select {
 	case err = <-a.result:
@@ -184,9 +231,7 @@ func (r *Registrar) handOver(ctx context.Context, name state.DriverName, endpoin
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		// A write that is cut off may be in effect at the next start.
-		err = r.c.Journal.CommitBucket(context.WithoutCancel(ctx), operatorBucket,
-			map[string][]byte{registeredPrefix + string(name): []byte(endpoint)})
+		err = r.record(ctx, name, endpoint, at)
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: register driver %s: %w", server.ErrConflict, name, err)
@@ -219,10 +264,13 @@ func (r *Registrar) UnregisterDriver(ctx context.Context, by audit.By, name stat
 	}
 	ctx = context.WithoutCancel(ctx) // a write that is cut off may be in effect at the next start
 	return r.c.Audit.Do(audit.Act{By: by, Verb: "unregister", Object: string(name)}, func() (string, error) {
-		if err := r.c.Journal.CommitBucket(ctx, operatorBucket,
-			map[string][]byte{registeredPrefix + string(name): nil}); err != nil {
+		if err := r.c.Journal.CommitBucket(ctx, operatorBucket, map[string][]byte{
+			registeredPrefix + string(name): nil, controllerPrefix + string(name): nil,
+		}); err != nil {
 			return "", fmt.Errorf("unregister driver %s: %w", name, err)
 		}
-		return "", r.withdraw(ctx, name)
+		err := r.withdraw(ctx, name)
+		r.c.Controllers.RemoveController(name)
+		return "", err
 	})
 }

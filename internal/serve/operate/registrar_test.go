@@ -24,6 +24,11 @@ type memoryJournal struct{ *journal.Memory }
 
 func (memoryJournal) Recovery() state.Recovery { return state.Recovery{} }
 
+// noControllers has no controllers, and can call none.
+type noControllers struct{ Controllers }
+
+func (noControllers) RemoveController(state.DriverName) {}
+
 // registrarRig is a Registrar with a journal in memory.
 type registrarRig struct {
 	*Registrar
@@ -39,7 +44,7 @@ func newRegistrarRig(t *testing.T, dir string, values map[string][]byte) *regist
 	if err := memory.CommitBucket(t.Context(), operatorBucket, values); err != nil {
 		t.Fatal(err)
 	}
-	r := NewRegistrar(RegistrarConfig{Dir: dir, Journal: memoryJournal{memory}, Logger: slog.New(slog.DiscardHandler)})
+	r := NewRegistrar(RegistrarConfig{Dir: dir, Journal: memoryJournal{memory}, Logger: slog.New(slog.DiscardHandler), Controllers: noControllers{}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(ctx) }()
@@ -86,7 +91,7 @@ func TestADriverWhoseRegistrationEndedIsRegisteredAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := make(chan error, 1)
-	go func() { asked <- r.handOver(t.Context(), handedOver, "/run/d.sock") }()
+	go func() { asked <- r.handOver(t.Context(), handedOver, "/run/d.sock", nil) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := r.node(t).NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
@@ -101,7 +106,7 @@ func TestADriverWhoseRegistrationEndedIsRegisteredAgain(t *testing.T) {
 func TestAStopIsNoRegistration(t *testing.T) {
 	r := newRegistrarRig(t, t.TempDir(), nil)
 	asked := make(chan error, 1)
-	go func() { asked <- r.handOver(t.Context(), handedOver, "/run/d.sock") }()
+	go func() { asked <- r.handOver(t.Context(), handedOver, "/run/d.sock", nil) }()
 	if _, err := r.node(t).GetInfo(t.Context(), &registerapi.InfoRequest{}); err != nil {
 		t.Fatal(err)
 	}

@@ -270,7 +270,9 @@ func (v *Views) fileProblem(p source.Problem) server.Problem {
 func (v *Views) Sockets() []server.SocketStatus {
 	var out []server.SocketStatus
 	for _, s := range v.c.Sockets() {
-		out = append(out, server.SocketStatus{Path: s.Path, Driver: s.Driver, State: string(s.State), Problem: s.Problem})
+		out = append(out, server.SocketStatus{
+			Path: s.Path, Driver: s.Driver, Endpoint: s.Endpoint, State: string(s.State), Problem: s.Problem,
+		})
 	}
 	return out
 }

@@ -20,6 +20,8 @@ func (s step) advice() string {
 		return ""
 	case s.code == plan.NoProgram:
 		return adviceProgram
+	case s.attacherDown():
+		return startController(s.driver)
 	case s.unreadable():
 		return adviceUnreadable(s.id)
 	case s.dead():
@@ -220,6 +222,7 @@ func (f Facts) explainDriver(e *Explanation) {
 				"drivers")
 		}
 	}
+	f.explainController(e, d)
 	f.explainUsers(e, users)
 }
 
@@ -274,7 +277,8 @@ func (f Facts) usersOf(name state.DriverName) []step {
 // claimsWaiting counts the claims that wait for the driver.
 func (f Facts) claimsWaiting(name state.DriverName) (n int) {
 	for _, c := range f.Claims {
-		if (c.Cause.Code == state.DriverAway || c.Cause.Code == state.DriverSilent) && c.Cause.Of == string(name) {
+		codes := []state.CauseCode{state.DriverAway, state.DriverSilent, state.NoController, state.ControllerAway}
+		if slices.Contains(codes, c.Cause.Code) && c.Cause.Of == string(name) {
 			n++
 		}
 	}

@@ -147,6 +147,23 @@ type DriverStatus struct {
 	Calls int       `json:"calls"`
 	Limit int       `json:"limit,omitempty"`
 	Since time.Time `json:"since,omitzero"`
+	// Controller is the driver's Controller service, if it has one that is known.
+	Controller *ControllerStatus `json:"controller,omitempty"`
+}
+
+// ControllerStatus is the state of a driver's Controller service.
+type ControllerStatus struct {
+	// Endpoint is where it is, if that is not the driver's own endpoint; "" otherwise.
+	Endpoint string `json:"endpoint,omitempty"`
+	Up       bool   `json:"up"`
+	// Problem says why it is not up.
+	Problem string `json:"problem,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Capabilities are the CSI names of the service's capabilities, sorted.
+	Capabilities []string `json:"capabilities,omitempty"`
+	// Generation counts how often an endpoint of its own came up since the daemon started.
+	Generation int       `json:"generation,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
 }
 
 // EndedCall is one finished driver call as the recorder keeps it: the request, its

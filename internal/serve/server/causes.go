@@ -34,6 +34,8 @@ func (s step) causes(f Facts, up bool) (all []string, failed bool) {
 		return nil, false
 	case !up && s.driver != "":
 		return []string{f.driverWhy(s.driver)}, false
+	case s.attacherDown():
+		return []string{s.reason}, false
 	}
 	if failed = s.retry.Attempts > 0; failed {
 		all = append(all, Failure(s.retry))
@@ -64,8 +66,7 @@ func (f Facts) Cause(uid state.PodUID, v manager.PodVolumeStatus) (text string, 
 // firstCause returns the step's first cause, "" if there is none, and whether it is the
 // last failure.
 func (s step) firstCause(f Facts) (text string, failed bool) {
-	d, known := f.driver(s.driver)
-	all, failed := s.causes(f, s.spec.Builtin || known && d.Up)
+	all, failed := s.causes(f, s.reachable(f))
 	if len(all) == 0 {
 		return "", false
 	}

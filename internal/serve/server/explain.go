@@ -18,6 +18,7 @@ type Facts struct {
 	Pods              []manager.PodStatus
 	Volumes           []manager.VolumeStatus
 	Drivers           []manager.DriverStatus
+	Controllers       map[state.DriverName]ControllerStatus
 	Claims            []ClaimStatus
 	PersistentVolumes []PVStatus
 	Snapshots         []SnapshotStatus

@@ -15,7 +15,8 @@ const EmbeddedDriver state.DriverName = "local.csi-volmgr.dev"
 // CauseCodes lists the codes of causes.
 func CauseCodes() []state.CauseCode {
 	return []state.CauseCode{
-		state.DriverAway, state.DriverSilent, state.DriverUnable, state.NoClass, state.NoDefaultClass, state.NoVolume,
+		state.DriverAway, state.DriverSilent, state.NoController, state.ControllerAway,
+		state.DriverUnable, state.NoClass, state.NoDefaultClass, state.NoVolume,
 		state.BadClass, state.BadClaim, state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.HasPod,
 		state.Halfway, state.BadRecord, state.RecordsLost, state.ClaimGoes, state.ClusterBinds, state.NoStorageID,
 		state.CauseCode(state.NoIssuer),
@@ -25,8 +26,8 @@ func CauseCodes() []state.CauseCode {
 // needsPerson reports whether a person has to act before the wait for c can end.
 func needsPerson(c Cause) bool {
 	switch c.Code {
-	case state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim, state.Halfway,
-		state.BadRecord, state.RecordsLost, state.NoStorageID, state.CauseCode(state.NoIssuer):
+	case state.NoController, state.DriverUnable, state.NoClass, state.NoDefaultClass, state.BadClass, state.BadClaim,
+		state.Halfway, state.BadRecord, state.RecordsLost, state.NoStorageID, state.CauseCode(state.NoIssuer):
 		return true
 	}
 	return false
@@ -90,6 +91,10 @@ func (f Facts) nextOn(cause Cause, r state.Retry) string {
 	switch {
 	case cause.Code == state.DriverAway:
 		return fmt.Sprintf("continues automatically as soon as driver %s registers", cause.Of)
+	case cause.Code == state.ControllerAway:
+		return fmt.Sprintf("continues automatically as soon as the controller of driver %s answers", cause.Of)
+	case cause.Code == state.NoController:
+		return "not automatically: when the endpoint of the driver's controller is registered"
 	case cause.Code == state.DriverSilent:
 		return "the driver is asked again automatically"
 	case cause.Code == state.NoClass:
@@ -126,12 +131,11 @@ func (f Facts) adviceOn(cause Cause, c ClaimStatus) string {
 	namespace, name, _ := strings.Cut(cause.Of, "/")
 	switch cause.Code {
 	case state.DriverAway:
-		start := f.startDriver(state.DriverName(cause.Of))
-		if c.Phase == "Deleting" {
-			start += fmt.Sprintf("; if it is gone for good: csi-volmgr forget pvc %s -n %s --driver-gone --reason=TEXT",
-				c.Name, c.Namespace)
-		}
-		return start
+		return f.startDriver(state.DriverName(cause.Of)) + forgetIfGone(c)
+	case state.ControllerAway:
+		return startController(state.DriverName(cause.Of)) + forgetIfGone(c)
+	case state.NoController:
+		return f.nameController(state.DriverName(cause.Of))
 	case state.DriverSilent:
 		return fmt.Sprintf("see the log of driver %s, which is registered and does not say what it can do: csi-volmgr "+
 			"explain driver %s", cause.Of, cause.Of)

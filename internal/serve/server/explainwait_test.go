@@ -32,6 +32,7 @@ func waits(c Cause) Facts {
 func about(code state.CauseCode) string {
 	return map[state.CauseCode]string{
 		state.DriverAway: "rbd.csi.ceph.com", state.DriverSilent: "rbd.csi.ceph.com", state.DriverUnable: "rbd.csi.ceph.com",
+		state.NoController: "rbd.csi.ceph.com", state.ControllerAway: "rbd.csi.ceph.com",
 		state.CallFailed: "rbd.csi.ceph.com", state.NoClass: "fast", state.BadClass: "fast", state.NoSnapshot: "shop/s",
 		state.NoSource: "shop/other", state.NoSecret: "kube-system/key", state.HasPod: "pod default/db",
 	}[code]

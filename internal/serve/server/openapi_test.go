@@ -62,7 +62,7 @@ func paths() []path {
 		{pattern: "GET /v1/volumes", summary: "The volumes on this node", query: []string{watch}, answer: List[VolumeStatus]{}, event: Event[VolumeStatus]{}},
 		{pattern: "GET /v1/volumes/{id...}", summary: "One volume, by its id", answer: VolumeStatus{}},
 		{pattern: "GET /v1/drivers", summary: "The drivers", query: []string{watch}, answer: List[DriverStatus]{}, event: Event[DriverStatus]{}},
-		{pattern: "POST /v1/drivers", summary: "Register a driver that does not register itself, also after restarts", query: []string{"endpoint: the path of its socket"}, answer: Applied{}},
+		{pattern: "POST /v1/drivers", summary: "Register a driver that does not register itself, also after restarts", query: []string{"endpoint: the path of its socket", "controller: where its controller is, if not there: an absolute path, or tcp://host:port", "controllerCA: the file of the authority that signed the certificate of a tcp:// controller", "controllerCert: the file of this node's certificate for it", "controllerKey: the file of its key"}, answer: Applied{}},
 		{pattern: "DELETE /v1/drivers/{name}", summary: "End such a registration", answer: Applied{}},
 		{pattern: "GET /v1/claims", summary: "The claims", query: []string{watch}, answer: List[ClaimStatus]{}, event: Event[ClaimStatus]{}},
 		{pattern: "GET /v1/schedules", summary: "The schedules of snapshots", answer: List[ScheduleStatus]{}},
@@ -282,8 +282,8 @@ func (o operator) SetDrain(context.Context, audit.By, Drain) error { return nil 
 func (o operator) EndEmptying(context.Context, audit.By) error     { return nil }
 func (o operator) Draining() Drain                                 { return filled[Drain](o.t) }
 
-func (o operator) RegisterDriver(context.Context, audit.By, string) (state.DriverName, error) {
-	return filled[state.DriverName](o.t), nil
+func (o operator) RegisterDriver(context.Context, audit.By, Registration) (Registered, error) {
+	return filled[Registered](o.t), nil
 }
 func (o operator) UnregisterDriver(context.Context, audit.By, state.DriverName) error { return nil }
 

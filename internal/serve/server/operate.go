@@ -9,6 +9,7 @@ import (
 
 	"github.com/csi-volmgr/csi-volmgr/internal/host/holders"
 	"github.com/csi-volmgr/csi-volmgr/internal/host/leftover"
+	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/serve/audit"
 	"github.com/csi-volmgr/csi-volmgr/pkg/state"
 )
@@ -44,9 +45,24 @@ type Drainer interface {
 // Registrar registers drivers that do not register themselves.
 type Registrar interface {
 	// RegisterDriver registers the driver at a socket's path, until UnregisterDriver.
-	// It returns the driver's name once it is registered.
-	RegisterDriver(ctx context.Context, by audit.By, endpoint string) (state.DriverName, error)
+	// It returns once the driver is registered.
+	RegisterDriver(ctx context.Context, by audit.By, r Registration) (Registered, error)
 	UnregisterDriver(ctx context.Context, by audit.By, name state.DriverName) error
+}
+
+// Registration says where a driver is.
+type Registration struct {
+	// Endpoint is the path of its socket.
+	Endpoint string
+	// Controller is where its Controller service is; zero: at Endpoint.
+	Controller controller.Endpoint
+}
+
+// Registered is a driver that has been registered.
+type Registered struct {
+	Name state.DriverName
+	// Note says what does not work yet; "" if nothing is known.
+	Note string
 }
 
 // WhoQuery names a volume or, if Volume is "", a path.
@@ -285,8 +301,13 @@ func (s *Server) undrain(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) registerDriver(w http.ResponseWriter, r *http.Request) {
-	name, err := s.cfg.Registrar.RegisterDriver(r.Context(), requester(r), r.URL.Query().Get("endpoint"))
-	s.reply(w, Applied{Kind: "driver", Name: string(name), Result: "registered"}, err)
+	q := r.URL.Query()
+	done, err := s.cfg.Registrar.RegisterDriver(r.Context(), requester(r), Registration{
+		Endpoint: q.Get("endpoint"), Controller: controller.Endpoint{
+			Address: q.Get("controller"), CA: q.Get("controllerCA"), Cert: q.Get("controllerCert"), Key: q.Get("controllerKey"),
+		},
+	})
+	s.reply(w, Applied{Kind: "driver", Name: string(done.Name), Result: "registered", Warning: done.Note}, err)
 }
 
 func (s *Server) unregisterDriver(w http.ResponseWriter, r *http.Request) {

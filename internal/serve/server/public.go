@@ -95,7 +95,8 @@ func (f Facts) redactPodVolume(v manager.PodVolumeStatus, builtin bool) manager.
 // redactOn is redactReason for a claim, whose cause may say that the reason has no words of a driver.
 func redactOn(cause Cause, reason string) string {
 	switch cause.Code {
-	case "", state.DriverSilent, state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.BadRecord:
+	case "", state.DriverSilent, state.ControllerAway,
+		state.NoSnapshot, state.NoSource, state.NoSecret, state.CallFailed, state.BadRecord:
 		return redactReason(reason)
 	}
 	return reason

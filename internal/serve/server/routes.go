@@ -116,7 +116,15 @@ func (s *Server) drivers() []manager.DriverStatus {
 	return all
 }
 
-func (s *Server) driversShown() []DriverStatus { return each(s.drivers(), driverStatus) }
+func (s *Server) driversShown() []DriverStatus {
+	all := each(s.drivers(), driverStatus)
+	for i, d := range all {
+		if s.cfg.Controller != nil && !d.Builtin {
+			all[i].Controller = s.cfg.Controller(d.Name)
+		}
+	}
+	return all
+}
 
 func volumeKey(v VolumeStatus) string { return string(v.Volume.ID) }
 func driverKey(d DriverStatus) string { return string(d.Name) }
@@ -186,9 +194,11 @@ func (s *Server) facts() Facts {
 			classes = append(classes, class.Name)
 		}
 	}
+	drivers := s.drivers()
 	return Facts{
-		Pods: pods, Ends: s.ends(pods), Classes: classes, Volumes: s.cfg.Volumes.Volumes(), Drivers: s.drivers(),
-		Claims: s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
+		Pods: pods, Ends: s.ends(pods), Classes: classes, Volumes: s.cfg.Volumes.Volumes(), Drivers: drivers,
+		Controllers: s.controllers(drivers),
+		Claims:      s.cfg.Claims.Claims(), PersistentVolumes: s.cfg.Claims.PersistentVolumes(),
 		Snapshots: s.cfg.Claims.Snapshots(), Groups: s.cfg.Claims.GroupSnapshots(),
 		Problems: s.cfg.Health.Problems(), Sockets: s.cfg.Health.Sockets(), NotReady: s.cfg.Health.NotReady(),
 		Stats: s.lastStats(), Cluster: s.cfg.Version.Cluster, Now: s.cfg.Now(),

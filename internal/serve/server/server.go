@@ -89,6 +89,9 @@ type Config struct {
 	// Lacks returns the programs that a built-in kind requires and that are missing on
 	// the node; if nil, the server does not check.
 	Lacks func(kind state.DriverName) []string
+	// Controller returns the state of a driver's Controller service; nil if it has none that
+	// is known.
+	Controller func(driver state.DriverName) *ControllerStatus
 	// Unreached says why mounts made by the process behind a driver's endpoint do not
 	// appear on this node; "" if they do, or if that cannot be determined. The server
 	// calls it for drivers that answered OK without an effect; if nil, it does not

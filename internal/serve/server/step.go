@@ -137,8 +137,8 @@ func podsIf(v state.Volume, has func(state.Mount) bool) (pods []state.Pod) {
 // explain adds the chain that starts at the step: step, because, not because, next, you
 // can.
 func (s step) explain(f Facts, e *Explanation) {
-	d, known := f.driver(s.driver)
-	up := s.spec.Builtin || known && d.Up
+	d, _ := f.driver(s.driver)
+	up := s.reachable(f)
 	s.unreached = d.Unreached != ""
 	e.worsen(s.verdict(up))
 	e.add("step", "%s", s.line(f.Now))
@@ -148,7 +148,7 @@ func (s step) explain(f Facts, e *Explanation) {
 			e.add("because", "%s", n)
 		}
 	}
-	if up && !s.spec.Builtin && !s.inFlight && !s.unreadable() {
+	if up && !s.spec.Builtin && !s.inFlight && !s.unreadable() && !s.attacherDown() {
 		e.add("not because", "driver %s is down: it is up for %s%s", s.driver, f.ago(d.Since), f.otherVolumes(s))
 	}
 	if s.unmount != nil {
@@ -171,7 +171,7 @@ func (s step) verdict(up bool) string {
 		return Working
 	case s.unreadable():
 		return Stuck
-	case !up:
+	case !up, s.attacherDown():
 		return Waiting
 	case s.operator(), s.dead(), s.code == plan.NoProgram, s.retry.Stray > 0, s.unreached && s.noEffect(),
 		s.retry.Final, s.retry.Refused, !s.retry.Reason.Transient(), refused(s.retry),
@@ -215,6 +215,8 @@ func (s step) next(now time.Time, up bool) string {
 		return nextUnreadable
 	case !up:
 		return "continues automatically as soon as the driver registers"
+	case s.attacherDown():
+		return "continues automatically as soon as the driver's controller answers"
 	case s.dead():
 		return "staged again automatically as soon as no pod has it mounted"
 	case s.code == plan.NoProgram:

@@ -266,6 +266,8 @@ const APIServerAway = "APIServerAway"
 type SocketStatus struct {
 	Path   string           `json:"path"`
 	Driver state.DriverName `json:"driver,omitempty"`
+	// Endpoint is the path of the driver's CSI socket; "" if it is not known.
+	Endpoint string `json:"endpoint,omitempty"`
 	// State is the state of the registration ("registered", "refused").
 	State string `json:"state"`
 	// Problem says why the driver is not registered; "" if it is.

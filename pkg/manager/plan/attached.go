@@ -68,3 +68,16 @@ func Unattachable(w state.Want, up, attaches bool) string {
 	}
 	return w.Unattached
 }
+
+// unreached says why the part of the driver that serves a call is away. The controller is asked
+// to detach a volume also while the node part is away; to attach it, the node's id is needed.
+func (d DriverFacts) unreached(call Kind) reason {
+	ofController := d.Controller != nil && (call == Attach || call == Detach)
+	switch {
+	case !d.Up && !(ofController && call == Detach):
+		return reason{DriverDown, d.Why}
+	case ofController && *d.Controller != "":
+		return reason{AttacherDown, *d.Controller}
+	}
+	return reason{}
+}

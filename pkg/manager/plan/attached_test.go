@@ -149,3 +149,30 @@ func TestAVolumeThatNeedsNoAttachmentLeavesTheListOnceItIsUnstaged(t *testing.T)
 		t.Errorf("mounted again, without an attachment: %q", got)
 	}
 }
+
+// A driver whose controller has an endpoint of its own: a call waits for the part that serves it, and
+// attaching also for the node part, whose node id it needs. With one endpoint, all wait for that.
+func TestACallWaitsForThePartThatServesIt(t *testing.T) {
+	here, away := "", "the controller is away"
+	for name, c := range map[string]struct {
+		up         bool
+		controller *string
+		waits      map[Kind]Code
+	}{
+		"one endpoint, up":       {true, nil, nil},
+		"one endpoint, away":     {false, nil, map[Kind]Code{Attach: DriverDown, Detach: DriverDown, Stage: DriverDown}},
+		"both up":                {true, &here, nil},
+		"the controller is away": {true, &away, map[Kind]Code{Attach: AttacherDown, Detach: AttacherDown}},
+		"the node part is away":  {false, &here, map[Kind]Code{Attach: DriverDown, Stage: DriverDown}},
+		"both are away":          {false, &away, map[Kind]Code{Attach: DriverDown, Detach: AttacherDown, Stage: DriverDown}},
+	} {
+		d := DriverFacts{Up: c.up, Why: "the driver is away", Controller: c.controller}
+		for _, call := range []Kind{Attach, Detach, Stage} {
+			ch := chooser{Facts: Facts{Driver: d}}
+			ch.propose(Op{Kind: call}, nil)
+			if ch.held.Code != c.waits[call] || (ch.op.Kind == call) != (c.waits[call] == "") {
+				t.Errorf("%s: %s: %q (%s), want %q", name, call, ch.held.Code, ch.held.Reason, c.waits[call])
+			}
+		}
+	}
+}

@@ -44,7 +44,7 @@ func (d Doubt) reason() reason {
 	if d.Operator {
 		return reasonIf(Unrecorded, d.Why)
 	}
-	return reasonIf(Unlooked, d.Why)
+	return reasonIf(unlooked, d.Why)
 }
 
 // blocksRemoval says why neither stage nor attachment is removed by k: a pod without a record may
@@ -54,7 +54,7 @@ func (d Doubt) blocksRemoval(k Kind) reason {
 		return reason{Unrecorded, reasonAttached}
 	}
 	if d.Why == "" && len(d.Made) > 0 {
-		return reason{Unmade, reasonUnmade}
+		return reason{unmade, reasonUnmade}
 	}
 	return d.reason()
 }

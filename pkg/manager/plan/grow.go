@@ -82,7 +82,7 @@ func (c *chooser) expand(w state.Want, v state.Volume) {
 		}
 	}
 	if readOnly {
-		c.hold(Op{Kind: Expand}, reason{ReadOnlySize, reasonROSize}, time.Time{})
+		c.hold(Op{Kind: Expand}, reason{readOnlySize, reasonROSize}, time.Time{})
 	}
 }
 

@@ -35,15 +35,16 @@ type Code string
 // The codes of [Next].
 const (
 	DriverDown   Code = "DriverDown"   // the driver is not registered
+	AttacherDown Code = "AttacherDown" // the driver's controller has an endpoint of its own, which does not answer
 	NoRoom       Code = "NoRoom"       // the driver or the cluster does not serve the volume on this node
 	NoProgram    Code = "NoProgram"    // the driver needs a program that is not installed
 	Final        Code = "Final"        // the driver's answer forbids repeating the call
 	Pause        Code = "Pause"        // a call failed, and the pause after it is not over
 	NotSynced    Code = "NotSynced"    // a source has not yet listed its pods
 	Kept         Code = "Kept"         // it is not proven that a pod's containers have ended
-	Unlooked     Code = "Unlooked"     // it is not known yet what is mounted without a record
+	unlooked     Code = "Unlooked"     // it is not known yet what is mounted without a record
 	Unrecorded   Code = "Unrecorded"   // a mount without a record may be the volume's: an operator has to look
-	Unmade       Code = "Unmade"       // a pod has the volume without a record, and gets its record first
+	unmade       Code = "Unmade"       // a pod has the volume without a record, and gets its record first
 	DeadMount    Code = "Dead"         // the server of the mounted file system has ended, and pods have it
 	PathTaken    Code = "PathTaken"    // another volume is, or may be, at the volume's path
 	OtherForm    Code = "OtherForm"    // the pod's mount differs from the one that it now asks for
@@ -53,7 +54,7 @@ const (
 	OtherLabel   Code = "OtherLabel"   // the volume has another SELinux label
 	WishHeld     Code = "WishHeld"     // the wish itself says what it waits for
 	NoGrow       Code = "NoGrow"       // the claim says why the volume does not grow here
-	ReadOnlySize Code = "ReadOnlySize" // the volume is mounted read-only, so it does not grow here
+	readOnlySize Code = "ReadOnlySize" // the volume is mounted read-only, so it does not grow here
 )
 
 // The codes of the manager, which carries out what [Next] returns.

@@ -45,6 +45,9 @@ type DriverFacts struct {
 	Attach, Stage, Expand, MountGroup bool
 	// Offline: it expands volumes only while no pod has them.
 	Offline bool
+	// Controller is set if the driver's Controller service has an endpoint of its own: why it
+	// cannot be called, "" if it can.
+	Controller *string
 }
 
 // The texts of [Held.Reason].
@@ -112,8 +115,8 @@ func (c *chooser) propose(op Op, failed *state.Retry) {
 	op, r := c.escalate(op, failed.Value())
 	switch {
 	case c.op.Kind != None:
-	case !c.Driver.Up:
-		c.hold(op, reason{DriverDown, c.Driver.Why}, time.Time{})
+	case c.Driver.unreached(op.Kind).code != "":
+		c.hold(op, c.Driver.unreached(op.Kind), time.Time{})
 	case r.Final:
 		c.hold(op, reason{Final, reasonFinal}, time.Time{})
 	case r.NotBefore.After(c.now):

@@ -262,7 +262,7 @@ func TestAReadOnlyMountIsNotExpanded(t *testing.T) {
 	w.SizeBytes = 9
 	v := Complete(Begin(state.Volume{ID: "d^h"}, Op{Kind: Publish, Pod: "a"}, w, f), Op{Kind: Publish, Pod: "a", Revision: "1"}, Result{}, start)
 	op, held := Next(w, v, f, start)
-	if op.Kind != None || held.Code != ReadOnlySize {
+	if op.Kind != None || held.Code != readOnlySize {
 		t.Errorf("next is %v, held %+v", op, held)
 	}
 	// A volume that no pod has mounted yet says nothing about its size.
