@@ -73,6 +73,7 @@ func (p *twoParts) serveAt(l net.Listener, part csistrict.Part) (stop func()) {
 	return stop
 }
 
+// register does what csi-volmgr driver register asks of the daemon. csi-volmgr describe driver shows what Controller returns.
 func (p *twoParts) register(at controller.Endpoint) (server.Registered, error) {
 	p.t.Helper()
 	return p.RegisterDriver(within(p.t), audit.By{}, server.Registration{Endpoint: p.path("node.sock"), Controller: at})

@@ -89,7 +89,7 @@ func (a authority) options(t *testing.T, clients authority) []grpc.ServerOption 
 	}))}
 }
 
-// files writes what a node has: the authority of the controller's certificate, and its own certificate by own.
+// files writes what csi-volmgr driver register names of a node: the authority of the controller's certificate, and its own certificate by own.
 func (p *twoParts) files(of, own authority) (e controller.Endpoint) {
 	p.t.Helper()
 	cert, key := own.sign(p.t)
