@@ -136,9 +136,14 @@ func TestAControllerOnAnotherMachine(t *testing.T) {
 // Without a certificate, an endpoint on another machine is not called: it gets secrets.
 func TestAControllerOnAnotherMachineNeedsCertificates(t *testing.T) {
 	for _, e := range []controller.Endpoint{
-		{Address: "tcp://storage:9000"}, {Address: "tcp://storage:9000", CA: "/ca", Cert: "/cert"}, {Address: "tcp://storage"},
-		{Address: "tcp://storage:9000", CA: "ca", Cert: "/cert", Key: "/key"}, {Address: "storage:9000"}, {Address: "csi.sock"},
-		{Address: "/csi.sock", CA: "/ca"}, {CA: "/ca"},
+		{Address: "tcp://storage:9000"},
+		{Address: "tcp://storage:9000", CA: "/ca", Cert: "/cert"},
+		{Address: "tcp://storage"},
+		{Address: "tcp://storage:9000", CA: "ca", Cert: "/cert", Key: "/key"},
+		{Address: "storage:9000"},
+		{Address: "csi.sock"},
+		{Address: "/csi.sock", CA: "/ca"},
+		{CA: "/ca"},
 	} {
 		if _, err := e.Parsed(); err == nil {
 			t.Errorf("%+v is taken", e)
