@@ -141,21 +141,6 @@ func (p *twoParts) judged() {
 	}
 }
 
-// calls counts the calls of a name that the driver got.
-func (p *twoParts) calls(name string) (n int) {
-	p.t.Helper()
-	events, err := csistrict.ReadTranscript(p.state)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, e := range events {
-		if e.Event == csistrict.EventBegin && e.Call == name {
-			n++
-		}
-	}
-	return n
-}
-
 const partedClaim = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
