@@ -10,7 +10,6 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/internal/host/isolate"
 	"github.com/csi-volmgr/csi-volmgr/internal/kinds/fsgroup"
 	"github.com/csi-volmgr/csi-volmgr/internal/localdriver"
-	"github.com/csi-volmgr/csi-volmgr/internal/provision/controller"
 	"github.com/csi-volmgr/csi-volmgr/internal/tools/handover/disk"
 	"github.com/csi-volmgr/csi-volmgr/internal/wants/resolve"
 	"github.com/csi-volmgr/csi-volmgr/pkg/csiclient"
@@ -22,6 +21,7 @@ import (
 func (n *Node) wireDrivers() {
 	c := drivers.Config{
 		Loop: n.manager, Controllers: n.controller, Logger: n.log, Changed: n.changed.send,
+		Fixed:  n.cfg.Controllers,
 		Client: clients(n.cfg, secrets{n}, n.tokens, n.metrics, n.log),
 		Serve: func(d *csiclient.Driver, i csiclient.Info) manager.Driver {
 			return fsgroup.Driver{Driver: adopted{d, n.parts.Keeper}, Config: fsgroup.Config{
@@ -33,37 +33,6 @@ func (n *Node) wireDrivers() {
 		c.Cluster = n.cluster.Report
 	}
 	n.Drivers = drivers.New(c)
-}
-
-// controllers are drivers' controllers with endpoints of their own.
-type controllers struct{ n *Node }
-
-// run has those of the configuration called, and follows the registration of drivers, until ctx ends.
-func (c controllers) run(ctx context.Context) error {
-	defer c.n.Drivers.Close()
-	for name, at := range c.n.cfg.Controllers {
-		if _, err := c.n.Drivers.SetController(ctx, name, at); err != nil {
-			return err
-		}
-	}
-	return c.n.registry.Run(ctx)
-}
-
-// SetController implements operate.Controllers. A controller of the configuration stays where that says.
-func (c controllers) SetController(ctx context.Context, name state.DriverName, at controller.Endpoint,
-) (<-chan error, error) {
-	if fixed, ok := c.n.cfg.Controllers[name]; ok && fixed != at {
-		return nil, fmt.Errorf("the configuration says where the controller of driver %s is (driver-controller): at %s",
-			name, fixed.Address)
-	}
-	return c.n.Drivers.SetController(ctx, name, at)
-}
-
-// RemoveController implements operate.Controllers.
-func (c controllers) RemoveController(name state.DriverName) {
-	if _, ok := c.n.cfg.Controllers[name]; !ok {
-		c.n.Drivers.RemoveController(name)
-	}
 }
 
 // clients returns the function that configures the connection to a driver.

@@ -44,8 +44,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		reportSizes(n.manager, n.controller), ownSources(n.api, n.loaded, n.file), n.UntilStarted,
 		n.AfterStart(watch.Pods{PodsConfig: left}.Run),
 		n.AfterStart(spare(n.journal, n.log)), forLoop(n.manager, n.mounts.Run), forLoop(n.manager, n.mounts.RunFaults),
-		untilGivenUp(n.journal), controllers{n}.run, n.Registrar.Run, n.Collector.Run, n.builtins.Programs(n.manager),
-		n.RunUIDs,
+		untilGivenUp(n.journal), n.Registrar.Run, n.Collector.Run, n.builtins.Programs(n.manager), n.RunUIDs,
+		func(ctx context.Context) error { return n.Drivers.Run(ctx, n.registry.Run) },
 	}
 	if n.cluster != nil {
 		parts = append(parts, n.cluster.Parts()...)

@@ -176,17 +176,8 @@ func (n *Node) wireOperators() {
 	})
 	n.Registrar = operate.NewRegistrar(operate.RegistrarConfig{
 		Dir: n.cfg.RegistrationDir, Journal: n.journal, Audit: n.audit, Logger: n.log,
-		Controllers: controllers{n},
+		Controllers: n.Drivers,
 	})
-}
-
-// nodeIDProblems lists the drivers with volumes attached to a node id that they no longer give this node.
-func (n *Node) nodeIDProblems() (out []source.Problem) {
-	for _, o := range n.controller.OtherNodeIDs() {
-		where := "driver " + string(o.Driver)
-		out = append(out, source.Problem{Provider: server.SourceDrivers, Where: where, Text: o.String()})
-	}
-	return out
 }
 
 // newViews makes the views that the node API shows.
@@ -196,7 +187,8 @@ func (n *Node) newViews(storage *storageid.Keeper) *operate.Views {
 		JournalPath: filepath.Join(n.cfg.StateDir, "state.db"), Manifests: n.cfg.Manifests,
 		Inputs: []func() []source.Problem{
 			n.api.Problems, n.catalog.Problems, storage.Problems,
-			func() []source.Problem { return append(n.Named.Problems(), n.Bindings.Problems()...) }, n.nodeIDProblems,
+			func() []source.Problem { return append(n.Named.Problems(), n.Bindings.Problems()...) },
+			operate.NodeIDProblems(n.controller.OtherNodeIDs),
 		},
 		Cluster: func() []server.Problem { return n.cluster.Problems() },
 		Away:    func() string { return n.cluster.AwayText() }, Kept: func() map[string]string { return n.Bindings.Kept() },

@@ -37,8 +37,8 @@ type EndedCall struct {
 	NoEffect bool `json:"noEffect,omitempty"`
 	// Of is the volume's record during the call.
 	Of state.Volume `json:"-"`
-	// Retry is the pacing in the record after a failure. After a success of which a part is
-	// missing ([state.Partly]) it has only the Call and the Error of that part.
+	// Retry is the pacing in the record after a failure. After a success that lacks a part
+	// ([state.Partly]) it has only the Call and the Error of that part.
 	Retry state.Retry `json:"-"`
 }
 

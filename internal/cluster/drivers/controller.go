@@ -43,10 +43,8 @@ type Controller struct {
 	Since      time.Time
 }
 
-// SetController has the Controller service of the driver called at an endpoint of its own. The
-// channel gives the first answer: nil, or why there is none. An error means that the endpoint
-// cannot be used, and that nothing has changed.
-func (ds *Drivers) SetController(ctx context.Context, name state.DriverName, at controller.Endpoint,
+// setController implements SetController.
+func (ds *Drivers) setController(ctx context.Context, name state.DriverName, at controller.Endpoint,
 ) (<-chan error, error) {
 	first := make(chan error, 1)
 	if p := ds.part(name); p != nil && p.at == at {
@@ -76,10 +74,6 @@ func (ds *Drivers) SetController(ctx context.Context, name state.DriverName, at 
 	close(made)
 	return first, nil
 }
-
-// RemoveController undoes SetController. The driver's own endpoint is asked for its Controller
-// service when it registers next.
-func (ds *Drivers) RemoveController(name state.DriverName) { ds.replacePart(name, nil) }
 
 // replacePart replaces the controller; p is nil to remove it.
 func (ds *Drivers) replacePart(name state.DriverName, p *part) {

@@ -54,6 +54,8 @@ type Config struct {
 	// Serve returns the driver that the loop calls.
 	Serve  func(d *csiclient.Driver, i csiclient.Info) manager.Driver
 	Logger *slog.Logger
+	// Fixed are the endpoints of controllers that the configuration gives.
+	Fixed map[state.DriverName]controller.Endpoint
 	// Changed is called after a change of what [Drivers.Controller] returns; nil calls nothing.
 	Changed func()
 }

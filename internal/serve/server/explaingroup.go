@@ -43,7 +43,7 @@ func (f Facts) explainFSGroup(e *Explanation, pod state.PodUID, id state.VolumeI
 		policy)
 }
 
-// groupless returns the pods with a mount of which some files could not be given to their fsGroup.
+// groupless returns the pods with a mount whose files could not all be given to their fsGroup.
 func (f Facts) groupless() map[state.PodUID]bool {
 	pods := map[state.PodUID]bool{}
 	for _, v := range f.Volumes {

@@ -334,7 +334,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			}
 		}
 	}
-	code, answer := unixGet(t, cfg.Socket, "GET", "/v1/pods/default/nobody", nil)
+	code, answer := unixGet(t, cfg.Socket, "GET", "/v1/pods/default/missing", nil)
 	var v any
 	if err := json.Unmarshal([]byte(answer), &v); err != nil || code != 404 {
 		t.Fatalf("%d %s", code, answer)
