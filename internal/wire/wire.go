@@ -86,8 +86,8 @@ func (n *Node) wire(storage *storageid.Keeper) error {
 	if err := n.wireCluster(); err != nil {
 		return err
 	}
-	n.wireOperators()
 	n.wireDrivers()
+	n.wireOperators()
 	n.registry = registration.New(registration.Config{
 		Dir: n.cfg.RegistrationDir, Shared: n.cfg.RegistrationShared, Handler: n.Drivers, Logger: n.log,
 	})

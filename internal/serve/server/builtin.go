@@ -12,8 +12,8 @@ const adviceAway = "wait until the API server answers; csi-volmgr get problems s
 // AdviceNoIssuer is the advice on a volume with a token that nothing on this node issues, as the kube-api-access volume
 // that a cluster adds to each pod.
 const AdviceNoIssuer = "remove the volume and its volumeMounts from the pod, if it calls no API server (a cluster " +
-	"adds kube-api-access to each pod), or give the node a key (csi-volmgr run --token-signing-key=FILE) or a cluster " +
-	"(--kubeconfig=FILE)"
+	"adds kube-api-access to each pod); or start the daemon with a cluster (--kubeconfig=FILE) or with a key: " +
+	"csi-volmgr run --token-signing-key=FILE"
 
 // adviceOnBuiltin returns the advice on a failure of a built-in kind, which has no
 // driver and no log of its own.
