@@ -34,6 +34,7 @@ func TestTheCallsOfASnapshotHaveItsSecrets(t *testing.T) {
 		}
 		h.secrets[state.SecretRef{Namespace: "n", Name: "cut"}] = cut
 		h.secrets[state.SecretRef{Namespace: "n", Name: "list"}] = list
+		h.snap(s) // so that what reads the secrets comes after this
 		settleFor(time.Hour)
 		if got := h.snapshot("s"); got.Phase != Ready {
 			t.Errorf("made: %+v", got)

@@ -22,3 +22,20 @@ func TestPublicationsWithoutEffectAreCounted(t *testing.T) {
 		t.Errorf("after Unpublish: %v", v.Mounts)
 	}
 }
+
+// A publication that succeeded but for a part is there, and its record says what is missing until the next one has it.
+func TestAPublicationSaysWhatItLacks(t *testing.T) {
+	v := state.Volume{ID: "v", Mounts: map[state.PodUID]state.Mount{"a": {Fact: state.Fact{Phase: state.Entering}}}}
+	for _, step := range []struct {
+		r    Result
+		want string
+	}{
+		{Result{Err: &state.CallError{Outcome: state.Partly, Err: errAny}}, errAny.Error()},
+		{Result{}, ""},
+	} {
+		v = Complete(v, Op{Kind: Publish, Pod: "a"}, step.r, time.Time{})
+		if m := v.Mounts["a"]; m.Phase != state.Present || m.GroupFailed != step.want || m.Failed != nil {
+			t.Errorf("%+v, want it with %q missing", m, step.want)
+		}
+	}
+}
