@@ -18,7 +18,7 @@ type promise struct {
 	Other string
 }
 
-// Each sentence begins with a key, the line of which names its tests or one of these words.
+// Each sentence begins with a key. The line of that key names its tests or one of these words.
 var others = []string{
 	"advice", // what the reader does
 	"reason", // how the kernel, Kubernetes or another program is, or why

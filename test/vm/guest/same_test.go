@@ -14,7 +14,7 @@ import (
 	"github.com/csi-volmgr/csi-volmgr/test/harness"
 )
 
-// network is a file system of which a server's directories can be mounted.
+// network is a file system whose server has directories that can be mounted one by one.
 type network struct {
 	name string
 	// serve starts the server, or loads what its file system needs.
